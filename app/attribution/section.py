@@ -13,7 +13,7 @@ from latentcode.app.state.messages import answering
 from latentcode.app.state.url import choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
-from latentcode.probes.interventions.bench.outcome import Patch
+from latentcode.probes.interventions.bench.patch import Patch
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap

@@ -14,7 +14,7 @@ from latentcode.app.charts.theme import ACCENT, LEGEND_OVER, is_dark, show_still
 from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.outcome import ANSWERS, Patch
+from latentcode.probes.interventions.bench.patch import ANSWERS, Patch
 from latentcode.probes.interventions.bench.replication import Replication
 
 PROBLEMS = 200

@@ -12,7 +12,8 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
+from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.bench.patch import Patch
 from latentcode.probes.interventions.bench.replication import Replication
 
 if TYPE_CHECKING:

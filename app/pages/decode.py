@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts.decode import decoding_chart
+from latentcode.app.charts.decode import contrasts_chart, decoding_chart
 from latentcode.app.charts.tables import show_whole
 from latentcode.app.charts.theme import is_dark, show_still
 from latentcode.app.data.catalog import Entry
@@ -41,6 +41,14 @@ def page() -> None:
     st.caption("A logistic probe is fitted to codes of training combinations and scored on "
                "combinations that the model was never trained on. Bars are 95 % intervals; the "
                "dashed line is chance. Only what exceeds the controls is due to the code.")
+    contrasts = result.contrasts.table
+    contrasts = contrasts[(contrasts["pair"] == pair) & contrasts["quantity"].isin(HEADLINE)]
+    if len(contrasts):
+        st.markdown("**The code less each control**")
+        show_still(contrasts_chart(contrasts, dark=is_dark()), "differences",
+                   alt="Scores of the code less those of its controls, per layer.")
+        st.caption("Differences over the same problems: above the dashed line the code says more "
+                   "than the control. Bars are 95 % intervals over whole combinations.")
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
     st.markdown("**The same as a table**")

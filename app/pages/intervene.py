@@ -20,7 +20,8 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_layers_and_heads, choose_split
 from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, Patch
+from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.bench.patch import Patch
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench

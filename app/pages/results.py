@@ -89,6 +89,7 @@ def _saved(folder: Path, result: TableResult) -> None:
     # The name of the class is for those who write Python.
     text = result.title.removeprefix(f"{type(result).__name__}: ")
     st.markdown(f"##### {literal(text[:1].upper() + text[1:])}")
+    st.markdown("\n\n".join(map(literal, result.said())))
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
     show_whole(result.summary(), key="result")

@@ -13,7 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.config import LogicConfig
 from latentcode.devices import available_cores
 from latentcode.errors import ProbeError
-from latentcode.experiments.evidence.rules import apart, difference
+from latentcode.experiments.evidence.rules import difference, together
 from latentcode.experiments.studies.operation.criteria import WHERE, met
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
 from latentcode.models.config import kind_of
@@ -29,7 +29,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 Reading = Literal["fixed_query", "fixed_context"]
 READINGS: dict[Reading, str] = {"fixed_query": "one query", "fixed_context": "one context"}
 """What all instances share while codes are read: the query, or the context (paper, 3.2)."""
-CONTROLS = ("untrained", "shuffled")
+CONTROLS = ("untrained", "shuffled", "chance")
 """Features that a code has to exceed before it is said to tell something."""
 LABEL = "terms"
 """What probes look for: which terms the function has."""
@@ -102,15 +102,20 @@ class Asked:
         table = where(self.decoded[reading].table, features=features)
         return table.sort_values("layer").iloc[-1]
 
-    def best_control(self, reading: Reading) -> str:
-        """Return the control in the last layer whose interval reaches highest."""
-        return max(CONTROLS, key=lambda features: float(self.score(reading, features)["high"]))
+    def contrast(self, reading: Reading, against: str) -> pd.Series:
+        """Return by how much the code of the last layer is above a control: `value`, `low`, `high`,
+        over the same problems."""
+        table = self.decoded[reading].contrasts.against(against, features="code")
+        return table.sort_values("layer").iloc[-1]
+
+    def nearest(self, reading: Reading) -> str:
+        """Return the control that the code is least surely above."""
+        return min(CONTROLS, key=lambda name: float(self.contrast(reading, name)["low"]))
 
     def tells(self, reading: Reading) -> bool:
-        """Return whether the code of the last layer is above its controls by their intervals."""
-        code = self.score(reading)
-        best = self.score(reading, self.best_control(reading))
-        return above(code, best) and bool(code["low"] > code["chance"])
+        """Return whether the code of the last layer is above each of its controls."""
+        return together(difference(name, pd.DataFrame([self.contrast(reading, name)]), 0.0,
+                                   fewest=1) for name in CONTROLS) == "agrees"
 
     @property
     def counted(self) -> str:
@@ -126,7 +131,7 @@ class Asked:
     def brings(self, place: str, statement: str) -> bool:
         """Return whether a place meets a statement's criterion, of the study of operations."""
         assert self.written is not None
-        table = self.written.comparisons.assign(task="logic", kind=self.name, run=self.name)
+        table = self.written.contrasts.table.assign(task="logic", kind=self.name, run=self.name)
         return bool(where(met(table), statement=statement, **self._at(place))["met"].iloc[0])
 
     def rates(self) -> pd.DataFrame:
@@ -146,12 +151,6 @@ class Asked:
     def _at(self, place: str) -> dict[str, str]:
         site, scope, layers = places(self.run)[place]
         return dict(zip(WHERE, (site, scope, ",".join(map(str, layers))), strict=True))
-
-
-def above(one: pd.Series, other: pd.Series) -> bool:
-    """Return whether a score is above another, both with an interval."""
-    rows = apart(*(pd.DataFrame([dict(score)]) for score in (one, other)))
-    return difference("score", rows, 0.0, fewest=1).verdict == "agrees"
 
 
 def ask(run: Run, origin: str, sizes: Sizes, device: str = "cpu") -> Asked:

@@ -16,7 +16,6 @@ from latentcode.experiments.demo.asking import (
     ROW,
     Asked,
     Reading,
-    above,
 )
 from latentcode.experiments.evidence.criteria import criteria
 from latentcode.experiments.studies.curves import learning_curves
@@ -52,20 +51,22 @@ has."""
 def values(asked: Sequence[Asked]) -> dict[str, object]:
     """Return what the template is given of the models that were asked."""
     told_by = {reading: [one.name for one in asked if one.tells(reading)] for reading in READINGS}
-    pairs = [(one.score(reading), one.score(reading, "residual"))
-             for one in asked for reading in READINGS]
+    streams = [one.contrast(reading, "residual") for one in asked for reading in READINGS]
 
-    def scores(some: Sequence[Asked], reading: Reading, best: bool = False) -> list[float]:
-        return [float(one.score(reading, one.best_control(reading) if best else "code")["value"])
-                for one in some]
+    def scores(some: Sequence[Asked], reading: Reading) -> list[float]:
+        return [float(one.score(reading)["value"]) for one in some]
+
+    def excess(some: Sequence[Asked], reading: Reading) -> list[float]:
+        return [float(one.contrast(reading, one.nearest(reading))["value"]) for one in some]
 
     return {
         "asked": asked, "readings": list(READINGS), "told_by": told_by, "values": scores,
+        "excess": excess,
         "told_in": [reading for reading, names in told_by.items() if names],
         "untold_in": [reading for reading in reversed(READINGS)
                       if len(told_by[reading]) < len(asked)],
-        "stream": {"of": len(pairs), "more": sum(above(stream, code) for code, stream in pairs),
-                   "less": sum(above(code, stream) for code, stream in pairs)},
+        "stream": {"of": len(streams), "more": sum(row["high"] < 0.0 for row in streams),
+                   "less": sum(row["low"] > 0.0 for row in streams)},
         "causes": CAUSES, "pair": PAIR, "least_counted": LEAST_COUNTED, "window": WINDOWS[0],
         "least_difference": LEAST_DIFFERENCE, "least": criteria("operation")["least"],
         "caveats": list(dict.fromkeys(

@@ -382,7 +382,7 @@ class Found:
         settings = {column: asked.settings[column] for column in asked.columns}
 
         def part(of: list[Run], result: Any) -> pd.DataFrame:
-            own = (result.tables[table] if isinstance(result, Measured) else getattr(result, table))
+            own = (result.tables if isinstance(result, Measured) else result.tables())[table]
             return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
 
         parts = [part(of, result) for of, result in self.results[name]]

@@ -38,6 +38,7 @@ from latentcode.experiments.zoo.describe import (
 from latentcode.files.storage import check_free, checksums, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.labels import label_columns
 from latentcode.probes.decoding.of_subject import decode
 from latentcode.probes.interventions import Intervention, intervene
@@ -253,8 +254,8 @@ def slim(planes: ProjectionResult) -> ProjectionResult:
 def rounded(result: SimilarityResult) -> SimilarityResult:
     """Return the tables with `DIGITS` decimals, a third of the size."""
     tables: dict[str, Any] = {
-        name: getattr(result, name).round(DIGITS) for name in SimilarityResult.COLUMNS}
-    return replace(result, **tables)
+        name: table.round(DIGITS) for name, table in result.tables().items()}
+    return replace(result, **tables | {"contrasts": Contrasts(tables["contrasts"])})
 
 
 def _files(folder: Path) -> dict[str, str]:

@@ -23,14 +23,14 @@ CURRENT: dict[str, int] = {
     "latentcode.codes": 3,
     "latentcode.card": 1,
     "latentcode.manifest": 1,
-    "latentcode.decoding": 4,
-    "latentcode.separation": 2,
-    "latentcode.similarity": 2,
-    "latentcode.topography": 2,
-    "latentcode.alignment": 2,
-    "latentcode.interventions": 5,
-    "latentcode.attribution": 3,
-    "latentcode.subspaces": 3,
+    "latentcode.decoding": 5,
+    "latentcode.separation": 3,
+    "latentcode.similarity": 3,
+    "latentcode.topography": 3,
+    "latentcode.alignment": 3,
+    "latentcode.interventions": 6,
+    "latentcode.attribution": 4,
+    "latentcode.subspaces": 4,
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 2,
@@ -146,6 +146,18 @@ def _with_features_asked(data: Data) -> Data:
         "metrics": ["accuracy", "macro_f1"]}}
 
 
+def _without_contrasts(data: Data) -> Data:
+    """Older versions had no differences from controls in a table of their own."""
+    return {**data, "sha256": {**data["sha256"], "contrasts.csv": ABSENT}}
+
+
+def _with_contrasts(data: Data) -> Data:
+    """Version 5 of interventions kept its contrasts as `comparisons`."""
+    return {**data, "sha256": {
+        {"comparisons.csv": "contrasts.csv"}.get(file, file): digest
+        for file, digest in data["sha256"].items()}}
+
+
 def _as_decoding(data: Data) -> Data:
     """What rows say has become features of decoding; `DecodingResult` knows the columns."""
     old = dict(data["settings"])
@@ -185,19 +197,28 @@ MIGRATIONS: dict[tuple[str, int], Callable[[Data], Data]] = {
     ("latentcode.interventions", 3): _with_patches,
     # Classes of answers have other names, which `TableResult.RENAMED` knows.
     ("latentcode.interventions", 4): dict,
+    # Its table of comparisons is called contrasts.
+    ("latentcode.interventions", 5): _with_contrasts,
     ("latentcode.attribution", 1): _with_source,
     ("latentcode.attribution", 2): _with_rate,
+    ("latentcode.attribution", 3): _without_contrasts,
     ("latentcode.subspaces", 1): dict,
     ("latentcode.subspaces", 2): dict,
+    ("latentcode.subspaces", 3): _without_contrasts,
     ("latentcode.decoding", 1): _without_checksums("table.csv", "per_class.csv"),
     ("latentcode.decoding", 2): dict,
     ("latentcode.decoding", 3): _with_features_asked,
+    ("latentcode.decoding", 4): _without_contrasts,
     ("latentcode.rows", 1): dict,
     ("latentcode.rows", 2): _as_decoding,
     ("latentcode.separation", 1): dict,
+    ("latentcode.separation", 2): _without_contrasts,
     ("latentcode.similarity", 1): dict,
+    ("latentcode.similarity", 2): _without_contrasts,
     ("latentcode.topography", 1): _with_features_of_zeros,
+    ("latentcode.topography", 2): _without_contrasts,
     ("latentcode.alignment", 1): dict,
+    ("latentcode.alignment", 2): _without_contrasts,
     ("latentcode.value_networks", 1): dict,
     ("latentcode.reproduction", 1): _with_features_in_tables,
     ("latentcode.reproduction", 2): _with_classes_in_tables,
@@ -242,9 +263,15 @@ def upgrade(
     return upgraded
 
 
+def present(path: Path, formerly: Mapping[str, str]) -> Path:
+    """Return a file, or the one of its former name where only that is there."""
+    older = path.with_name(formerly.get(path.name, path.name))
+    return older if older.exists() and not path.exists() else path
+
+
 def read_checked(
     path: Path, name: str, keys: set[str], mapping: str, files: tuple[str, ...], *,
-    verify: bool = True
+    verify: bool = True, formerly: Mapping[str, str] | None = None,
 ) -> Data:
     """Return the JSON that describes a folder, brought up to date, with its files verified.
 
@@ -252,6 +279,7 @@ def read_checked(
     mapping  the key whose value must be a mapping
     files    the files beside it whose SHA-256 it records
     verify   compare them; False leaves the files unread
+    formerly  file -> what it was called in older versions, where it is not there
 
     `ArtifactError` names what is missing, unknown, of another type or changed.
     """
@@ -265,8 +293,8 @@ def read_checked(
           ArtifactError)
     for file, recorded in data["sha256"].items() if verify else ():
         if recorded != ABSENT:
-            check_checksum(path.with_name(file), recorded)
+            check_checksum(present(path.with_name(file), formerly or {}), recorded)
     return data
 
 
-__all__ = ["CURRENT", "MIGRATIONS", "header", "read_checked", "upgrade"]
+__all__ = ["ABSENT", "CURRENT", "MIGRATIONS", "header", "present", "read_checked", "upgrade"]

@@ -160,18 +160,6 @@ def procrustes(m: Moments) -> np.ndarray:
     return np.asarray(2.0 - 2.0 * nuclear / np.sqrt(product))
 
 
-def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the debiased linear CKA of points x [N, d] and y [N, d'] of the same N >= 4
-    instances; see `cka`."""
-    return float(cka(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
-
-
-def procrustes_distance(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the squared Procrustes distance of points x [N, d] and y [N, d'] of the same
-    instances; see `procrustes`."""
-    return float(procrustes(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
-
-
 def _hsic(n: np.ndarray, xy: np.ndarray, x: np.ndarray, y: np.ndarray, x_sq: np.ndarray,
           y_sq: np.ndarray, x_y_sq: np.ndarray, y_x_sq: np.ndarray, sq: np.ndarray) -> np.ndarray:
     """tr(K L) + 1'K1 1'L1 / ((n-1)(n-2)) - 2 1'KL1 / (n-2), K and L without their diagonals.

@@ -28,6 +28,7 @@ from latentcode.probes.alignment.matching import (
 from latentcode.probes.alignment.result import AlignmentResult
 from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.bootstrap import LEVEL
+from latentcode.probes.common.contrasts import table_of
 from latentcode.probes.common.features import (
     Features,
     check_pair_of_codes,
@@ -68,19 +69,15 @@ def align_codes(
     models     (training, held-out) codes of each model, all of the same instances
     labels     what the transferred probes decode; see `probes.common.labels`
     untrained  the same of each model with its initial weights
-    controls   False leaves out the untrained models and the residual streams and marks the result
-    allow_overlap  what training and held-out codes may have in common, as in `decode_codes`
     layers, pairs  which to compare; all by default
-    n_bootstrap  replicates of the intervals of transferred probes, which resample the held-out
-               combinations
     heldout_trained_on  run -> (how many of the held-out combinations it was trained on, of how
                many), which the result then says
     initial_seeds  run -> seed of its initial weights. One seed gives models of different kinds
                equal weights, too, so that summary and figures are of runs with different ones
 
-    CKA and Procrustes are measured on the held-out codes. Their intervals are jackknife intervals
-    over groups of combinations: a bootstrap would compare an instance with its own copy, the very
-    bias that the debiased CKA takes out.
+    Other arguments are those of `align`. CKA and Procrustes are measured on the held-out codes.
+    Their intervals are jackknife intervals over groups of combinations: a bootstrap would compare
+    an instance with its own copy, the very bias that the debiased CKA takes out.
 
     Probes and matchings are fitted on the training codes and scored on the held-out ones; see
     `transfer` for what A's probe is given of B's codes.
@@ -122,11 +119,13 @@ def align_codes(
                 if a is not b:
                     place = a.beside(b) | {"pair": pair, "label": label, "features": features,
                                            "layer": layer}
-                    tables["transfer"] += [place | row for row in scorer.scores(
-                        probe, x, b.points(features, layer, pair))]
+                    scores, contrasts = scorer.scores(probe, x, b.points(features, layer, pair))
+                    tables["transfer"] += [place | row for row in scores]
+                    tables["contrasts"] += [place | row for row in contrasts]
+    of_all = table_of(tables.pop("contrasts"), AlignmentResult.COLUMNS["contrasts"])
     frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
               for name, rows in tables.items()}
-    return AlignmentResult(**frames, settings={
+    return AlignmentResult(**frames, contrasts=of_all, settings={
         "labels": list(labels), "layers": list(layers), "pairs": list(pairs),
         "controls": list(feature_sets[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL,
         "seed": seed,

@@ -10,6 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, distinct, where
 from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
 
@@ -30,6 +31,8 @@ class AlignmentResult(TableResult):
               correlation, in size, with the other heads on average, NaN of a single head
     transfer  one row per two runs, pair, layer, label, features and alignment: the `metric` of
               A's probe on B's held-out codes
+    contrasts  one row per two runs, pair, layer, label and features: the transferred score with
+              `matched` heads less that with `random` ones, and likewise where they are scaled
     settings  everything else that determines the numbers
 
     Features: `code`, `residual`, and `untrained`, the initial weights of both models.
@@ -47,13 +50,17 @@ class AlignmentResult(TableResult):
                   "head_b", "sign", "fitted", "heldout", "by_chance"),
         "transfer": ("run_a", "run_b", "kind_a", "kind_b", "pair", "label", "features", "layer",
                      "alignment", "metric", "value", "low", "high", "chance", "n_heldout",
-                     "n_heldout_combinations")}
+                     "n_heldout_combinations"),
+        "contrasts": contrast_columns("run_a", "run_b", "kind_a", "kind_b", "pair", "label",
+                                      "layer", "features", "alignment")}
+    TOLD: ClassVar = {"features": ("code",), "alignment": ("matched",)}
     TEXT: ClassVar = ("label", "run_a", "run_b", "kind_a", "kind_b", "alignment")
 
     layers: pd.DataFrame
     heads: pd.DataFrame
     transfer: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def caveats(self) -> tuple[str, ...]:

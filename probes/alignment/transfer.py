@@ -21,7 +21,8 @@ import numpy as np
 from latentcode.codes import LatentCodes
 from latentcode.probes.alignment.matching import match_heads, random_match
 from latentcode.probes.alignment.result import ALIGNMENTS
-from latentcode.probes.common.bootstrap import count_by_cluster, percentile_interval, resample
+from latentcode.probes.common.bootstrap import count_by_cluster, resample
+from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.rotation import fit_rotation
@@ -64,26 +65,33 @@ class Transfer:
         return fit_probe(x, self.target.train, self.clusters[0],
                          multilabel=self.target.multilabel, seed=self.seed)
 
-    def scores(self, probe: LogisticProbe, x: Points, y: Points) -> list[dict[str, Any]]:
-        """Return a row per alignment: the score of A's probe on what is made of B's points.
+    def scores(
+        self, probe: LogisticProbe, x: Points, y: Points
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return a row per alignment: the score of A's probe on what is made of B's points; and
+        the contrasts of the matchings with random ones.
 
         x, y  (training, held-out) points of A and B, of the same instances
         """
         name, metric = next(iter((GROUP if self.target.multilabel else SINGLE).items()))
         n_clusters = self.weights.shape[1]
-        rows = []
+        rows, found = [], {}
         for alignment, variants in self._variants(x, y).items():
             counts = [count_by_cluster(self.target.heldout, probe.predict(points),
                                        self.clusters[1]) for points in variants]
             replicates = np.mean([metric(c.weighted(self.weights)) for c in counts], axis=0)
-            low, high = percentile_interval(replicates, n_clusters)
+            score = found[alignment] = Resampled(
+                float(np.mean([metric(c.total()) for c in counts])), replicates, len(x[1]),
+                n_clusters)
+            row = score.row()
             rows.append({
-                "alignment": alignment, "metric": name,
-                "value": float(np.mean([metric(c.total()) for c in counts])),
-                "low": float(low), "high": float(high),
-                "chance": chance(self.target.heldout, name), "n_heldout": len(x[1]),
-                "n_heldout_combinations": n_clusters})
-        return rows
+                "alignment": alignment, "metric": name, "value": row["value"], "low": row["low"],
+                "high": row["high"], "chance": chance(self.target.heldout, name),
+                "n_heldout": len(x[1]), "n_heldout_combinations": n_clusters})
+        return rows, [
+            {"alignment": matched, "quantity": name, "against": random,
+             **(found[matched] - found[random]).row()}
+            for matched, random in (("matched", "random"), ("matched, scaled", "random, scaled"))]
 
     def _variants(self, x: Points, y: Points) -> dict[str, list[np.ndarray]]:
         match = match_heads(x[0], y[0])

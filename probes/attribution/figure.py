@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.probes.attribution.methods import METHODS
-from latentcode.probes.common.figures import layers_in, panels
+from latentcode.probes.common.figures import layers_in, panels, reach
 from latentcode.probes.common.results import where
 
 IN_GRID = r"row(\d+)\.panel(\d+) (.+)"
@@ -111,9 +111,8 @@ def sets_figure(
 
 
 def _draw_patches(ax: Axes, patches: pd.DataFrame, site: str) -> None:
-    bars = np.stack([patches["effect"] - patches["low"], patches["high"] - patches["effect"]])
     for method in reversed(METHODS):
-        ax.errorbar(patches[method], patches["effect"], yerr=np.nan_to_num(np.clip(bars, 0, None)),
+        ax.errorbar(patches[method], patches["effect"], yerr=reach(patches, "effect"),
                     linestyle="", marker="o", markersize=3.0, elinewidth=0.8, label=method,
                     color=COLORS[method])
     ends = [patches["effect"].min(), patches["effect"].max()]

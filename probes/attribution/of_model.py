@@ -20,6 +20,7 @@ from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.attribution.smallest import LEAST_RATE, SHARE, Search, doublings
 from latentcode.probes.attribution.steps import default_source, rate_of
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
@@ -109,10 +110,11 @@ def attribute_model(
         "n_bootstrap": n_bootstrap, "level": 0.95, "share": SHARE, "least_rate": LEAST_RATE,
         "searched_low": {t["site"].iloc[0]: t["searched_low"].iloc[0] for t in found["smallest"]},
         "roles": list(roles), "n_layers": n_layers}
-    return AttributionResult(**{
-        name: pd.concat([t for t in tables if len(t)] or tables, ignore_index=True)
-        .reindex(columns=list(AttributionResult.COLUMNS[name]))
-        for name, tables in found.items()}, settings=settings)
+    tables = {name: pd.concat([t for t in parts if len(t)] or parts, ignore_index=True)
+              .reindex(columns=list(AttributionResult.COLUMNS[name]))
+              for name, parts in found.items()}
+    contrasts = Contrasts(tables.pop("contrasts"))
+    return AttributionResult(**tables, contrasts=contrasts, settings=settings)
 
 
 def _check(
@@ -218,16 +220,31 @@ def _sets(
               "random": [rng.permutation(n_places) for _ in range(RANDOM_ORDERS)]}
     combination = held.combinations()
 
-    def measured(sets: Sequence[np.ndarray]) -> dict[str, object]:
+    def brought(sets: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the step and whether the answer became the source's, [instance, 2]."""
         both = np.mean([np.stack(held.written(site, places), 1) for places in sets], axis=0)
         advance()
+        return np.asarray(both)
+
+    def measured(both: np.ndarray) -> dict[str, object]:
         mean, low, high, _ = mean_and_interval(both, combination, n_bootstrap, seed)
         return {"rate": mean[1], "low": low[1], "high": high[1], "step": mean[0],
                 "step_low": low[0], "step_high": high[0], "n": len(both)}
 
-    curve = [{"site": site, "order": name, "size": size,
-              **measured([order[:size] for order in several])}
-             for name, several in orders.items() for size in doublings(n_places)]
+    of_sets = {(name, size): brought([order[:size] for order in several])
+               for name, several in orders.items() for size in doublings(n_places)}
+    curve = [{"site": site, "order": name, "size": size, **measured(both)}
+             for (name, size), both in of_sets.items()]
+    contrasts = []
+    for (name, size), both in of_sets.items():
+        if name != "random" and size < n_places:
+            value, low, high, n_clusters = mean_and_interval(
+                both - of_sets["random", size], combination, n_bootstrap, seed)
+            contrasts += [
+                {"site": site, "size": size, "order": name, "quantity": quantity,
+                 "against": "random", "value": value[i], "low": low[i], "high": high[i],
+                 "n": len(both), "n_clusters": n_clusters}
+                for i, quantity in ((1, "rate"), (0, "step"))]
     search = Search(searched, site, ranked["path"], advance)
     _, flipped = searched.written(site, ranked["path"])
     advance()
@@ -239,8 +256,9 @@ def _sets(
     if smallest is not None:
         kept, size = smallest
         row |= {"size": len(kept), "before_pruning": size, "searched": search.rate(kept),
-                **measured([kept])}
+                **measured(brought([kept]))}
         chosen = names.iloc[kept].assign(path=estimates["path"][kept])
-    return {"curve": pd.DataFrame(curve), "smallest": pd.DataFrame([row]), "chosen": chosen}
+    return {"curve": pd.DataFrame(curve), "smallest": pd.DataFrame([row]), "chosen": chosen,
+            "contrasts": pd.DataFrame(contrasts)}
 
 

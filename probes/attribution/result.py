@@ -11,6 +11,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.attribution.figure import maps_figure, sets_figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, where, with_interval
 
 PLACE: tuple[str, ...] = ("site", "layer", "query", "key")
@@ -43,6 +44,8 @@ class AttributionResult(TableResult):
              `before_pruning`; its rate on the first, `searched`, and on the others, with
              interval. It is found greedily, and a smaller one may do as much. NaN where none was
     chosen   the places of that set, and their estimates by path
+    contrasts  of sets of one size: what those in the order of an estimate bring (`rate`, `step`)
+             less what those in a `random` order do
     settings everything else that determines the numbers
     """
 
@@ -58,7 +61,10 @@ class AttributionResult(TableResult):
                   "n"),
         "smallest": ("site", "n_places", "searched_all", "held_all", "size", "before_pruning",
                      "searched", "rate", "low", "high", "step", "step_low", "step_high", "n"),
-        "chosen": (*PLACE, "path")}
+        "chosen": (*PLACE, "path"),
+        "contrasts": contrast_columns("site", "size", "order")}
+    BEST_OF: ClassVar = ("size",)
+    TOLD: ClassVar = {"quantity": ("rate",)}
     TEXT: ClassVar = ("query", "key", "chosen", "estimate", "among", "order")
     OPEN: ClassVar = ("heads",)
 
@@ -70,6 +76,7 @@ class AttributionResult(TableResult):
     smallest: pd.DataFrame
     chosen: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def shown(self) -> pd.DataFrame:

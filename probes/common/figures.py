@@ -53,6 +53,15 @@ def name_panels(
         axes.set_ylabel(name)
 
 
+def reach(table: pd.DataFrame, value: str = "value") -> np.ndarray:
+    """Return how far intervals reach down and up from a column of values, [2, row].
+
+    A mean over shuffles can lie outside the interval of skewed scores; bars cannot.
+    """
+    bars = np.stack([table[value] - table["low"], table["high"] - table[value]])
+    return np.clip(np.nan_to_num(bars), 0.0, None)
+
+
 def points_per_layer(
     axes: Axes, table: pd.DataFrame, feature_sets: Sequence[str], layers: Sequence[int], *,
     value: str = "value",
@@ -63,10 +72,8 @@ def points_per_layer(
         color, marker, _ = FEATURE_STYLES[features]
         place = np.array([layers.index(layer) for layer in rows["layer"]])
         x = place + 0.16 * (i - (len(feature_sets) - 1) / 2)
-        # A mean over shuffles can lie outside the interval of skewed scores; bars cannot.
-        bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
-        axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
-                      marker=marker, markersize=4.0, linestyle="", elinewidth=1.1)
+        axes.errorbar(x, rows[value], yerr=reach(rows, value), color=color, marker=marker,
+                      markersize=4.0, linestyle="", elinewidth=1.1)
     axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
     axes.set_xlim(-0.5, len(layers) - 0.5)
 

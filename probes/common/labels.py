@@ -50,17 +50,21 @@ class Target:
         return int(self.heldout[:, unseen].any(axis=1).sum())
 
 
-def make_target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str) -> Target:
-    """Return the label `name` of a pair as indicator matrices.
+def make_target(
+    train: LatentCodes, heldout: LatentCodes | Sequence[LatentCodes], name: str, pair: str
+) -> Target:
+    """Return the label `name` of a pair as indicator matrices; held-out splits follow each other.
 
     `UnknownNameError` lists the labels there are; `ProbeError` for a label with missing values,
     with values that are no classes, or with a single class in training.
     """
     columns, multilabel = label_columns(train, name, pair)
-    for codes in (train, heldout):
+    splits = as_tuple(heldout)
+    for codes in (train, *splits):
         if not set(columns) <= set(codes.labels):
             raise UnknownNameError("label", name, codes.labels.columns)
-    return varying(indicated(name, columns, multilabel, train.labels, heldout.labels), name, pair)
+    scored = pd.concat([codes.labels[list(columns)] for codes in splits], ignore_index=True)
+    return varying(indicated(name, columns, multilabel, train.labels, scored), name, pair)
 
 
 def varying(target: Target, name: str, pair: str) -> Target:

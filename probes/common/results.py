@@ -12,9 +12,10 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import ABSENT, header, read_checked
+from latentcode.files.migrations import ABSENT, header, present, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
+from latentcode.probes.common.contrasts import NONE, NOT_RECORDED, Contrasts
 
 FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
@@ -30,7 +31,7 @@ class TableResult(ABC):
     """Tidy tables and everything else that determines their numbers.
 
     A subclass is a `@dataclass(frozen=True, repr=False)` whose fields are the tables of `COLUMNS`,
-    then `settings`.
+    then `settings`; last, where the question has controls, `contrasts`, which is in `COLUMNS`, too.
     In a folder each table is `{field}.csv`, beside `figure.png` and `{kind}.json`, where the
     format is called `latentcode.{kind}` (and has its version in `latentcode.files.migrations`).
     """
@@ -48,13 +49,27 @@ class TableResult(ABC):
     """Settings as earlier versions called them, and what they are called now."""
     RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Column -> entries that earlier versions of the format called otherwise."""
+    FILES_FORMERLY: ClassVar[Mapping[str, str]] = {}
+    """Files of tables -> what earlier versions of the format called them."""
     FORMER_FORMATS: ClassVar[tuple[str, ...]] = ()
     """Formats that are no longer written, whose folders open as results of this kind."""
     OPEN: ClassVar[tuple[str, ...]] = ()
     """Fields whose tables have a row per instance and any further columns, its labels, beside
     those of `COLUMNS`; they are kept as `{field}.parquet`."""
 
+    BEST_OF: ClassVar[tuple[str, ...]] = ("layer",)
+    """Columns of contrasts of whose places the best is said in words."""
+    TOLD: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """Column of contrasts -> the entries that are said in words."""
+
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+    """What was found less each control, paired over the same problems."""
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return all tables by the names of `COLUMNS`, that of the contrasts, too."""
+        return {name: self.contrasts.table if name == "contrasts" else getattr(self, name)
+                for name in self.COLUMNS}
 
     @abstractmethod
     def summary(self) -> pd.DataFrame:
@@ -121,11 +136,11 @@ class TableResult(ABC):
         """
         folder = Path(folder)
         with replace_folder(folder, overwrite=overwrite, marker=self.marker()) as temporary:
-            for name, file in zip(self.COLUMNS, self._files(), strict=True):
+            for (name, table), file in zip(self.tables().items(), self._files(), strict=True):
                 if name in self.OPEN:
-                    getattr(self, name).to_parquet(temporary / file, index=False)
+                    table.to_parquet(temporary / file, index=False)
                 else:
-                    getattr(self, name).to_csv(temporary / file, index=False)
+                    table.to_csv(temporary / file, index=False)
             for name, figure in self.figures().items() if figures else ():
                 figure.savefig(temporary / name, dpi=150)
             write_json(temporary / self.marker(), {
@@ -139,11 +154,12 @@ class TableResult(ABC):
         version."""
         folder = Path(folder)
         marker = next((name for name in cls.markers() if (folder / name).is_file()), cls.marker())
-        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files())
+        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files(),
+                            formerly=cls.FILES_FORMERLY)
         text = [*cls.TEXT, *(old for old, new in cls.FORMERLY.items() if new in cls.TEXT)]
-        tables = {}
+        tables: dict[str, Any] = {}
         for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
-            path = folder / file
+            path = present(folder / file, cls.FILES_FORMERLY)
             if meta["sha256"][file] == ABSENT:
                 tables[name] = pd.DataFrame(columns=list(columns))
                 continue
@@ -165,18 +181,27 @@ class TableResult(ABC):
                   ArtifactError)
             if name not in cls.OPEN:
                 tables[name] = tables[name][list(columns)]
+        if "contrasts" in tables:
+            reason = (NOT_RECORDED,) if meta["sha256"]["contrasts.csv"] == ABSENT else ()
+            tables["contrasts"] = Contrasts(tables["contrasts"], *reason)
         result: Any = cls  # the subclass knows its fields
         return result(**tables, settings={
             cls.SETTINGS_FORMERLY.get(name, name): value
             for name, value in meta["settings"].items()})
 
+    def said(self) -> list[str]:
+        """Say what was found above its controls, by how much and where; or that there are none."""
+        return self.contrasts.sentences(self.BEST_OF, self.TOLD)
+
     def __repr__(self) -> str:
+        said = "\n".join(self.said())
         notes = "".join(f"\n{note}" for note in self.caveats)
-        return f"{type(self).__name__}\n{self.summary().to_string(index=False)}{notes}"
+        return f"{type(self).__name__}: {said}\n{self.summary().to_string(index=False)}{notes}"
 
     def _repr_html_(self) -> str:
+        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.said())
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
-        return (f"<b>{escape(self.title)}</b>{notes}{self.summary().to_html(index=False)}"
+        return (f"<b>{escape(self.title)}</b>{said}{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html(self.title)}")
 
 

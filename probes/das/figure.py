@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.probes.common.figures import reach
 from latentcode.probes.common.results import blocks
 
 _SEARCHES = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
@@ -45,9 +46,8 @@ def draw_rates_by_rank(axes: Axes, rows: pd.DataFrame) -> None:
     for search, (color, marker) in _SEARCHES.items():
         block = rows[rows["search"] == search].sort_values("rank")
         if len(block):
-            bars = np.stack([block["value"] - block["low"], block["high"] - block["value"]])
-            axes.errorbar(block["rank"], block["value"], yerr=np.clip(np.nan_to_num(bars), 0, None),
-                          color=color, marker=marker, markersize=4, linewidth=1.0, label=search)
+            axes.errorbar(block["rank"], block["value"], yerr=reach(block), color=color,
+                          marker=marker, markersize=4, linewidth=1.0, label=search)
     whole = rows[rows["search"] == "whole"]
     if len(whole):
         axes.axhline(whole["value"].iloc[0], color=GREY, linestyle="--", linewidth=1.0,

@@ -13,10 +13,11 @@ import torch
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.probes.common.contrasts import table_of
 from latentcode.probes.das.fitting import WINDOW, random_basis
 from latentcode.probes.das.places import checked_place
 from latentcode.probes.das.result import DASResult
-from latentcode.probes.das.searching import Search
+from latentcode.probes.das.searching import Scored, Search
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
@@ -92,6 +93,7 @@ def das_model(
               f"dimensions of {site} in layer {place[1]}", ProbeError)
         rows: list[dict[str, Any]] = []
         curves: list[dict[str, Any]] = []
+        found: dict[tuple[str, str, int], Scored] = {}
         device = next(model.parameters()).device
         plan = list(product(objectives, searches, ranks))
         for number, (towards, name, k) in enumerate(plan):
@@ -101,7 +103,8 @@ def das_model(
             fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
                              batch_size=batch_size, learning_rate=learning_rate)
             of = {"objective": towards, "search": name}
-            rows += [{**of, **row} for row in search.scored(fit.basis, n_bootstrap, seed)]
+            scored = found[towards, name, k] = search.scored(fit.basis, n_bootstrap, seed)
+            rows += [{**of, **row} for row in scored.rows]
             curves += [{**of, "rank": k, "step": end, "loss": np.mean(fit.losses[end - WINDOW:end])}
                        for end in range(WINDOW, len(fit.losses) + 1, WINDOW)]
             if progress is not None:
@@ -109,8 +112,16 @@ def das_model(
         fixed = [("random", random_basis(
             of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
         for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
-            rows += [{"objective": "none", "search": name, **row}
-                     for row in of_model.scored(basis, n_bootstrap, seed)]
+            scored = found["none", name, basis.shape[1]] = of_model.scored(basis, n_bootstrap, seed)
+            rows += [{"objective": "none", "search": name, **row} for row in scored.rows]
+    contrasts = [
+        {"objective": towards, "rank": k, "search": "trained", "against": other, **row}
+        for (towards, name, k), scored in found.items() if name == "trained"
+        for other, key in (("shuffled", (towards, "shuffled", k)),
+                           ("untrained", (towards, "untrained", k)),
+                           ("random", ("none", "random", k)),
+                           ("whole", ("none", "whole", of_model.d)))
+        if key in found for row in scored.less(found[key], n_bootstrap, seed)]
     return DASResult(
         pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
         pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
@@ -118,7 +129,8 @@ def das_model(
          "layer": place[1], "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
          "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
          "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
-         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": 0.95})
+         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": 0.95},
+        table_of(contrasts, DASResult.COLUMNS["contrasts"]))
 
 
 def _check(

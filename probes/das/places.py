@@ -42,6 +42,7 @@ class Held:
     own     [N, d], the activation of the bases at the place
     sources  patch -> [N, d], that of the sources
     right    patch -> bool [N], whether the model answers the source rightly
+    number   int64 [N], which of the pairs that were drawn each is
     """
 
     pairs: MinimalPairs
@@ -52,6 +53,7 @@ class Held:
     own: Tensor
     sources: Mapping[str, Tensor]
     right: Mapping[str, Tensor]
+    number: Tensor
 
     def __len__(self) -> int:
         return len(self.query)
@@ -108,7 +110,7 @@ def hold(
     return Held(pairs[rows], clean[rows], None if stream is None else stream[rows], query[rows],
                 task.answer_token(pairs)[rows], own[rows],
                 {name: found[PATCHES[name].source][rows] for name in sources},
-                {name: right[PATCHES[name].source][rows] for name in sources})
+                {name: right[PATCHES[name].source][rows] for name in sources}, rows)
 
 
 def _passed(

@@ -10,6 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.files.migrations import FORMER_CLASSES, FORMER_PATCHES
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.das.figure import das_figure
 
@@ -30,6 +31,9 @@ class DASResult(TableResult):
              clustered by combination, instances `n` and combinations
     curves   one row per objective, search, rank and window of steps that ends at `step`: the mean
              `loss` (cross-entropy in nats, or squared error)
+    contrasts  one row per objective, rank, source and class: the rate of the `trained` search less
+             that of each other search of the same rank and of all dimensions, over the pairs that
+             both count
     settings everything else that determines the numbers
     """
 
@@ -39,7 +43,10 @@ class DASResult(TableResult):
     COLUMNS: ClassVar = {
         "table": ("objective", "search", "rank", "source", "class", "value", "low", "high", "n",
                   "n_combinations"),
-        "curves": ("objective", "search", "rank", "step", "loss")}
+        "curves": ("objective", "search", "rank", "step", "loss"),
+        "contrasts": contrast_columns("objective", "rank", "source", "class", "search")}
+    BEST_OF: ClassVar = ("rank",)
+    TOLD: ClassVar = {"source": (SOURCE,), "class": ("operation", "operands")}
     TEXT: ClassVar = ("objective", "search", "source", "class")
     FORMERLY: ClassVar = {"donor": "source"}
     RENAMED: ClassVar = {"source": FORMER_PATCHES, "class": FORMER_CLASSES}
@@ -47,6 +54,7 @@ class DASResult(TableResult):
     table: pd.DataFrame
     curves: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from latentcode.answers import CLASSES
 from latentcode.errors import check
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.contrasts import paired_rates
 from latentcode.probes.das.fitting import Fit, fit_subspace, interchange
 from latentcode.probes.das.places import BATCH, Held, first_computed, hold, logits_from
 from latentcode.probes.das.result import SOURCE
@@ -27,6 +28,26 @@ from latentcode.tasks.counterfactuals import Counterfactuals
 SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
 """Patches whose sources' coordinates are put into each subspace that was found, but those that the
 task lacks."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What came of a subspace.
+
+    rows      of the table, one per source and class of answers
+    outcomes  source -> a row per instance that counts: its `number`, `combination` and `CLASSES`
+    """
+
+    rows: list[dict[str, Any]]
+    outcomes: Mapping[str, pd.DataFrame]
+
+    def less(self, other: Scored, n_bootstrap: int, seed: int) -> Iterator[dict[str, Any]]:
+        """Yield, for each source and class, the rate less that of another subspace, over the
+        instances that both count."""
+        for source, ours in self.outcomes.items():
+            rows = paired_rates(ours, other.outcomes[source], list(CLASSES), n_bootstrap, seed)
+            yield from ({"source": source, "class": name, "quantity": "rate", **row}
+                        for name, row in zip(CLASSES, rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -93,11 +114,9 @@ class Search:
                                 learning_rate=learning_rate, generator=generator,
                                 progress=progress)
 
-    def scored(
-        self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
-    ) -> list[dict[str, Any]]:
+    def scored(self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int) -> Scored:
         """Return the rate of each class of answers, for each source of `SCORED` that there is."""
-        held, rows = self.heldout, []
+        held, rows, frames = self.heldout, [], {}
         first = first_computed(self.model, held)
         for name in held.sources:
             count = held.right[name].nonzero()[:, 0]
@@ -110,12 +129,13 @@ class Search:
             outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
                                           held.clean, patched)
             frame = pd.DataFrame({
+                "number": held.number.cpu().numpy(),
                 "combination": held.pairs.bases.combination.cpu().numpy(),
                 **{of: outcomes[of].double().cpu().numpy() for of in CLASSES}})
-            frame = frame.iloc[count.cpu().numpy()]
+            frame = frames[name] = frame.iloc[count.cpu().numpy()]
             means, low, high, n_clusters = mean_and_interval(
                 frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
             rows += [{"rank": basis.shape[1], "source": name, "class": of, "value": means[i],
                       "low": low[i], "high": high[i], "n": len(frame),
                       "n_combinations": n_clusters} for i, of in enumerate(CLASSES)]
-        return rows
+        return Scored(rows, frames)

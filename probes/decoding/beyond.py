@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.probes.common.bootstrap import cluster_sums, percentile_interval, resampled_means
+from latentcode.probes.common.bootstrap import cluster_sums, resampled_means
+from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.labels import Target
 from latentcode.probes.decoding.logistic import LEAST_PROBABILITY, LogisticProbe, fit_probe
 from latentcode.probes.decoding.row_labels import conditions, is_operation
@@ -89,9 +90,10 @@ def known_beside(
 def gains(
     known: Known, train: np.ndarray, heldout: np.ndarray, target: Target, groups: np.ndarray,
     clusters: np.ndarray, weights: np.ndarray, *, shuffled: bool, seed: int,
-) -> list[dict[str, Any]]:
-    """Return what features [N, d] add to what is known; if `shuffled`, also what another
-    instance's add, with the same penalty: reading nothing loses a little.
+) -> list[tuple[dict[str, Any], Resampled | None]]:
+    """Return what features [N, d] add to what is known, a row and the gain by itself; if
+    `shuffled`, also what another instance's add, with the same penalty: reading nothing loses a
+    little.
 
     groups, clusters  the combination of each training and held-out instance
     weights  float64 [replicate, held-out combination], the bootstrap's
@@ -99,12 +101,12 @@ def gains(
     about = {"given": known.given, "known": float(known.losses.mean())}
     if not train.shape[1]:
         nothing = dict.fromkeys(("gain", "low", "high", "with_features"), np.nan)
-        return [about | nothing | {"converged": True}] * (2 if shuffled else 1)
+        return [(about | nothing | {"converged": True}, None)] * (2 if shuffled else 1)
     rng = np.random.default_rng([seed, 3])
     read = [(train, heldout)]
     if shuffled:
         read.append((train[rng.permutation(len(train))], heldout[rng.permutation(len(heldout))]))
-    rows: list[dict[str, Any]] = []
+    found: list[tuple[dict[str, Any], Resampled | None]] = []
     how: dict[str, Any] = {}
     for features, features_heldout in read:
         probe = _fit(np.concatenate([known.train, features], axis=1), target, groups, seed, **how)
@@ -112,11 +114,12 @@ def gains(
         losses = probe.log_losses(np.concatenate([known.heldout, features_heldout], axis=1),
                                   target.heldout)
         sums, sizes = cluster_sums(known.losses - losses, clusters)
-        low, high = percentile_interval(resampled_means(sums, sizes, weights), len(sizes))
-        rows.append({**about, "gain": float((known.losses - losses).mean()), "low": float(low),
-                     "high": float(high), "with_features": float(losses.mean()),
-                     "converged": probe.converged})
-    return rows
+        gain = Resampled(float((known.losses - losses).mean()),
+                         resampled_means(sums, sizes, weights), len(losses), len(sizes))
+        row = gain.row()
+        found.append(({**about, "gain": row["value"], "low": row["low"], "high": row["high"],
+                       "with_features": float(losses.mean()), "converged": probe.converged}, gain))
+    return found
 
 
 def _fit(

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import GREY, Figure, category_styles
-from latentcode.probes.common.figures import layers_in, name_panels, panels
+from latentcode.probes.common.figures import layers_in, name_panels, panels, reach
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.decoding.figure import METRIC_NAMES
 from latentcode.probes.decoding.naming import parted
@@ -83,10 +83,8 @@ def _draw(
             rows = where(block, model=model, features=features)
             x = np.array([layers.index(layer) for layer in rows["layer"]]) + step * (
                 i - (len(colors) - 1) / 2)
-            bars = np.stack([rows[value] - rows["low"], rows["high"] - rows[value]])
-            axes.errorbar(x, rows[value], yerr=np.clip(np.nan_to_num(bars), 0.0, None),
-                          color=color, linestyle="", markersize=3.5, elinewidth=0.8,
-                          **style)
+            axes.errorbar(x, rows[value], yerr=reach(rows, value), color=color, linestyle="",
+                          markersize=3.5, elinewidth=0.8, **style)
     axes.set_xticks(range(len(layers)), map(str, layers))
     axes.set_xlim(-0.5, len(layers) - 0.5)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -24,7 +24,8 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.features import shuffle_labels
+from latentcode.probes.common.contrasts import Contrasts, Resampled
+from latentcode.probes.common.features import shuffle_labels, varies
 from latentcode.probes.common.labels import Target
 from latentcode.probes.decoding.beyond import Known, gains
 from latentcode.probes.decoding.logistic import (
@@ -34,6 +35,7 @@ from latentcode.probes.decoding.logistic import (
     LogisticProbe,
     fit_probe,
 )
+from latentcode.probes.decoding.naming import named
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, reported
 
@@ -52,7 +54,8 @@ class Reading:
     """Features of training and of held-out instances, in one layer and at one pair.
 
     name    what tables call them
-    train, heldout  [N, d]; d is 0 for what was reduced and does not vary
+    train, heldout  [N, d], held-out instances of all splits in turn; d is 0 for what was reduced
+            and does not vary
     same    what tells them from others: a probe is fitted once on those that have it in common
     shuffled  what they are called with labels of other instances; None: these are not asked for
     size    how many numbers they have, before any reduction
@@ -75,19 +78,27 @@ class Asked:
     """What is asked of all features, and how.
 
     targets  (label, pair) -> its classes
-    groups, heldout_groups  the combination of each instance, int [N]
+    groups   the combination of each training instance, int [N]
+    heldout  those of the held-out instances, one array per split that probes are scored on
     known    (label, pair) -> what may be known beside the features
     metrics  of `SINGLE`
     """
 
     targets: Mapping[tuple[str, str], Target]
     groups: np.ndarray
-    heldout_groups: np.ndarray
+    heldout: Sequence[np.ndarray]
     metrics: Sequence[str]
     n_shuffles: int
     n_bootstrap: int
     seed: int
     known: Mapping[tuple[str, str], Sequence[Known]] = field(default_factory=dict)
+
+    def splits(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield, of each split, which held-out instances are its own, and their combinations."""
+        first = 0
+        for groups in self.heldout:
+            yield slice(first, first + len(groups)), groups
+            first += len(groups)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -115,17 +126,28 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What one probe gave: a row per metric and a row per class, without their place."""
+    """What one probe gave on one split: a row per metric and a row per class, without their place.
+
+    scores    metric -> the score, and what it is on resampled combinations
+    constant  metric -> the same of the best constant answer
+    """
 
     rows: list[dict[str, Any]]
     class_rows: list[dict[str, Any]]
+    scores: Mapping[str, Resampled] = field(default_factory=dict)
+    constant: Mapping[str, Resampled] = field(default_factory=dict)
+
+
+Place = tuple[tuple[str, str], int | str, int | None, str]
+"""((label, pair), layer, width, features)."""
 
 
 def decoded(
     readings: Sequence[Reading], asked: Asked, names: Sequence[str], *, n_jobs: int,
     progress: Progress | None,
-) -> dict[str, pd.DataFrame]:
-    """Return the tables of `DecodingResult`: of each label, pair, layer, and features.
+) -> list[dict[str, Any]]:
+    """Return the tables of `DecodingResult`, one set per split: of each label, pair, layer, and
+    features. A probe is fitted once, whatever it is scored on and compared with.
 
     names  of the features, in the order of the rows
     """
@@ -148,25 +170,69 @@ def decoded(
     found = dict(zip(jobs, reported(done, len(jobs), progress), strict=True))
     layers = list(dict.fromkeys(reading.layer for reading in readings))
     order = list(asked.targets)
-    ranked: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {
-        name: [] for name in DecodingResult.COLUMNS}
-    for about, reading, keys in entries:
-        for i, name in enumerate(filter(None, (reading.name, reading.shuffled))):
-            rank = order.index(about), layers.index(reading.layer), names.index(name)
-            place = {"layer": reading.layer, "pair": reading.pair, "label": about[0],
-                     "features": name, "width": reading.width}
-            dimensions = {"size": reading.size, "dimensions": reading.train.shape[1]}
-            outcome, *gained = (found[key][i] for key in keys)
-            ranked["table"] += [(rank, place | dimensions | row) for row in outcome.rows]
-            ranked["per_class"] += [(rank, place | row) for row in outcome.class_rows]
-            ranked["given"] += [(rank, place | row) for row in gained]
+    rated = [(about, reading, names.index(name), [found[key][i] for key in keys])
+             for about, reading, keys in entries
+             for i, name in enumerate(filter(None, (reading.name, reading.shuffled)))]
+    rated.sort(key=lambda one: (order.index(one[0]), layers.index(one[1].layer), one[2]))
+    return [_tables(split, rated, readings, names) for split in range(len(asked.heldout))]
+
+
+def _tables(
+    split: int, rated: Sequence[tuple[tuple[str, str], Reading, int, list[Any]]],
+    readings: Sequence[Reading], names: Sequence[str],
+) -> dict[str, Any]:
+    """Return the tables of one split, from what each reading gave."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in DecodingResult.COLUMNS}
+    outcomes: dict[Place, _Outcome] = {}
+    for about, reading, i, (of_splits, *gained) in rated:
+        place = {"layer": reading.layer, "pair": reading.pair, "label": about[0],
+                 "features": names[i], "width": reading.width}
+        dimensions = {"size": reading.size, "dimensions": reading.train.shape[1]}
+        outcome = of_splits[split]
+        outcomes[about, reading.layer, reading.width, names[i]] = replace(
+            outcome, scores={**outcome.scores, **{
+                f"gain given {row['given']}": gain for row, gain in gained if gain is not None}})
+        rows["table"] += [place | dimensions | row for row in outcome.rows]
+        rows["per_class"] += [place | row for row in outcome.class_rows]
+        rows["given"] += [place | row for row, _ in gained]
+    rows["contrasts"] = list(_contrasts(outcomes, readings))
     whole = all(reading.width is None for reading in readings)
-    return {name: pd.DataFrame([row for _, row in sorted(rows, key=lambda of: of[0])],
-                               columns=list(DecodingResult.COLUMNS[name]))
-            .astype({"width": float if whole else int}) for name, rows in ranked.items()}
+    tables = {name: pd.DataFrame(found, columns=list(DecodingResult.COLUMNS[name]))
+              .astype({"width": float if whole else int}) for name, found in rows.items()}
+    return tables | {"contrasts": Contrasts(tables["contrasts"])}
 
 
-def _probed(problem: _Problem) -> list[_Outcome]:
+def _contrasts(
+    outcomes: Mapping[Place, _Outcome], readings: Sequence[Reading]
+) -> Iterator[dict[str, Any]]:
+    """Yield the trained features less their controls, of the same layer, pair, label and width:
+    with shuffled labels, of the untrained model, the residual stream, the best constant answer;
+    and less the same features of the first layer in which they vary."""
+    of = {(reading.pair, reading.layer, reading.width, reading.name): reading
+          for reading in readings if reading.shuffled is not None}
+    first: dict[tuple[str, int | None, str], int | str] = {}
+    for (pair, layer, width, name), reading in of.items():
+        if (pair, width, name) not in first and reading.heldout.size and varies(reading.heldout):
+            first[pair, width, name] = layer
+    for (about, layer, width, name), outcome in outcomes.items():
+        if (about[1], layer, width, name) not in of or not outcome.scores:
+            continue
+        shuffled = of[about[1], layer, width, name].shuffled
+        others = {other: outcomes[about, layer, width, other].scores
+                  for other in (shuffled, named(name, "untrained"), "residual")
+                  if other and other != name and (about, layer, width, other) in outcomes}
+        others["chance"] = outcome.constant
+        reference = first.get((about[1], width, name), layer)
+        if reference != layer:
+            others[f"layer {reference}"] = outcomes[about, reference, width, name].scores
+        for metric, score in outcome.scores.items():
+            yield from ({"layer": layer, "pair": about[1], "label": about[0], "width": width,
+                         "features": name, "quantity": metric, "against": other,
+                         **(score - scores[metric]).row()}
+                        for other, scores in others.items() if metric in scores)
+
+
+def _probed(problem: _Problem) -> list[list[_Outcome]]:
     """Fit the probe of a problem, and those of shuffled labels if asked for, and score them."""
     reading = problem.reading
     for what, x in (("training", reading.train), ("held-out", reading.heldout)):
@@ -194,45 +260,76 @@ def _fitted(problem: _Problem) -> list[list[LogisticProbe]]:
                      for child in problem.streams()[0].spawn(asked.n_shuffles)]]
 
 
-def _scored(problem: _Problem, probes: Sequence[LogisticProbe]) -> _Outcome:
-    """Return the mean scores of probes on the held-out codes, with their intervals."""
-    target, asked = problem.target, problem.asked
-    n_bootstrap = asked.n_bootstrap
+def _scored(problem: _Problem, probes: Sequence[LogisticProbe]) -> list[_Outcome]:
+    """Return the mean scores of probes on each split, with their intervals."""
+    answers = [probe.predict(problem.reading.heldout) for probe in probes]
+    fitted = {"C": float(np.median([p.C for p in probes])),
+              "converged": all(p.converged for p in probes)}
+    return [_on_split(problem, rows, groups, [answer[rows] for answer in answers], fitted)
+            for rows, groups in problem.asked.splits()]
+
+
+def _on_split(
+    problem: _Problem, rows: slice, groups: np.ndarray, answers: Sequence[np.ndarray],
+    fitted: Mapping[str, Any],
+) -> _Outcome:
+    """Return the mean scores of some probes' answers, bool [N, class] each, on one split."""
+    target = replace(problem.target, heldout=problem.target.heldout[rows])
+    n_bootstrap = problem.asked.n_bootstrap
     rng = np.random.default_rng(problem.streams()[1])
-    counts = [count_by_cluster(target.heldout, probe.predict(problem.reading.heldout),
-                               asked.heldout_groups) for probe in probes]
-    n_clusters = len(counts[0].support)
+    counts = [count_by_cluster(target.heldout, answer, groups) for answer in answers]
+    best = count_by_cluster(target.heldout, _constant(target), groups)
+    n, n_clusters = len(groups), len(counts[0].support)
     weights = resample(n_clusters, n_bootstrap, rng)
     which = rng.integers(len(counts), size=n_bootstrap)
 
-    def interval(metric: Metric) -> tuple[np.ndarray, np.ndarray]:
-        replicates = np.stack([metric(c.weighted(weights)) for c in counts])
-        return percentile_interval(replicates[which, np.arange(n_bootstrap)], n_clusters)
+    def replicates(metric: Metric) -> np.ndarray:
+        """Take the shuffles at random, so that intervals span them, too."""
+        found = np.stack([metric(c.weighted(weights)) for c in counts])
+        return np.asarray(found[which, np.arange(n_bootstrap)])
 
-    shared = _counted(problem) | {"C": float(np.median([p.C for p in probes])),
-                                  "converged": all(p.converged for p in probes)}
-    rows = []
+    shared = _counted(problem, target, groups) | dict(fitted)
+    scores, constant, of_metrics = {}, {}, []
     for name, metric in _metrics(problem).items():
-        low, high = interval(metric)
-        rows.append({"metric": name,
-                     "value": float(np.mean([metric(c.total()) for c in counts])),
-                     "low": float(low), "high": float(high),
-                     "chance": chance(target.heldout, name), **shared})
+        level = chance(target.heldout, name)
+        score = Resampled(float(np.mean([metric(c.total()) for c in counts])), replicates(metric),
+                          n, n_clusters)
+        scores[name] = score
+        constant[name] = Resampled(level, metric(best.weighted(weights)), n, n_clusters)
+        low, high = score.interval()
+        of_metrics.append({"metric": name, "value": score.value, "low": float(low),
+                           "high": float(high), "chance": level, **shared})
     totals = [c.total() for c in counts]
     f1 = np.mean([class_f1(c) for c in totals], axis=0)
-    low, high = interval(class_f1)
-    class_rows = [
+    low, high = percentile_interval(replicates(class_f1), n_clusters)
+    of_classes = [
         {"class": str(name), "f1": f1[i], "low": low[i], "high": high[i],
          "n_heldout": int(totals[0].support[i]), "n_train": int(target.train[:, i].sum())}
         for i, name in enumerate(target.classes) if totals[0].support[i] > 0]
-    return _Outcome(rows, class_rows)
+    return _Outcome(of_metrics, of_classes, scores, constant)
 
 
-def _unread(problem: _Problem) -> _Outcome:
+def _constant(target: Target) -> np.ndarray:
+    """Return the best constant answer, bool [N, class]: all of a group, else the commonest class.
+    """
+    if target.multilabel:
+        return np.ones_like(target.heldout)
+    answer = np.zeros_like(target.heldout)
+    answer[:, target.heldout.sum(axis=0).argmax()] = True
+    return answer
+
+
+def _unread(problem: _Problem) -> list[_Outcome]:
     """Return rows without a score."""
     nothing = dict.fromkeys(("value", "low", "high", "C"), np.nan)
-    return _Outcome([{"metric": name, "chance": chance(problem.target.heldout, name), **nothing,
-                      **_counted(problem), "converged": True} for name in _metrics(problem)], [])
+    found = []
+    for rows, groups in problem.asked.splits():
+        target = replace(problem.target, heldout=problem.target.heldout[rows])
+        found.append(_Outcome(
+            [{"metric": name, "chance": chance(target.heldout, name), **nothing,
+              **_counted(problem, target, groups), "converged": True}
+             for name in _metrics(problem)], []))
+    return found
 
 
 def _metrics(problem: _Problem) -> Mapping[str, Metric]:
@@ -240,22 +337,22 @@ def _metrics(problem: _Problem) -> Mapping[str, Metric]:
         name: SINGLE[name] for name in problem.asked.metrics}
 
 
-def _counted(problem: _Problem) -> dict[str, int]:
-    target, asked = problem.target, problem.asked
-    return {"n_train": len(asked.groups), "n_heldout": len(asked.heldout_groups),
-            "n_train_combinations": len(np.unique(asked.groups)),
-            "n_heldout_combinations": int(asked.heldout_groups.max()) + 1,
+def _counted(problem: _Problem, target: Target, heldout: np.ndarray) -> dict[str, int]:
+    groups = problem.asked.groups
+    return {"n_train": len(groups), "n_heldout": len(heldout),
+            "n_train_combinations": len(np.unique(groups)),
+            "n_heldout_combinations": int(heldout.max()) + 1,
             "n_classes": int(target.train.any(axis=0).sum()), "n_unseen": target.n_unseen}
 
 
-def _gained(problem: _Problem, known: Known) -> list[dict[str, Any]]:
+def _gained(problem: _Problem, known: Known) -> list[tuple[dict[str, Any], Resampled | None]]:
     """Return what features add to what is known, and what another instance's features add."""
     asked, reading = problem.asked, problem.reading
-    weights = resample(int(asked.heldout_groups.max()) + 1, asked.n_bootstrap,
+    groups, = asked.heldout
+    weights = resample(int(groups.max()) + 1, asked.n_bootstrap,
                        np.random.default_rng(problem.streams()[1]))
-    return gains(known, reading.train, reading.heldout, problem.target, asked.groups,
-                 asked.heldout_groups, weights, shuffled=reading.shuffled is not None,
-                 seed=asked.seed)
+    return gains(known, reading.train, reading.heldout, problem.target, asked.groups, groups,
+                 weights, shuffled=reading.shuffled is not None, seed=asked.seed)
 
 
 def chance(heldout: np.ndarray, metric: str) -> float:

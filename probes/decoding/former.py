@@ -20,7 +20,7 @@ def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
     if "model" in table:
         table = _of_rows(table, settings)
     known = set(table)
-    later = {"width"} if {"f1", "gain"} & known else {"width", "size", "dimensions"}
+    later = {"width"} if {"f1", "gain", "against"} & known else {"width", "size", "dimensions"}
     table = table.assign(**dict.fromkeys(later - known, np.nan))
     layers = [int(layer) if str(layer).isdigit() else layer for layer in table["layer"]]
     return table.assign(layer=pd.Series(layers, index=table.index))

@@ -86,8 +86,8 @@ def decode_features(
             known |= {(name, pair): beside
                       for name, beside in known_beside(of_pair, frames, groups, seed).items()}
     every = Asked({(name, pair): targets[name, pair] for name, pair in product(names, pairs)},
-                  groups, clusters, metrics, n_shuffles, n_bootstrap, seed, known)
-    found = decoded(readings, every, [
+                  groups, [clusters], metrics, n_shuffles, n_bootstrap, seed, known)
+    found, = decoded(readings, every, [
         name for one in features for name in (
             one, *(extra if one == "code" else ()), *(named(one, model) for model in MODELS[1:]))],
         n_jobs=n_jobs, progress=progress)

@@ -85,7 +85,8 @@ def decode(
     n_jobs    processes that fit probes side by side
     progress  called with (probes done, probes in all)
 
-    See `latentcode.probes.decoding.decode_codes` for the equation. Raises what `subject`,
+    By how much features are above each control, over the same problems, is in
+    `DecodingResult.contrasts`. See `decode_codes` for the equation. Raises what `subject`,
     `own_labels`, `extract` and `decode_codes` raise, `ProbeError` for no problems or widths.
     """
     seed, features = checked_seed(seed), as_tuple(features)

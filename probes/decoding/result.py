@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import FEATURE_STYLES, Figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import (
     CONTROLS,
     FIGURE,
@@ -46,6 +47,10 @@ class DecodingResult(TableResult):
                the features, too (`with_features`), and `gain`, the difference, with its interval,
                in nats. Shuffled are features of another instance: what is lost by reading nothing.
                Empty unless it was asked for
+    contrasts  one row per layer, pair, label, width, features of the trained model, metric
+               (`quantity`) and what they are measured `against`: shuffled labels, the untrained
+               model, the residual stream, the best constant answer (`chance`), and the same
+               features of the first layer in which they vary (`layer 0`); see `Contrasts`
     settings   everything else that determines the numbers
     """
 
@@ -63,13 +68,16 @@ class DecodingResult(TableResult):
         "per_class": ("layer", "pair", "label", "features", "width", "class", "f1", "low", "high",
                       "n_heldout", "n_train"),
         "given": ("layer", "pair", "label", "features", "width", "given", "gain", "low", "high",
-                  "known", "with_features", "converged")}
+                  "known", "with_features", "converged"),
+        "contrasts": contrast_columns("layer", "pair", "label", "width", "features")}
+    TOLD: ClassVar = {"quantity": HEADLINE}
     as_today = staticmethod(as_today)
 
     table: pd.DataFrame
     per_class: pd.DataFrame
     given: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def is_of_codes(self) -> bool:

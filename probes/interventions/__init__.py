@@ -9,7 +9,7 @@ from latentcode.lazy import lazy_module
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench as Bench
     from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
-    from latentcode.probes.interventions.bench.outcome import Patch as Patch
+    from latentcode.probes.interventions.bench.patch import Patch as Patch
     from latentcode.probes.interventions.bench.replication import Replication as Replication
     from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model

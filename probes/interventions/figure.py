@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.probes.common.figures import reach
 
 _MAPPED = {"interchange": "the minimal pair's",
            "control": "same constituents, fresh values (control)"}
@@ -83,9 +84,8 @@ def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
     for metric, (color, marker) in _RATES.items():
         rows = table[table["metric"] == metric]
         y = [order.index(name) for name in rows["name"]]
-        bars = np.stack([rows["value"] - rows["low"], rows["high"] - rows["value"]])
-        axes.errorbar(rows["value"], y, xerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
-                      marker=marker, markersize=3.5, linestyle="", elinewidth=1.0)
+        axes.errorbar(rows["value"], y, xerr=reach(rows), color=color, marker=marker,
+                      markersize=3.5, linestyle="", elinewidth=1.0)
     axes.set_yticks(range(len(order)), order, fontsize=7)
     axes.set_ylim(len(order) - 0.4, -0.6)
     axes.set_xlim(-0.03, 1.03)

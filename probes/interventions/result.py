@@ -12,6 +12,13 @@ from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
 from latentcode.files.migrations import FORMER_CLASSES, FORMER_METRICS, FORMER_PATCHES
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    contrast_columns,
+    paired_rates,
+    table_of,
+)
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
@@ -35,9 +42,10 @@ class InterventionResult(TableResult):
              activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
              `operands` and `answer` are the interchange intervention accuracies of these variables;
              rates of ablations, noise and steering are not
-    comparisons  one row per patch and class, and other source's patch at the same place
-             (`against`): `value`, the difference of the two rates over the instances that both
-             count, with its interval
+    contrasts  one row per patch, class of answers, and other source's patch at the same place
+             (`against`): the difference of the two rates over the instances that both count;
+             without a factorial, of `flip`, against the controls alone. Earlier versions called
+             this table `comparisons`
     settings everything else that determines the numbers; `n_counted` instances have two
              different answers, `n_known` of them the model answers rightly
     """
@@ -48,8 +56,11 @@ class InterventionResult(TableResult):
         "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
         "by_constituent": (*PLACE, "base_label", "source_label", "n", "flip", "unchanged"),
         "classes": (*PLACE, "base_label", "source_label", "class", "n", "rate"),
-        "comparisons": (*PLACE, "against", "class", "value", "low", "high", "n",
-                        "n_combinations")}
+        "contrasts": contrast_columns(*PLACE, "class")}
+    BEST_OF: ClassVar = ("scope", "layers", "site", "alpha", "heads", "renormalized")
+    TOLD: ClassVar = {"patch": ("operation+operands",),
+                      "class": ("operation", "operands", "answer")}
+    FILES_FORMERLY: ClassVar = {"contrasts.csv": "comparisons.csv"}
     TEXT = ("layers", "heads", "base_label", "source_label", "class", "against")
 
     FORMERLY: ClassVar = {"source": "base_label", "target": "source_label", "write": "patch",
@@ -60,8 +71,17 @@ class InterventionResult(TableResult):
     table: pd.DataFrame
     by_constituent: pd.DataFrame
     classes: pd.DataFrame
-    comparisons: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @staticmethod
+    def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
+        """Return a table with the columns of today: those of contrasts are newer."""
+        if "against" not in table:
+            return table
+        if "quantity" not in table:
+            table = table.rename(columns={"n_combinations": "n_clusters"}).assign(quantity="rate")
+        return table.assign(**{"class": table["class"].fillna("")})
 
     @property
     def title(self) -> str:
@@ -155,8 +175,8 @@ class InterventionResult(TableResult):
 def tables(
     instances: pd.DataFrame, rows: Sequence[Mapping[str, Any]], constituents: Sequence[str],
     n_bootstrap: int, seed: int,
-) -> dict[str, pd.DataFrame]:
-    """Return the tables of the outcomes of single instances.
+) -> dict[str, Any]:
+    """Return the tables and contrasts of the outcomes of single instances.
 
     instances  `intervention` (a row of `rows`), `number`, which is that of the instance,
                `combination`, `base_label`, `source_label`, and one column per metric
@@ -183,30 +203,32 @@ def tables(
                 "unchanged": cell["unchanged"].mean()})
             found["classes"] += [{**which, "class": name, "n": len(cell),
                                   "rate": cell[name].mean()} for name in classes]
-        for other in _beside(number, rows) if classes else ():
-            both = block.merge(blocks[other], on="number", suffixes=("", " of the other"),
-                               validate="one_to_one")
-            paired = both[["combination"]].assign(**{
-                name: both[name] - both[f"{name} of the other"] for name in classes})
-            means, low, high, n_clusters = mean_and_interval(
-                paired[classes].to_numpy(), paired["combination"].to_numpy(), n_bootstrap, seed)
-            found["comparisons"] += [
-                {**place, "against": rows[other]["patch"], "class": name, "value": means[i],
-                 "low": low[i], "high": high[i], "n": len(paired),
-                 "n_combinations": n_clusters} for i, name in enumerate(classes)]
-    return {name: pd.DataFrame(found[name], columns=list(columns))
-            for name, columns in InterventionResult.COLUMNS.items()}
+        for other in _beside(number, rows, controls=not classes):
+            asked = classes or ["flip"]
+            found["contrasts"] += [
+                {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
+                 "against": rows[other]["patch"], **row}
+                for name, row in zip(asked, paired_rates(
+                    block, blocks[other], asked, n_bootstrap, seed), strict=True)]
+    of_all = table_of(found.pop("contrasts"), InterventionResult.COLUMNS["contrasts"])
+    return {name: pd.DataFrame(rows_of, columns=list(InterventionResult.COLUMNS[name]))
+            for name, rows_of in found.items()} | {"contrasts": of_all}
 
 
-def _beside(number: int, rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the other sources' patches at the place of a source's patch, by their numbers."""
+def _beside(number: int, rows: Sequence[Mapping[str, Any]], *, controls: bool) -> list[int]:
+    """Return the other sources' patches at the place of a source's patch, by their numbers.
+
+    controls  of a patch that is none those that are controls alone
+    """
     # Here: opening a result needs no torch.
     from latentcode.probes.interventions.patches import PATCHES
 
     def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(row[name] for name in PLACE if name not in ("patch", "alpha"))
 
-    if not PATCHES[rows[number]["patch"]].source:
+    own = PATCHES[rows[number]["patch"]]
+    if not own.source or (controls and own.control):
         return []
     return [other for other, row in enumerate(rows) if other != number
-            and PATCHES[row["patch"]].source and where(row) == where(rows[number])]
+            and PATCHES[row["patch"]].source and where(row) == where(rows[number])
+            and (PATCHES[row["patch"]].control or not controls)]

@@ -8,7 +8,13 @@ from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
-from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels
+from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
+    layers_in,
+    panels,
+    reach,
+)
 
 
 def knn_purity_figure(table: pd.DataFrame, title: str) -> Figure:
@@ -31,10 +37,9 @@ def knn_purity_figure(table: pd.DataFrame, title: str) -> Figure:
                 rows = table[(table["layer"] == layer) & (table["features"] == features)]
                 y = np.array([order.index(label) for label in rows["label"]])
                 color, marker, _ = FEATURE_STYLES[features]
-                bars = np.stack([rows["value"] - rows["low"], rows["high"] - rows["value"]])
                 axes.errorbar(rows["value"], y + 0.22 * (i - (len(feature_sets) - 1) / 2),
-                              xerr=np.clip(np.nan_to_num(bars), 0.0, None), color=color,
-                              marker=marker, markersize=3.5, linestyle="", elinewidth=1.0)
+                              xerr=reach(rows), color=color, marker=marker, markersize=3.5,
+                              linestyle="", elinewidth=1.0)
                 if features == "code":
                     axes.plot(rows["shuffled"], y, color=GREY, marker="|", markersize=9.0,
                               linestyle="", zorder=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,7 +13,8 @@ from latentcode.arguments import check_distinct, chosen
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.bootstrap import LEVEL, LabelSums, resample
+from latentcode.probes.common.contrasts import Resampled, table_of
 from latentcode.probes.common.features import features_of, origin, varies
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.knn_purity.labels import judged_labels
@@ -50,19 +51,16 @@ def knn_purity_codes(
     The share of a code's k nearest neighbours that have its value of a label, the mean over values;
     see `probes.knn_purity.purity.purity`, which also says how labels are shuffled.
 
-    labels     names; default: all that neighbours can agree on. Measurements are cut at their
-               median
     layers, pairs  default: all that the codes have
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    k          neighbours
     n_bootstrap  replicates of the 95 % intervals, which resample the combinations (without that
                label the instances) and leave everybody's neighbours as they are
 
-    Where all codes are the same, as in a layer that cannot know the instance yet, there is nothing
-    to tell, which the result says. Raises `UnknownNameError` for a label, layer or pair that there
-    is not; `ProbeError` for missing controls, for a label that `purity` refuses, for what is
-    repeated, and where no layer and pair has different codes.
+    Other arguments are those of `knn_purity`. Where all codes are the same, as in a layer that
+    cannot know the instance yet, there is nothing to tell, which the result says. Raises
+    `UnknownNameError` for a label, layer or pair that there is not; `ProbeError` for missing
+    controls, for a label that `purity` refuses, for what is repeated, and where no layer and pair
+    has different codes.
     """
     seed = checked_seed(seed)
     check_count("k", k, 1, ProbeError)
@@ -77,18 +75,29 @@ def knn_purity_codes(
         combinations[rows][asked])[0]
     weights = resample(int(clusters.max()) + 1, n_bootstrap, np.random.default_rng([seed, 2]))
     table: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
     constant: list[str] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
+        place = {"layer": layer, "pair": pair}
+        purities: dict[tuple[str, str, str], Resampled] = {}
+        shuffled: dict[tuple[str, str], Resampled] = {}
         for features in feature_sets:
             x = features.points(layer, pair)
             if not varies(x):
                 constant.append(f"{features.name} of layer {layer}, {pair}")
                 continue
-            table += [
-                {"layer": layer, "pair": pair, "features": features.name, **_row(
-                    found, clusters, weights)}
-                for found in shares(x, values[pair], combinations=combinations, k=k,
-                                    shuffles=SHUFFLES, seed=seed)]
+            for found in shares(x, values[pair], combinations=combinations, k=k, shuffles=SHUFFLES,
+                                seed=seed):
+                purity = _resampled(found.kind, found.own, clusters, weights)
+                purities[features.name, found.label, found.among] = purity
+                table.append({**place, "features": features.name, **_row(found, purity)})
+                if features.name == "code" and found.dealt:
+                    every = [_resampled(*dealt, clusters, weights).replicates
+                             for dealt in found.dealt]
+                    shuffled[found.label, found.among] = Resampled(
+                        float(found.shuffled.mean()), np.mean(every, axis=0), purity.n,
+                        purity.n_clusters)
+        contrasts += [place | row for row in _contrasts(purities, shuffled)]
     check(any(row["features"] == "code" for row in table), "all codes are the same at every layer "
           "and pair; there is nothing to separate", ProbeError)
     return KNNPurityResult(
@@ -99,7 +108,8 @@ def knn_purity_codes(
          "layers": list(layers), "pairs": list(pairs), "constant": constant,
          "controls": [s.name for s in feature_sets[1:]], "k": k, "shuffles": SHUFFLES,
          "points": len(rows), "queries": len(asked), "n_bootstrap": n_bootstrap, "level": LEVEL,
-         "seed": seed, "codes": origin(codes)})
+         "seed": seed, "codes": origin(codes)},
+        table_of(contrasts, KNNPurityResult.COLUMNS["contrasts"]))
 
 
 def _values(codes: LatentCodes, labels: Sequence[str] | None, pair: str) -> dict[str, np.ndarray]:
@@ -115,21 +125,41 @@ def _values(codes: LatentCodes, labels: Sequence[str] | None, pair: str) -> dict
     return {name: codes.label(name, pair).to_numpy() for name in names}
 
 
-def _row(found: Shares, clusters: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
-    """Return the columns of the table that the neighbours of one place give."""
-    known = np.isfinite(found.own)
-    cells = clusters[known], found.kind[known]
-    sums, counts = np.zeros((2, weights.shape[1], int(found.kind.max()) + 1))
-    np.add.at(sums, cells, found.own[known])
+def _resampled(
+    kind: np.ndarray, own: np.ndarray, clusters: np.ndarray, weights: np.ndarray
+) -> Resampled:
+    """Return the purity of shares `own` [Q] of points of some kind, also on other combinations."""
+    known = np.isfinite(own)
+    cells = clusters[known], kind[known]
+    sums, counts = np.zeros((2, weights.shape[1], int(kind.max()) + 1))
+    np.add.at(sums, cells, own[known])
     np.add.at(counts, cells, 1.0)
     of_value = LabelSums(sums[..., None], counts).resampled(weights)[..., 0]  # [replicate, value]
     present = np.isfinite(of_value)
     n_values = present.sum(axis=1)
     means = np.where(present, of_value, 0.0).sum(axis=1) / np.where(n_values, n_values, np.nan)
-    n_combinations = int((counts.sum(axis=1) > 0).sum())
-    low, high = percentile_interval(means, n_combinations)
-    stands = beside(found)
+    return Resampled(balanced(own, kind), means, int(known.sum()),
+                     int((counts.sum(axis=1) > 0).sum()))
+
+
+def _row(found: Shares, purity: Resampled) -> dict[str, Any]:
+    """Return the columns of the table that the neighbours of one place give."""
+    row = purity.row()
     return {"label": found.label, "among": found.among, "values": len(np.unique(found.kind)),
-            "value": balanced(found.own, found.kind), "low": float(low), "high": float(high),
-            "shuffled": stands["shuffled"], "spread": stands["spread"],
-            "excess": stands["excess"], "n": int(known.sum()), "n_combinations": n_combinations}
+            **row, **beside(found), "n": row["n"], "n_combinations": row["n_clusters"]}
+
+
+def _contrasts(
+    purities: Mapping[tuple[str, str, str], Resampled],
+    shuffled: Mapping[tuple[str, str], Resampled],
+) -> Iterator[dict[str, Any]]:
+    """Yield the purity of the code less that of each control, by label and neighbours."""
+    for (features, label, among), purity in purities.items():
+        if features == "code":
+            others = {"shuffled": shuffled[label, among]} if (label, among) in shuffled else {}
+            others |= {
+                name: of for (name, *about), of in purities.items()
+                if name != "code" and about == [label, among]}
+            yield from ({"label": label, "among": among, "features": "code", "quantity": "purity",
+                         "against": name, **(purity - other).row()}
+                        for name, other in others.items() if np.isfinite(purity.value))

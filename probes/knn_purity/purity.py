@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,7 @@ class Shares:
     own       float64 [Q], the share of its neighbours that have its value; NaN where they cannot,
               because no point of another combination has it
     shuffled  float64 [shuffle], the purity of shuffled labels
+    dealt     `kind` and `own` of each time that labels were shuffled
     """
 
     label: str
@@ -45,6 +46,7 @@ class Shares:
     kind: np.ndarray
     own: np.ndarray
     shuffled: np.ndarray
+    dealt: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
 
 def purity(
@@ -135,10 +137,10 @@ def shares(
         dealt = shuffle_classes(kind, groups, rng, shuffles)
         for among, neighbours in near.items():
             apart = groups if among == OTHER else None
+            anew = [(d[queries], _share(d, neighbours, queries, apart)) for d in dealt]
             yield Shares(
                 name, among, kind[queries], _share(kind, neighbours, queries, apart),
-                np.array([balanced(_share(d, neighbours, queries, apart), d[queries])
-                          for d in dealt]))
+                np.array([balanced(share, of) for of, share in anew]), anew)
 
 
 def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.knn_purity.figure import knn_purity_figure
 from latentcode.probes.knn_purity.purity import ALL, MOST_POINTS, MOST_QUERIES, OTHER
@@ -27,6 +28,9 @@ class KNNPurityResult(TableResult):
               equal combination and value (mean, `spread` as standard deviation), the `excess` over
               that, how many `values` the label has, and on how many instances and combinations.
               NaN where no value occurs in two combinations
+    contrasts one row per layer, pair, label and `among`: the purity of the code less that of
+              shuffled labels (their mean, so that it is the `excess`), of the residual stream and
+              of the untrained model
     settings  everything else that determines the numbers
 
     Features: `code`, `residual`, `untrained`.
@@ -38,10 +42,13 @@ class KNNPurityResult(TableResult):
     FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "features", "among", "values", "value", "low", "high",
-                  "shuffled", "spread", "excess", "n", "n_combinations")}
+                  "shuffled", "spread", "excess", "n", "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "among", "features")}
+    TOLD: ClassVar = {"among": (ALL,)}
 
     table: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def caveats(self) -> tuple[str, ...]:

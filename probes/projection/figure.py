@@ -54,11 +54,10 @@ def scatter_figure(
 
     A label of floating-point numbers, or one that `continuous` names, gets a colour bar; any
     other a legend of categories (colours, then marker shapes). A label looks the same in all
-    panels: one scale, one set of categories. Keys stand to the right where each row of panels
-    shows one label, else below where each column does.
+    panels: one scale, one set of categories. Keys stand to the right.
 
     `ProbeError` for more than 48 categories, for values that are not finite, for two cells in
-    one place, and where both rows and columns mix labels.
+    one place, and where a row mixes labels.
     """
     check(len(cells) > 0, "there are no panels to draw", ProbeError)
     rows = list(dict.fromkeys(cell.row for cell in cells))
@@ -66,19 +65,13 @@ def scatter_figure(
     keys = _keys(cells, continuous)
     at = {(rows.index(cell.row), columns.index(cell.column)): cell for cell in cells}
     check(len(at) == len(cells), "two panels have the same row and column", ProbeError)
-    labels = {place: cell.label for place, cell in at.items()}
-    of_row = [{label for (r, _), label in labels.items() if r == i} for i in range(len(rows))]
-    of_column = [{label for (_, c), label in labels.items() if c == i}
-                 for i in range(len(columns))]
-    beside = all(len(used) == 1 for used in of_row)
-    check(beside or all(len(used) == 1 for used in of_column),
-          "rows and columns of panels both mix labels; arrange them so that each row, or each "
-          "column, shows one label", ProbeError)
+    of_row = [{cell.label for (r, _), cell in at.items() if r == i} for i in range(len(rows))]
+    check(all(len(used) == 1 for used in of_row), "a row of panels mixes labels; expected one "
+          "label in each row, whose key stands beside it", ProbeError)
 
-    room = (max(key.width(panel_inches) for key in keys.values()) if beside
-            else max(key.height(panel_inches) for key in keys.values()))
-    widths = [panel_inches] * len(columns) + ([room] if beside else [])
-    heights = [panel_inches] * len(rows) + ([] if beside else [room])
+    room = max(key.width(panel_inches) for key in keys.values())
+    widths = [*[panel_inches] * len(columns), room]
+    heights = [panel_inches] * len(rows)
     with style():
         figure = Figure(figsize=(sum(widths) + 0.3, sum(heights) + 0.3), layout="constrained")
         grid = figure.add_gridspec(len(heights), len(widths), width_ratios=widths,
@@ -94,12 +87,11 @@ def scatter_figure(
                 axes.set_title(cell.column)
             if column == min(c for r, c in at if r == row):
                 axes.set_ylabel(cell.row)
-        for i, used in enumerate(of_row if beside else of_column):
-            (label,) = used
-            if i == 0 or used != (of_row if beside else of_column)[i - 1]:
-                key_axes = figure.add_subplot(grid[i, -1] if beside else grid[-1, i])
+        for i, (label,) in enumerate(of_row):
+            if i == 0 or of_row[i - 1] != {label}:
+                key_axes = figure.add_subplot(grid[i, -1])
                 key_axes.set_axis_off()
-                keys[label].draw_key(key_axes, beside, panel_inches, room)
+                keys[label].draw_key(key_axes, panel_inches, room)
     return figure
 
 
@@ -114,17 +106,10 @@ class _Categories:
         self.entry_inches = 0.35 + 0.075 * max(len(str(c)) for c in self.styles)
 
     def width(self, height: float) -> float:
-        return float(max(self.entry_inches * self._columns_beside(height),
-                         0.09 * len(self.name)))
+        return float(max(self.entry_inches * self._columns(height), 0.09 * len(self.name)))
 
-    def height(self, width: float) -> float:
-        return float(0.35 + self.LINE * np.ceil(len(self.styles) / self._columns_below(width)))
-
-    def _columns_beside(self, height: float) -> int:
+    def _columns(self, height: float) -> int:
         return int(np.ceil(len(self.styles) * self.LINE / (height - 0.3)))
-
-    def _columns_below(self, width: float) -> int:
-        return max(1, min(len(self.styles), int(width / self.entry_inches)))
 
     def draw_points(self, axes: Axes, cell: ScatterCell) -> None:
         values = cell.values.to_numpy()
@@ -137,14 +122,13 @@ class _Categories:
             axes.scatter(cell.coordinates[mine, 0], cell.coordinates[mine, 1], c=colors[mine],
                          marker=marker, s=_point_size(len(values)), linewidths=0)
 
-    def draw_key(self, axes: Axes, beside: bool, panel: float, room: float) -> None:
+    def draw_key(self, axes: Axes, panel: float, room: float) -> None:
         handles = [Line2D([], [], color=color, marker=marker, linestyle="", markersize=4.5,
                           label=str(category)) for category, (color, marker) in self.styles.items()]
-        columns = self._columns_beside(panel) if beside else self._columns_below(panel)
         legend = axes.legend(
-            handles=handles, title=self.name, ncols=columns, borderaxespad=0.0,
-            loc="upper left" if beside else "upper center", fontsize=8, title_fontsize=9,
-            handletextpad=0.2, columnspacing=0.8, labelspacing=0.3)
+            handles=handles, title=self.name, ncols=self._columns(panel), borderaxespad=0.0,
+            loc="upper left", fontsize=8, title_fontsize=9, handletextpad=0.2, columnspacing=0.8,
+            labelspacing=0.3)
         legend.set_in_layout(False)
 
 
@@ -162,21 +146,15 @@ class _Measurements:
     def width(self, height: float) -> float:
         return 0.8
 
-    def height(self, width: float) -> float:
-        return 0.6
-
     def draw_points(self, axes: Axes, cell: ScatterCell) -> None:
         axes.scatter(cell.coordinates[:, 0], cell.coordinates[:, 1],
                      c=cell.values.to_numpy(dtype=np.float64), norm=self.scale, cmap=SEQUENTIAL,
                      s=_point_size(len(cell.values)), linewidths=0)
 
-    def draw_key(self, axes: Axes, beside: bool, panel: float, room: float) -> None:
-        part = self.THICKNESS / room
-        place = (0.0, 0.1, part, 0.8) if beside else (0.15, 0.98 - part, 0.7, part)
-        inset = axes.inset_axes(place)
+    def draw_key(self, axes: Axes, panel: float, room: float) -> None:
+        inset = axes.inset_axes((0.0, 0.1, self.THICKNESS / room, 0.8))
         inset.set_in_layout(False)
-        bar = axes.figure.colorbar(ScalarMappable(self.scale, SEQUENTIAL), cax=inset,
-                                   orientation="vertical" if beside else "horizontal")
+        bar = axes.figure.colorbar(ScalarMappable(self.scale, SEQUENTIAL), cax=inset)
         bar.set_label(self.name)
         bar.locator = MaxNLocator(4)
         bar.update_ticks()

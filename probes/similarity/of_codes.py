@@ -5,8 +5,9 @@ Everything stands beside the same on the residual stream and on an untrained mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.contrasts import Resampled, table_of
 from latentcode.probes.common.features import features_of, origin, shuffle_labels
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
@@ -26,6 +28,10 @@ from latentcode.seeds import checked_seed
 MOST_CLASSES = 64
 """A matrix of more labels than this is neither readable nor quick to resample."""
 CENTRINGS = ("raw", "centred")
+N_SHUFFLES = 20
+"""Times that labels are dealt anew for contrasts."""
+LARGEST_OTHER = "largest other"
+"""The largest cosine of either of two classes with a third."""
 
 
 @watched("comparing codes")
@@ -49,13 +55,13 @@ def similarity_codes(
                `probes.common.labels`
     layers, pairs  which to compare; all by default
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    n_samples  instances that are kept one by one (Fig. A8A)
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
 
-    `centred` cosines are those of m_a minus the mean over the *classes*, all of which count the
-    same: the mean over instances would depend on how often each class was drawn. Raw cosines of
-    codes without negative entries are large whatever the labels are; compare with `shuffled`.
+    Other arguments are those of `similarity`; the samples are those of Fig. A8A. `centred` cosines
+    are those of m_a minus the mean over the *classes*, all of which count the same: the mean over
+    instances would depend on how often each class was drawn. Raw cosines of codes without negative
+    entries are large whatever the labels are; compare with `shuffled`. By how much two classes are
+    more alike than either is with a third, and than in a control, is in
+    `SimilarityResult.contrasts`.
 
     Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError` for
     missing controls, for a label with one class, with missing values or with more than 64, and for
@@ -73,18 +79,23 @@ def similarity_codes(
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
     rows = np.sort(drawing.permutation(len(codes))[:n_samples])
     targets = {pair: _target(codes, label, pair) for pair in pairs}
-    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in SimilarityResult.COLUMNS}
+    tables: dict[str, list[pd.DataFrame]] = {
+        name: [] for name in SimilarityResult.COLUMNS if name != "contrasts"}
+    contrasts: list[dict[str, Any]] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
+        alike: dict[str, Mapping[str, Resampled]] = {}
         for features in feature_sets:
             x = features.points(layer, pair)
             place = {"layer": layer, "pair": pair, "label": label, "features": features.name}
             sums = LabelSums.of(x, truth, clusters)
-            found = [("cosines", _cosines(sums, weights, names), place)]
+            alike[features.name] = _cosines(sums, weights)
+            found = [("cosines", _as_table(alike[features.name], names), place)]
             if features.name == "code":
                 dealt = LabelSums.of(x, shuffle_labels(truth, clusters, shuffling), clusters)
-                found.append(("cosines", _cosines(dealt, weights, names),
+                found.append(("cosines", _as_table(_cosines(dealt, weights), names),
                               place | {"features": "shuffled"}))
+                of_shuffled = _of_shuffled(x, truth, clusters, weights, seed)
             found += [
                 ("means", _means(sums, truth, names), place),
                 ("samples", _samples(x, truth, names, rows), place),
@@ -92,9 +103,13 @@ def similarity_codes(
                  place)]
             for name, table, where in found:
                 tables[name].append(table.assign(**where))
+        contrasts += [{"layer": layer, "pair": pair, "label": label, **row}
+                      for row in _contrasts(
+                          alike | {"shuffled": of_shuffled}, names, truth)]
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
-    return SimilarityResult(**frames, settings={
+    of_all = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
+    return SimilarityResult(**frames, contrasts=of_all, settings={
         "label": label, "layers": list(layers), "pairs": list(pairs),
         "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
         "controls": [s.name for s in feature_sets[1:]], "n_samples": n_samples,
@@ -109,19 +124,76 @@ def _target(codes: LatentCodes, label: str, pair: str) -> Target:
     return target
 
 
-def _cosines(sums: LabelSums, weights: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
+def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
+    """Return cosines [class, class] by centring."""
     means, replicates = sums.means(), sums.resampled(weights)
-    blocks = []
+    n, n_clusters = int(sums.counts.sum()), weights.shape[1]
+    return {centring: Resampled(cosine_matrix(means, centring),
+                                cosine_matrix(replicates, centring), n, n_clusters)
+            for centring in CENTRINGS}
+
+
+def _of_shuffled(
+    x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray, seed: int
+) -> dict[str, Resampled]:
+    """Return the mean over `N_SHUFFLES` times that labels are dealt anew."""
+    rng = np.random.default_rng(seed)
+    total: dict[str, Resampled] = {}
+    for _ in range(N_SHUFFLES):
+        dealt = LabelSums.of(x, shuffle_labels(truth, clusters, rng), clusters)
+        for centring, one in _cosines(dealt, weights).items():
+            so_far = total.get(centring)
+            value, replicates = (0.0, 0.0) if so_far is None else (so_far.value, so_far.replicates)
+            total[centring] = replace(one, value=value + one.value / N_SHUFFLES,
+                                      replicates=replicates + one.replicates / N_SHUFFLES)
+    return total
+
+
+def _as_table(cosines: Mapping[str, Resampled], names: Sequence[str]) -> pd.DataFrame:
     row, column = (np.array(names, dtype=object)[i.ravel()]
                    for i in np.indices((len(names), len(names))))
-    for centring in CENTRINGS:
-        low, high = percentile_interval(
-            cosine_matrix(replicates, centring), len(sums.counts))
+    blocks = []
+    for centring, found in cosines.items():
+        low, high = found.interval()
         blocks.append(pd.DataFrame({
-            "centring": centring, "row": row, "column": column,
-            "value": cosine_matrix(means, centring).ravel(), "low": low.ravel(),
-            "high": high.ravel()}))
+            "centring": centring, "row": row, "column": column, "value": found.value.ravel(),
+            "low": low.ravel(), "high": high.ravel()}))
     return pd.concat(blocks, ignore_index=True)
+
+
+def _contrasts(
+    alike: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], truth: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
+    less those of the controls, for each two classes."""
+    couples = list(combinations(range(len(names)), 2))
+    i, j = np.array(couples).T
+    n = [int(truth[:, couple].any(axis=1).sum()) for couple in couples]
+    for centring in CENTRINGS:
+        of = {name: replace(found[centring], value=found[centring].value[i, j],
+                            replicates=found[centring].replicates[:, i, j])
+              for name, found in alike.items()}
+        others = [("code", name, of[name]) for name in of if name != "code"]
+        if len(names) > 2:
+            others += [(name, LARGEST_OTHER, _largest_others(alike[name][centring], couples))
+                       for name in of if name != "shuffled"]
+        for features, against, other in others:
+            difference = of[features] - other
+            low, high = difference.interval()
+            yield from ({"centring": centring, "row": names[a], "column": names[b],
+                         "features": features, "quantity": "cosine", "against": against,
+                         "value": difference.value[k], "low": low[k], "high": high[k], "n": n[k],
+                         "n_clusters": difference.n_clusters}
+                        for k, (a, b) in enumerate(couples) if np.isfinite(difference.value[k]))
+
+
+def _largest_others(cosines: Resampled, couples: Sequence[tuple[int, int]]) -> Resampled:
+    """Return, for each two classes, the largest cosine of either with a third."""
+    def largest(matrix: np.ndarray) -> np.ndarray:
+        return np.stack([np.delete(matrix[..., couple, :], couple, axis=-1).max(axis=(-2, -1))
+                         for couple in map(list, couples)], axis=-1)
+
+    return replace(cosines, value=largest(cosines.value), replicates=largest(cosines.replicates))
 
 
 def _means(sums: LabelSums, truth: np.ndarray, names: Sequence[str]) -> pd.DataFrame:

@@ -56,7 +56,8 @@ def similarity(
     device    cpu or cuda; default: cpu
     progress  called with (layers and pairs done, in all)
 
-    See `latentcode.probes.similarity.similarity_codes` for the equation. Raises what `subject`,
+    See `latentcode.probes.similarity.similarity_codes` for the equation; what is above its controls
+    is in `SimilarityResult.contrasts`. Raises what `subject`,
     `own_labels`, `extract` and `similarity_codes` raise.
     """
     seed = checked_seed(seed)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.similarity.figure import codes_figure, concentration_figure, cosine_figure
 from latentcode.probes.similarity.measures import cluster_order
@@ -29,6 +30,10 @@ class SimilarityResult(TableResult):
     samples        some instances, likewise
     concentration  one row per layer, pair, features, class ("(all)" for all instances) and measure,
                    see `concentration`
+    contrasts      one row per layer, pair, centring, two classes and features: their cosine less
+                   the `largest other` of either of them, and of the code also less that of the
+                   residual stream, of the untrained model, and of `shuffled` labels (a mean over
+                   20 times that they are dealt anew, not the once of the table of cosines)
     settings       everything else that determines the numbers
 
     Features: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
@@ -46,7 +51,11 @@ class SimilarityResult(TableResult):
         "samples": ("layer", "pair", "label", "features", "instance", "class", "component",
                     "value"),
         "concentration": ("layer", "pair", "label", "features", "class", "measure", "value", "low",
-                          "high", "n", "n_combinations")}
+                          "high", "n", "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "centring", "row", "column",
+                                      "features")}
+    BEST_OF: ClassVar = ("layer", "row", "column")
+    TOLD: ClassVar = {"features": ("code",), "centring": ("centred",)}
     TEXT: ClassVar = ("label", "class", "row", "column")
 
     cosines: pd.DataFrame
@@ -54,6 +63,7 @@ class SimilarityResult(TableResult):
     samples: pd.DataFrame
     concentration: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def title(self) -> str:

@@ -24,6 +24,7 @@ from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, resample
+from latentcode.probes.common.contrasts import Resampled, table_of
 from latentcode.probes.common.features import features_of, origin
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.topography.result import TopographyResult
@@ -61,18 +62,16 @@ def topography_codes(
                combinations; for any other label its values, each the mean over its instances
     layers, pairs  which to compare; all by default
     untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out the untrained model and the residual stream and marks the result
-    n_instances  of those given, drawn at random, whose pairs are compared
     n_permutations  of the tasks, for p = (1 + #(null >= rho)) / (1 + permutations), one-sided:
                close tasks are expected to have close codes
     n_bootstrap  replicates of the 95 % interval, which resample the combinations. Instances keep
                the ranks that they have in the whole sample
 
-    NaN where the points of a layer, or the distances of tasks, do not vary. Points that are zero
-    have no cosine: they are left out, and the result says how many. Raises `UnknownNameError` for a
-    label, layer or pair that does not exist, `ProbeError` for missing controls, fewer than 3
-    values, and a distance that lacks a value of its label, is not finite, not symmetric, or not 0
-    between a value and itself.
+    Other arguments are those of `topography`. NaN where the points of a layer, or the distances of
+    tasks, do not vary. Points that are zero have no cosine: they are left out, and the result says
+    how many. Raises `UnknownNameError` for a label, layer or pair that does not exist, `ProbeError`
+    for missing controls, fewer than 3 values, and a distance that lacks a value of its label, is
+    not finite, not symmetric, or not 0 between a value and itself.
     """
     seed = checked_seed(seed)
     for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
@@ -90,6 +89,7 @@ def topography_codes(
                    resample(int(clusters.max()) + 1, n_bootstrap, resampling))
     run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
     table: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
     zeros: list[dict[str, Any]] = []
     for pair, layer in reported(product(pairs, layers), len(pairs) * len(layers), progress):
         points = {features.name: features.points(layer, pair) for features in feature_sets}
@@ -102,11 +102,19 @@ def topography_codes(
                         for name, frame in frames.items()}
             order = np.argsort(permuting.random((n_permutations, len(values.names))), axis=1)
             place = run | {"layer": layer, "pair": pair, "label": label}
+            of_code: dict[tuple[str, str], Resampled] = {}
             for (features, x), metric in product(points.items(), METRICS):
                 compared = _compared(x, values, metric, drawn)
-                table += [place | {"unit": compared.UNIT, "features": features, "distance": name,
-                                   "metric": metric, **compared.correlate(matrix, order)}
-                          for name, matrix in matrices.items()]
+                for name, matrix in matrices.items():
+                    found = compared.correlate(matrix, order)
+                    here = place | {"distance": name, "metric": metric}
+                    table.append({**here, "unit": compared.UNIT, "features": features,
+                                  **found.row})
+                    rho = of_code.setdefault((name, metric), found.rho)  # the code comes first
+                    difference = rho - found.rho
+                    if features != "code" and np.isfinite(difference.value):
+                        contrasts.append({**here, "features": "code", "quantity": "rho",
+                                          "against": features, **difference.row()})
     columns = TopographyResult.COLUMNS
     return TopographyResult(
         pd.DataFrame(table)[list(columns["table"])], pd.DataFrame(columns=columns["runs"]),
@@ -114,7 +122,8 @@ def topography_codes(
             "labels": list(distances), "layers": list(layers), "pairs": list(pairs),
             "controls": [s.name for s in feature_sets[1:]], "n_instances": n_instances,
             "n_permutations": n_permutations, "n_bootstrap": n_bootstrap, "level": LEVEL,
-            "seed": seed, "codes": [origin(codes)], "zero": zeros})
+            "seed": seed, "codes": [origin(codes)], "zero": zeros},
+        table_of(contrasts, columns["contrasts"]))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from latentcode.errors import ProbeError, check
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.extraction import part_of, subjects_of
 from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.topography.generalization import correlate_runs
@@ -92,17 +94,18 @@ def topography(
             codes, known, untrained=untrained, controls=controls, n_instances=n_instances,
             n_permutations=n_permutations, n_bootstrap=n_bootstrap, seed=seed,
             progress=part_of(progress, index, len(opened)))
-        results.append(TopographyResult(found.table, _described(of), found.correlation,
-                                        found.settings))
-    table, described = (pd.concat(tables, ignore_index=True) for tables in (
-        [result.table for result in results], [result.runs for result in results]))
+        results.append(replace(found, runs=_described(of)))
+    table, described, contrasts = (pd.concat(tables, ignore_index=True) for tables in (
+        [result.table for result in results], [result.runs for result in results],
+        [result.contrasts.table for result in results]))
     correlation = results[0].correlation
     if described["performance"].notna().sum() >= LEAST_RUNS:
         correlation = correlate_runs(
             table, described, ["layer", "pair", "label", "features", "distance", "metric"])
     joined = {name: [row for result in results for row in result.settings[name]]
               for name in ("codes", "zero")}
-    return TopographyResult(table, described, correlation, {**results[0].settings, **joined})
+    return TopographyResult(table, described, correlation, {**results[0].settings, **joined},
+                            Contrasts(contrasts))
 
 
 def _distances(

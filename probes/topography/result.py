@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.figures.style import Figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.topography.figure import generalization_figure, topography_figure
 
@@ -27,6 +28,8 @@ class TopographyResult(TableResult):
     runs         one row per run: its kind, seeds and `performance` on held-out combinations
     correlation  with four runs or more, Spearman's correlation of rho with performance across
                  them; see `rank_correlation`
+    contrasts    one row per run, layer, pair, label, distance and metric: rho of the code less that
+                 of the residual stream and of the untrained model; `n` counts units
     settings     everything else that determines the numbers
     """
 
@@ -39,13 +42,17 @@ class TopographyResult(TableResult):
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
         "runs": ("run", "kind", "seed", "split_seed", "metric", "performance"),
         "correlation": ("layer", "pair", "label", "features", "distance", "metric", "scope",
-                        "n_runs", "rho", "low", "high", "p", "smallest_p", "detectable")}
+                        "n_runs", "rho", "low", "high", "p", "smallest_p", "detectable"),
+        "contrasts": contrast_columns("run", "kind", "layer", "pair", "label", "distance",
+                                      "metric", "features")}
+    BEST_OF: ClassVar = ("layer", "distance", "metric")
     TEXT: ClassVar = ("label", "run", "kind", "scope")
 
     table: pd.DataFrame
     runs: pd.DataFrame
     correlation: pd.DataFrame
     settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
 
     @property
     def caveats(self) -> tuple[str, ...]:

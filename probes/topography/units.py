@@ -11,6 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval
+from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cosine_matrix
 
@@ -44,16 +45,29 @@ def has_direction(x: np.ndarray) -> np.ndarray:
     return np.asarray(nonzero if nonzero.sum() >= 3 else np.ones(len(x), dtype=bool))
 
 
+@dataclass(frozen=True)
+class Correlation:
+    """What a comparison of distances gave.
+
+    rho  the correlation, also on resampled combinations
+    row  the columns of the table
+    """
+
+    rho: Resampled
+    row: dict[str, Any]
+
+
 def _result(rho: float, replicates: np.ndarray, null: np.ndarray, n_clusters: int,
-            n_units: int, n_pairs: int) -> dict[str, Any]:
+            n_units: int, n_pairs: int) -> Correlation:
     low, high = percentile_interval(replicates, n_clusters)
     if np.isnan(rho):
         p = null_high = np.nan
     else:
         p = (1 + int((null >= rho - 1e-12).sum())) / (1 + len(null))
         null_high = float(np.quantile(null, 0.95))
-    return {"rho": rho, "low": float(low), "high": float(high), "p": p, "null_high": null_high,
-            "n_units": n_units, "n_pairs": n_pairs}
+    return Correlation(Resampled(rho, replicates, n_units, n_clusters), {
+        "rho": rho, "low": float(low), "high": float(high), "p": p, "null_high": null_high,
+        "n_units": n_units, "n_pairs": n_pairs})
 
 
 def _those(
@@ -89,7 +103,7 @@ class MeanPoints:
         return cls(LabelSums(sums.sums[:, kept], sums.counts[:, kept]), np.flatnonzero(kept),
                    metric, weights)
 
-    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> dict[str, Any]:
+    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> Correlation:
         """Compare with distances of tasks [N, N]; order [permutation, N] permutes them."""
         matrix, order = _those(self.unit, matrix, order)
         i, j = self._upper
@@ -171,7 +185,7 @@ class InstancePairs:
         return cls(summed(np.ones(len(ranks))), summed(ranks), summed(ranks**2), used,
                    weights[:, cluster], moving)
 
-    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> dict[str, Any]:
+    def correlate(self, matrix: np.ndarray, order: np.ndarray) -> Correlation:
         """Compare with distances of tasks [N, N]; order [permutation, N] permutes them."""
         matrix, kept = _those(self.unit, matrix, order)
         ranks = self._ranks(matrix)

@@ -62,7 +62,7 @@ def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [rates.loc[patch, name] for patch, name in (
         ("interchange", "operation"), ("operands", "operands"), ("operation+operands", "answer")
     )] == [1.0, 1.0, 1.0]
-    assert set(result.comparisons["class"]) == set(CLASSES)
+    assert set(result.contrasts.table["class"]) == set(CLASSES)
 
 
 def test_errors(

@@ -67,8 +67,7 @@ def test_sources_of_older_probes_are_features(folder: Path) -> None:
     assert isinstance(result, TableResult)
     version = read_json(folder / result.marker())["format_version"]
     assert 1 <= version < CURRENT[result.FORMAT]
-    for name, columns in result.COLUMNS.items():
-        table = getattr(result, name)
+    for name, table in result.tables().items():
         if not (folder / f"{name}.csv").exists():  # the format has got it since then
             assert table.empty
             continue
@@ -78,7 +77,7 @@ def test_sources_of_older_probes_are_features(folder: Path) -> None:
         assert table[later].isna().all(axis=None)
         assert set(later) <= {"width", "size", "dimensions"}
         assert table[now.split(",")].to_csv(index=False, lineterminator="\n") == f"{now}\n{rows}"
-        found += len(table) if "features" in columns else 0
+        found += len(table) if "features" in table else 0
     assert found > 0
 
 
@@ -133,9 +132,8 @@ def test_results_of_rows_are_decodings(tmp_path: Path, version: int) -> None:
     assert "No score for code, layer 1, query->query: the features do not vary." in result.caveats
     assert set(result.figures()) == {"figure.png", "given.png"}
     again = DecodingResult.load(result.save(tmp_path / "again"))
-    for name in result.COLUMNS:
-        pd.testing.assert_frame_equal(getattr(again, name), getattr(result, name),
-                                      check_dtype=False)
+    for name, table in again.tables().items():
+        pd.testing.assert_frame_equal(table, result.tables()[name], check_dtype=False)
 
 
 def test_zeros_of_an_older_topography_are_told() -> None:
@@ -175,12 +173,11 @@ def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Pa
     assert result.settings["interventions"] == [
         {"patch": FORMER_PATCHES.get(one["write"], one["write"]),
          **{name: value for name, value in one.items() if name != "write"}} for one in written]
-    for name in result.COLUMNS:
-        if not (folder / f"{name}.csv").exists():
+    for name, table in result.tables().items():
+        file = folder / f"{'comparisons' if name == 'contrasts' else name}.csv"
+        if not file.exists():
             continue
-        old = pd.read_csv(folder / f"{name}.csv", keep_default_na=False, na_values=[""],
-                          **EXACTLY)
-        table = getattr(result, name)
+        old = pd.read_csv(file, keep_default_na=False, na_values=[""], **EXACTLY)
         assert table["patch"].tolist() == [FORMER_PATCHES.get(one, one) for one in old["write"]]
         if "metric" in old:
             assert table["metric"].tolist() == [
@@ -220,9 +217,13 @@ def test_classes_of_the_fourth_version_have_the_names_of_today(
     folder = before.save(tmp_path / "result", figures=False)
     to_old = {new: old for old, new in FORMER_CLASSES.items()}
     meta = read_json(folder / "interventions.json")
+    (folder / "contrasts.csv").rename(folder / "comparisons.csv")
+    del meta["sha256"]["contrasts.csv"]
     for name, column, ending in (("table", "metric", window), ("classes", "class", ""),
                                  ("comparisons", "class", "")):
         table = pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+        if name == "comparisons":
+            table = table.drop(columns="quantity").rename(columns={"n_clusters": "n_combinations"})
         of_class = table[column].isin(CLASSES)
         assert of_class.any()
         table.loc[of_class, column] = table.loc[of_class, column].replace(to_old) + ending
@@ -231,8 +232,8 @@ def test_classes_of_the_fourth_version_have_the_names_of_today(
         meta["sha256"][f"{name}.csv"] = sha256((folder / f"{name}.csv").read_bytes()).hexdigest()
     (folder / "interventions.json").write_text(json.dumps({**meta, "format_version": 4}))
     again = InterventionResult.load(folder)
-    for name in InterventionResult.COLUMNS:
-        table, wanted = getattr(again, name), getattr(before, name)
+    for name, table in again.tables().items():
+        wanted = before.tables()[name]
         if name == "table":
             of_class = wanted["metric"].isin(CLASSES)
             wanted = wanted.assign(metric=wanted["metric"].where(

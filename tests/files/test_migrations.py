@@ -180,7 +180,7 @@ def test_old_decodings_are_saved_in_the_present_version(old: Path) -> None:
     decoding = DecodingResult.load(old / "decoding")
     decoding.save(old / "again")
     assert read_json(old / "again" / "decoding.json")["sha256"].keys() == {
-        "table.csv", "per_class.csv", "given.csv"}
+        "table.csv", "per_class.csv", "given.csv", "contrasts.csv"}
     assert DecodingResult.load(old / "again").table.equals(decoding.table)
 
 

@@ -1,7 +1,7 @@
 """How alike are the mean codes of rules, and how many heads do codes use? (Fig. 5E and A8)
 
-`similarity` has the cosines, the mean codes and some single ones. What claims are judged by is
-compared here, over the same resampled combinations.
+`similarity` has the cosines, the mean codes, some single ones, and the contrasts that claims are
+judged by.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval, resample
-from latentcode.probes.common.features import Features, shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.similarity.measures import cosine_matrix
+from latentcode.probes.common.results import where
+from latentcode.probes.similarity import SimilarityResult
 from latentcode.runs import Run
 from latentcode.subjects import extract
 
@@ -28,12 +28,10 @@ MEAN_CODE = "heads in use by the mean code"
 SHARE = "share of codes with two heads in use or more"
 SINGLE_CODE = "heads in use by single codes"
 ALL = "(all)"
-N_SHUFFLES, N_BOOTSTRAP = 20, 1_000
+N_BOOTSTRAP = 1_000
 
 
-def sum_and_difference(
-    run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu"
-) -> pd.DataFrame:
+def sum_and_difference(alike: SimilarityResult) -> pd.DataFrame:
     """Is cos(m_sum, m_difference) larger than with any other rule, and than by chance?
 
     m_r is the mean code of rule r at the paper's pair, on held-out combinations. A row per layer,
@@ -42,38 +40,16 @@ def sum_and_difference(
     20 shuffles; `value`, with the 95 % interval over combinations. Nothing for a layer whose codes
     do not vary, and for a task without these rules.
     """
-    codes = extract(run, split="ood", n=n, residuals=True, seed=seed, device=device)
-    pair, = (pair.name for pair in codes.pairs)
-    target = make_target(codes, codes, "rule", pair)
-    columns = ["layer", "features", "centring", "against", "value", "low", "high"]
-    if not set(PAIR_OF_RULES) <= set(target.classes):
-        return pd.DataFrame(columns=columns)
-    i, j = (target.classes.index(rule) for rule in PAIR_OF_RULES)
-    clusters = combination_clusters(codes)
-    weights = _weights(clusters, seed)
-    rng = np.random.default_rng(seed)
-    shuffles = [shuffle_labels(target.train, clusters, rng) for _ in range(N_SHUFFLES)]
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for layer in codes.layers:
-            for features in ("code", "residual"):
-                x = Features(features, codes).points(layer, pair)
-                sums = LabelSums.of(x, target.train, clusters)
-                dealt = [LabelSums.of(x, y, clusters)
-                         for y in (shuffles if features == "code" else [])]
-                for centring in ("raw", "centred"):
-                    cosines = _cosines(sums, weights, centring)
-                    own = cosines[:, i, j]
-                    others = np.delete(cosines[:, [i, j]], [i, j], axis=2).max(axis=(1, 2))
-                    values = {None: own, LARGEST_OTHER: own - others}
-                    if dealt:
-                        values[SHUFFLED] = own - np.mean(
-                            [_cosines(one, weights, centring)[:, i, j] for one in dealt], axis=0)
-                    yield from ({"layer": layer, "features": features, "centring": centring,
-                                 "against": against} | _with_interval(of_all, weights)
-                                for against, of_all in values.items() if np.isfinite(of_all[0]))
-
-    return pd.DataFrame(list(rows()), columns=columns)
+    names = {"largest other": LARGEST_OTHER, "shuffled": SHUFFLED}
+    differences = alike.contrasts.table
+    differences = differences[differences["against"].isin(list(names))]
+    every = pd.concat([alike.cosines.assign(against=None),
+                       differences.assign(against=differences["against"].map(names))])
+    # Classes are in alphabetical order, and a cosine is the same both ways.
+    own = where(every, row=min(PAIR_OF_RULES), column=max(PAIR_OF_RULES))
+    own = own[own["features"].isin(["code", "residual"])].dropna(subset="value")
+    return own.sort_values(["layer", "features", "centring"], kind="stable", ignore_index=True)[
+        ["layer", "features", "centring", "against", "value", "low", "high"]]
 
 
 def heads_in_use(
@@ -125,10 +101,6 @@ def _weights(clusters: np.ndarray, seed: int) -> np.ndarray:
 def _with_whole(sums: LabelSums, weights: np.ndarray) -> np.ndarray:
     """Return means [1 + replicate, class, d], first of all instances as they are."""
     return np.concatenate([sums.means()[None], sums.resampled(weights)])
-
-
-def _cosines(sums: LabelSums, weights: np.ndarray, centring: str) -> np.ndarray:
-    return cosine_matrix(_with_whole(sums, weights), centring)
 
 
 def _with_interval(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:

@@ -69,7 +69,7 @@ def measure(work: Work) -> Findings:
         return replace(nothing("models that answer rightly"), notes=tuple(silent))
     classes = pd.concat([_named(member, run, result.table[result.table["metric"].isin(CLASSES)])
                          for member, run, result in found], ignore_index=True)
-    paired = pd.concat([_named(member, run, where(result.comparisons, patch=BOTH))
+    paired = pd.concat([_named(member, run, where(result.contrasts.table, patch=BOTH))
                         for member, run, result in found], ignore_index=True)
     ignorant = [run.name for _, run, _ in found if not _is_judged(run)]
     return Findings(

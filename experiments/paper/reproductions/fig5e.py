@@ -42,10 +42,11 @@ def measure(work: Work) -> Findings:
     if not runs:
         return nothing("HYLA on SRAVEN")
     n = N[work.preset]
-    alike = _of_runs(runs, [work.table(run, sum_and_difference, n=n) for _, run in runs])
+    compared = [work.measured(run, similarity, SimilarityResult, label="rule", n=n)
+                for _, run in runs]
+    alike = _of_runs(runs, [sum_and_difference(result) for result in compared])
     confused = _of_runs(runs, [work.table(run, confusion, n=n) for _, run in runs])
-    cosines = _of_runs(runs, [_last_layer(work.measured(
-        run, similarity, SimilarityResult, label="rule", n=n)) for _, run in runs])
+    cosines = _of_runs(runs, [_last_layer(result) for result in compared])
     last = alike[alike["layer"] == alike["layer"].max()]
     rows = where(last, features="code", centring="raw")
     known = {run.name for _, run in runs if knows_rules(run)}

@@ -51,7 +51,7 @@ def combined(found: Found) -> dict[str, pd.DataFrame]:
     check_sanity(runs, results)
     rates, comparisons, by_labels = (
         found.joined("written", name).drop(columns=["alpha", "heads", "renormalized"])
-        for name in ("table", "comparisons", "classes"))
+        for name in ("table", "contrasts", "classes"))
     classes = rates[rates["metric"].isin(CLASSES)].rename(columns={"metric": "class"})
     comparisons = comparisons[comparisons["patch"] == BOTH]
     windows = rates[rates["metric"].str.contains("@")]
@@ -65,7 +65,7 @@ def combined(found: Found) -> dict[str, pd.DataFrame]:
         "over_seeds": classes.groupby(
             ["task", "kind", *WHERE, "patch", "class"], sort=False)["value"].agg(
             ["mean", "min", "max", "count"]).reset_index(),
-        "comparisons": comparisons.drop(columns=["patch", "n_combinations"]),
+        "comparisons": comparisons.drop(columns=["patch", "quantity", "n_clusters"]),
         "statements": met(comparisons, answer_entering(pd.read_csv(ROWS))),
         "by_rules": _by_rules(by_labels), "directions": _directions(by_labels),
         "windows": windows.drop(columns=["metric", "n_combinations"]),

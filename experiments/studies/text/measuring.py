@@ -28,7 +28,7 @@ from latentcode.tasks.text.task import Text
 
 CRITERIA = criteria("text")
 """They say themselves what was known when they were written."""
-TABLES = ("table", "classes", "comparisons")
+TABLES = ("table", "classes", "contrasts")
 """Those of `InterventionResult` that are kept."""
 
 
@@ -98,7 +98,7 @@ def measured(
     if sources == SOURCES:
         check_sanity([run], {run.name: found})
     return {"counted": pd.DataFrame({"known": [found.settings["n_known"]]}),
-            **{name: getattr(found, name) for name in TABLES}}
+            **{name: found.tables()[name] for name in TABLES}}
 
 
 def places(n_layers: int) -> list[Place]:

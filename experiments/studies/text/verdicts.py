@@ -52,9 +52,9 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
         "streams": found.joined("streams", "table"),
         "flips": found.joined("pairs", "table"),
         "classes": found.joined("factorial", "classes"),
-        "comparisons": found.joined("factorial", "comparisons"),
+        "comparisons": found.joined("factorial", "contrasts"),
         "elsewhere_classes": found.joined("elsewhere", "classes"),
-        "elsewhere_comparisons": found.joined("elsewhere", "comparisons")}
+        "elsewhere_comparisons": found.joined("elsewhere", "contrasts")}
     pairs, known, elsewhere = (found.joined(name, "counted")["known"]
                                for name in ("pairs", "factorial", "elsewhere"))
     asked = [of[0] for of, _ in found.results["pairs"]]

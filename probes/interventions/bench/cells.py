@@ -9,9 +9,16 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.probes.interventions.bench.outcome import Patch
+from latentcode.probes.interventions.bench.patch import Patch
+from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.sites import Place
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+
+
+def where(patch: Patch) -> Intervention:
+    """Return the intervention that writes a source's codes where a patch of the bench writes."""
+    return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
+                        renormalize=patch.renormalize)
 
 
 def cells(task: Counterfactuals, patch: Patch, pairs: MinimalPairs) -> Tensor:

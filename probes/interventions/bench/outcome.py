@@ -2,96 +2,32 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from latentcode.answers import CLASSES
-from latentcode.arguments import as_tuple
-from latentcode.figures.style import Figure
+from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.probes.interventions.bench.patch import (
+    ANSWERS,
+    CONTROLS,
+    Patch,
+    answer_of,
+    possible,
+)
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
-WHAT: dict[str, str] = {
-    "interchange": "the codes of its minimal pair, which has the target in place of the base's",
-    "instance": "the codes of another instance",
-    "mean": "the mean codes of training instances that have the target",
-    "hand": "numbers set by hand, one per head",
-    # Any other problem can be written as `instance`.
-    **{name: f"the codes of a source with {what}" for name, what in OTHERS.items()
-       if name != "unrelated"},
-}
-"""What can be written, for people."""
-ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
-                           "answer": "B(x')"}
-"""The answer of each class, of operations A and B (the source's) and operands x and x' (its)."""
-HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
-                       "scale": "a_h becomes a_h v_h"}
-"""What the numbers v_h set by hand do to every code of the scope."""
-CONTROLS: dict[str, str] = {
-    "control": "same constituents, fresh values",
-    "unrelated": "unrelated instances",
-    "random": "random codes of equal norm",
-    "identity": "its own codes",
-}
-"""What is written beside it, from which nothing should come, for people."""
-
-
-@dataclass(frozen=True)
-class Patch:
-    """What is written into which codes of which instance.
-
-    instance   its number, the row of its codes in `LatentCodes`
-    target     the constituent that its source has in place of one of its own
-    which      which of its own that is: a response token of SRAVEN, a term of a function (from 0)
-    what       a key of `WHAT`
-    scope      at which queries and keys, one of `SCOPES` that the task offers
-    layers     in which layers, all in one pass
-    heads      of which heads alone; None: all
-    other      for `instance`: the number of the one whose codes are written
-    numbers    for `hand`: one number per head
-    how        for `hand`: a key of `HOW`
-    renormalize  bring what was written back to the constraint of the model's codes
-    keys       of which keys alone, by the numbers of their tokens; None: all of the scope
-    """
-
-    instance: int
-    target: str
-    which: int = 0
-    what: str = "interchange"
-    scope: str = "row"
-    layers: tuple[int, ...] = (0,)
-    heads: tuple[int, ...] | None = None
-    other: int | None = None
-    numbers: tuple[float, ...] | None = None
-    how: str = "set"
-    renormalize: bool = False
-    keys: tuple[int, ...] | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", as_tuple(self.layers))
-        for name in ("heads", "keys"):
-            some = getattr(self, name)
-            object.__setattr__(self, name, None if some is None else as_tuple(some))
-
-    @property
-    def of_source(self) -> bool:
-        """Whether the codes of a source are written that is made for the base."""
-        return self.what == "interchange" or self.what in OTHERS
-
-    @property
-    def key(self) -> int | None:
-        """The key whose code is shown; None: the response itself."""
-        return self.keys[0] if self.keys else None
-
-    @property
-    def source(self) -> str:
-        """The batch of `MinimalPairs` that is written; that of the minimal pair where it is none.
-        """
-        return self.what if self.what in OTHERS else "sources"
+BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
+_CONTROLS = ("control", "unrelated", "random")
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,8 +190,6 @@ class BenchOutcome:
 
     def figure(self) -> Figure:
         """Return the answer before and after, the controls beside it, and the response's codes."""
-        from latentcode.probes.interventions.bench.figure import bench_figure
-
         return bench_figure(self)
 
     def _named(self, answer: float) -> str:
@@ -289,17 +223,85 @@ def candidates(patch: Patch, one: MinimalPairs) -> dict[str, float]:
     return {} if np.isnan(list(found.values())).any() else found
 
 
-def possible(patch: Patch) -> tuple[str, ...]:
-    """Return the classes of answers that what is written can bring, of `ANSWERS`.
+def bench_figure(outcome: BenchOutcome) -> Figure:
+    """Return the picture of an outcome.
 
-    What comes from no source is taken for the target's, on the operands of the base.
+    Above, for symbols: the probability of each before and after, under it the constituents that
+    would answer it, and the means of three controls on the same axis. For numbers: one line per
+    patch, a mark per draw, beside the answers of base and target. Below: the response's code
+    before and after, a row per layer and a column per head.
     """
-    differs = patch.what if patch.what in OTHERS else "operation"
-    return tuple(name for name, needs in (
-        ("base", ()), ("operation", ("operation",)), ("operands", ("operands",)),
-        ("answer", ("operation", "operands"))) if all(need in differs for need in needs))
+    with style():
+        figure = Figure(figsize=(10.0, 4.6), layout="constrained")
+        halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
+        above, below = halves
+        if outcome.symbolic:
+            axes = above.subplots(1, 4, sharey=True, width_ratios=(2.6, 1, 1, 1))
+            _draw_symbols(axes[0], outcome)
+            for ax, name in zip(axes[1:], _CONTROLS, strict=True):
+                _draw_control(ax, outcome, name)
+        else:
+            _draw_numbers(above.subplots(), outcome)
+        above.suptitle(outcome.sentence(), fontsize=9.5, x=0.01, ha="left")
+        _draw_codes(below.subplots(1, 2, sharey=True), outcome)
+    return figure
 
 
-def answer_of(output: np.ndarray) -> float:
-    """Return the answer of an output [n]: the most probable symbol, or the number itself."""
-    return float(output.argmax()) if len(output) > 1 else float(output[0])
+def _draw_symbols(axes: Axes, outcome: BenchOutcome) -> None:
+    symbols = np.arange(len(outcome.before))
+    axes.bar(symbols - 0.2, outcome.before, 0.4, color=BEFORE, label="before")
+    axes.bar(symbols + 0.2, outcome.after, 0.4, color=AFTER, label="after")
+    names = ["\n".join([str(s), *outcome.owners(float(s))]) for s in symbols]
+    axes.set_xticks(symbols, names, fontsize=7.5)
+    for label, symbol in zip(axes.get_xticklabels(), symbols, strict=True):
+        if symbol == outcome.target_answer:
+            label.set_color(TARGET)
+        if symbol == outcome.truth:
+            label.set_fontweight("bold")
+    axes.set(ylabel="probability", ylim=(0.0, 1.0), title="the answer, and who would give it")
+    axes.legend()
+
+
+def _draw_control(axes: Axes, outcome: BenchOutcome, name: str) -> None:
+    outputs = outcome.control(name)
+    symbols = np.arange(outputs.shape[1])
+    axes.bar(symbols, outputs.mean(0), 0.8, color=AFTER, alpha=0.6)
+    axes.set_xticks(symbols)
+    kept = outcome.table.loc[outcome.table["patch"] == name, "kept"]
+    axes.set(title=f"{_wrapped(CONTROLS[name])}\n{int(kept.sum())} of {len(kept)} keep it")
+
+
+def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
+    lines = {"before": outcome.before[None], outcome.patch.what: outcome.after[None],
+             **{name: outcome.control(name) for name in _CONTROLS}}
+    for row, (name, outputs) in enumerate(lines.items()):
+        color = BEFORE if name == "before" else AFTER
+        axes.plot(outputs[:, 0], [row] * len(outputs), "o", color=color, markersize=7,
+                  alpha=1.0 if len(outputs) == 1 else 0.45)
+    axes.set_yticks(range(len(lines)), [_wrapped(CONTROLS.get(name, name)) for name in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    marks = [(outcome.truth, BEFORE, f"right: {outcome.base_label}")]
+    if np.isfinite(outcome.target_answer):
+        marks.append((outcome.target_answer, TARGET, f"with {outcome.patch.target}"))
+    for value, color, _ in marks:
+        axes.axvline(value, color=color, linestyle="--")
+    for value in outcome.answers["answer"].dropna():
+        axes.plot([value], [0.0], "|", color=GREY, markersize=6, clip_on=False,
+                  transform=axes.get_xaxis_transform())
+    axes.legend(handles=[Line2D([], [], color=color, linestyle="--", label=label)
+                         for _, color, label in marks],
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+    axes.set_xlabel("prediction at the query; ticks: the answer with each term in its place")
+
+
+def _draw_codes(axes: np.ndarray, outcome: BenchOutcome) -> None:
+    key = "itself" if outcome.patch.key is None else f"token {outcome.patch.key}"
+    norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
+    for ax, name in zip(axes, ("before", "after"), strict=True):
+        heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)
+        ax.set(xlabel="head", title=f"code of the response to {key}, {name}")
+    axes[0].set_ylabel("layer")
+
+
+def _wrapped(text: str, width: int = 24) -> str:
+    return textwrap.fill(text, width)

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.interventions.bench.cells import cells
-from latentcode.probes.interventions.bench.outcome import Patch
-from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.bench.cells import cells, where
+from latentcode.probes.interventions.bench.instances import Instances
+from latentcode.probes.interventions.bench.patch import Patch
 from latentcode.probes.interventions.patches import noise_like
 from latentcode.probes.interventions.sites import SITES, Place, capture, run_patched
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import MinimalPairs
-
-if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench.bench import Bench
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,7 @@ class Passes:
 
 
 def passes(
-    bench: Bench, patches: Sequence[Patch], pairs: Sequence[MinimalPairs], draws: int
+    bench: Instances, patches: Sequence[Patch], pairs: Sequence[MinimalPairs], draws: int
 ) -> Passes:
     """Write to several instances in one pass, and beside it `draws` times every control.
 
@@ -109,7 +105,7 @@ def passes(
 
 
 def _asked(
-    bench: Bench, patch: Patch, codes: Mapping[Place, Tensor], one: MinimalPairs
+    bench: Instances, patch: Patch, codes: Mapping[Place, Tensor], one: MinimalPairs
 ) -> Callable[[Place, Tensor], Tensor]:
     """Return what is to be put at a place, given what is computed there, both [N, H, Q, K].
 
@@ -133,10 +129,4 @@ def _asked(
     return lambda place, live: live * numbers
 
 
-def where(patch: Patch) -> Intervention:
-    """Return the intervention that writes a source's codes where a patch of the bench writes."""
-    return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
-                        renormalize=patch.renormalize)
-
-
-__all__ = ["Passes", "passes", "where"]
+__all__ = ["Passes", "passes"]

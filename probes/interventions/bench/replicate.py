@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,18 +12,16 @@ import torch
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.probes.interventions.bench.outcome import ANSWERS, Patch, answer_of, possible
+from latentcode.probes.interventions.bench.instances import Instances
 from latentcode.probes.interventions.bench.passes import Passes, passes
+from latentcode.probes.interventions.bench.patch import ANSWERS, Patch, answer_of, possible
 from latentcode.probes.interventions.bench.replication import LEFT_OUT, Replication
 from latentcode.probes.interventions.sites import capture
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 
-if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench.bench import Bench
-
 
 def replicating(
-    bench: Bench, patch: Patch, instances: Sequence[int], batch_size: int
+    bench: Instances, patch: Patch, instances: Sequence[int], batch_size: int
 ) -> Iterator[Replication]:
     """Yield what `Bench.replicate` knows after each batch of instances."""
     left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
@@ -46,7 +43,7 @@ def replicating(
 
 
 def _chosen(
-    bench: Bench, patch: Patch, numbers: Sequence[int]
+    bench: Instances, patch: Patch, numbers: Sequence[int]
 ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
     """Return a target and its pair for each instance that counts, and why the others do not.
 
@@ -88,7 +85,7 @@ def _chosen(
             [why[number] for number in numbers if number not in chosen])
 
 
-def _offered(bench: Bench, patch: Patch, numbers: Sequence[int]) -> Tensor:
+def _offered(bench: Instances, patch: Patch, numbers: Sequence[int]) -> Tensor:
     """Return which targets are worth a try, bool [N, constituent].
 
     By what hangs on the base and the target alone, and not on which operands a source has.
@@ -107,7 +104,7 @@ def _offered(bench: Bench, patch: Patch, numbers: Sequence[int]) -> Tensor:
     return offered
 
 
-def _told_apart(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
+def _told_apart(bench: Instances, patch: Patch, pairs: MinimalPairs) -> Tensor:
     """Return where the answers that can come out tell whose they are, bool [B].
 
     All are defined and differ, and the task could have drawn the sources: one that is not natural
@@ -122,7 +119,7 @@ def _told_apart(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
     return told
 
 
-def _candidates(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
+def _candidates(bench: Instances, patch: Patch, pairs: MinimalPairs) -> Tensor:
     """Return the answer of each class that can come out, float64 [B, class]."""
     found = pairs.candidates
     if found is None:  # without a factorial: A(x) and B(x)
@@ -132,7 +129,7 @@ def _candidates(bench: Bench, patch: Patch, pairs: MinimalPairs) -> Tensor:
 
 
 def _frame(
-    bench: Bench, patch: Patch, done: Passes | None, numbers: Sequence[int] = ()
+    bench: Instances, patch: Patch, done: Passes | None, numbers: Sequence[int] = ()
 ) -> pd.DataFrame:
     """Return one row per instance and patch (`Replication.table`); none before there are passes."""
     classes = possible(patch)

@@ -13,7 +13,9 @@ from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
-from latentcode.probes.interventions.bench.outcome import ANSWERS, WHAT, Patch
+from latentcode.probes.interventions.bench.cells import where
+from latentcode.probes.interventions.bench.patch import ANSWERS, WHAT, Patch
+from latentcode.probes.interventions.class_figure import class_figure
 
 LEFT_OUT: dict[str, str] = {
     "wrong": "that the model answers wrongly",
@@ -145,9 +147,6 @@ class Replication:
 
     def figure(self) -> Figure:
         """Return the classes as stacked bars, a bar per patch."""
-        from latentcode.probes.interventions.bench.passes import where
-        from latentcode.probes.interventions.class_figure import class_figure
-
         place, rates = where(self.patch).row(), self.rates().set_index(["patch", "class"])
         return class_figure(pd.DataFrame([
             {**place, "patch": patch, "metric": name, "n": self.n_counted,

@@ -38,6 +38,11 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
     assert figure.layout.shapes[0].y0 == pytest.approx(expected["chance"])
     assert "Without controls: residual, untrained" in text(test)
     assert "latent code" in test.table[0].value.columns
+    differences = charts(test)["differences"]
+    assert [trace.name for trace in differences.data] == [
+        "less shuffled labels", "less best constant answer"]
+    assert list(differences.data[1].y) == [pytest.approx(expected["value"] - expected["chance"])]
+    assert differences.layout.shapes[0].y0 == 0.0
 
 
 def test_the_best_layer_is_named_with_its_controls() -> None:

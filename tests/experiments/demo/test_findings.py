@@ -25,6 +25,7 @@ from latentcode.experiments.demo.asking import (
 )
 from latentcode.experiments.demo.demo import TEMPLATE
 from latentcode.experiments.evidence.pages import render
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions.result import PLACE, InterventionResult
 
@@ -38,18 +39,26 @@ def decoded(code: float, wide: float = 0.04, chance: float = 0.28, **others: flo
             ) -> DecodingResult:
     """Scores of the last layer, each with an interval of +- `wide`; in layer 0 all are 0.9."""
     scores = {"code": code, **CONTROLS, **others}
-    return result(DecodingResult, {"controls": []}, table=pd.DataFrame([
-        {"layer": layer, "pair": "query->query", "label": "terms", "features": features,
-         "metric": "f1", "value": value, "low": value - wide, "high": value + wide,
-         "chance": chance, "n_unseen": 0, "converged": True, "dimensions": 8,
-         "n_heldout_combinations": 9}
-        for layer in (0, 1) for features, score in scores.items()
-        for value in [score if layer else 0.9]]))
+    place = {"pair": "query->query", "label": "terms"}
+    return result(
+        DecodingResult, {"controls": []},
+        table=pd.DataFrame([
+            {"layer": layer, **place, "features": features, "metric": "f1", "value": value,
+             "low": value - wide, "high": value + wide, "chance": chance, "n_unseen": 0,
+             "converged": True, "dimensions": 8, "n_heldout_combinations": 9}
+            for layer in (0, 1) for features, score in scores.items()
+            for value in [score if layer else 0.9]]),
+        contrasts=Contrasts(pd.DataFrame([
+            {"layer": layer, **place, "features": "code", "quantity": "f1", "against": against,
+             "value": value, "low": value - wide, "high": value + wide}
+            for layer in (0, 1) for against, score in {**scores, "chance": chance}.items()
+            for value in [code - score if layer else 0.5] if against != "code"])))
 
 
-def result(kind: type[R], settings: dict[str, Any], **tables: pd.DataFrame) -> R:
+def result(kind: type[R], settings: dict[str, Any], **tables: Any) -> R:
     """Return a result of which only some tables have rows."""
-    empty = {name: pd.DataFrame(columns=list(columns)) for name, columns in kind.COLUMNS.items()}
+    empty = {name: pd.DataFrame(columns=list(columns))
+             for name, columns in kind.COLUMNS.items() if name != "contrasts"}
     return kind(**{**empty, **tables}, settings=settings)
 
 
@@ -66,7 +75,7 @@ def written(n: int, low: float = 0.2) -> InterventionResult:
             differences += [at | {"against": other, "class": main, "value": 0.5, "low": low,
                                   "high": 1.0} for other in SOURCE_HAS if other != source]
     return result(InterventionResult, {"n_known": n, "n": n, "n_counted": n, "chance": None},
-                  table=pd.DataFrame(rates), comparisons=pd.DataFrame(differences))
+                  table=pd.DataFrame(rates), contrasts=Contrasts(pd.DataFrame(differences)))
 
 
 def asked(query: DecodingResult, context: DecodingResult, name: str = "hyla somewhere",
@@ -85,18 +94,18 @@ def said(*models: Asked) -> dict[str, str]:
             for part in opening.split("\n\n**")[1:]}
 
 
-def test_a_code_tells_where_its_interval_is_above_every_control() -> None:
+def test_a_code_tells_where_its_difference_from_every_control_is_above_0() -> None:
     found = said(asked(decoded(0.41), decoded(0.3)))
     assert "one query" in found["A code tells"]
     assert "0.41 [0.37, 0.45] in hyla somewhere" in found["A code tells"]
-    assert "untrained model 0.30 [0.26, 0.34]" in found["A code tells"]
+    assert "untrained model by 0.11 [0.07, 0.15]" in found["A code tells"]
     assert "one context" not in found["A code tells"]
     assert "one query" not in found["A code does not tell"]
-    assert "F1 0.30, best controls 0.30 (hyla somewhere)" in found["A code does not tell"]
+    assert "F1 0.30, less that of the nearest control 0.00 (hyla somewhere)" in found["A code does not tell"]
 
 
-def test_overlapping_intervals_and_constant_answers_are_not_told() -> None:
-    for result in (decoded(0.37), decoded(0.41, shuffled=0.4), decoded(0.41, chance=0.38)):
+def test_differences_that_may_be_0_are_not_told() -> None:
+    for result in (decoded(0.33), decoded(0.41, shuffled=0.4), decoded(0.41, chance=0.38)):
         one = asked(result, decoded(0.3))
         assert not one.tells("fixed_query")
         assert said(one)["A code tells"].startswith("nothing")

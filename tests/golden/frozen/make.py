@@ -76,7 +76,7 @@ def metrics(run: lc.Run) -> dict[str, dict[str, list[float]]]:
 
 def tables(result: Any) -> dict[str, Any]:
     """Return the fingerprint of each table of a saved result, as it is read again."""
-    return {name: fingerprint(getattr(result, name)) for name in result.COLUMNS}
+    return {name: fingerprint(table) for name, table in result.tables().items()}
 
 
 def main() -> None:

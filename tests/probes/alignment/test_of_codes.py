@@ -19,10 +19,8 @@ from latentcode.errors import ProbeError
 from latentcode.probes.alignment.matching import (
     Moments,
     cka,
-    linear_cka,
     match_heads,
     procrustes,
-    procrustes_distance,
 )
 from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
@@ -33,6 +31,14 @@ Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"n_bootstrap": 100, "pairs": ["query->query"]}
 ORDER = np.array([3, 0, 7, 1, 2, 11, 4, 10, 5, 6, 9, 8])
 SIGN = np.array([1, -1, -1, 1, 1, -1, 1, 1, 1, -1, 1, -1.0])
+
+
+def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
+    return float(cka(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
+
+
+def procrustes_distance(x: np.ndarray, y: np.ndarray) -> float:
+    return float(procrustes(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
 
 
 def rotation(d: int, rng: np.random.Generator) -> np.ndarray:

@@ -92,10 +92,10 @@ def test_what_is_allowed_is_said_in_the_result(planted: Planted) -> None:
     fresh = decode_codes(train, planted("train", seed=1), "term_1",
                             allow_overlap="combinations", **FAST)
     apart = decode_codes(train, planted("ood"), "term_1", **FAST)
-    notes = ["9 held-out combinations occur in training: these are scores on what the probe was "
-             "fitted on.", "9 held-out combinations occur in training: these are scores on new "
-             "instances of known combinations."]
-    assert [own.caveats[1:], fresh.caveats[1:]] == [(note,) for note in notes]
+    for result, what in ((own, "was fitted on"), (fresh, "new instances")):
+        note, = result.caveats[1:]
+        assert note.startswith("9 held-out combinations")
+        assert what in note
     assert not any("occur in training" in note for note in apart.caveats)
     asked = "allow_overlap", "shared_combinations"
     assert [own.settings[name] for name in asked] == ["instances", 9]

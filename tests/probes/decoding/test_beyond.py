@@ -32,13 +32,14 @@ def asked() -> tuple[Asked, list[pd.DataFrame]]:
     targets = targets_of(["rule", "answer"], frames[0], frames[1])
     known = known_beside(targets, frames, groups, 0)
     assert set(known) == {"rule"}
-    return Asked({(name, "a->b"): target for name, target in targets.items()}, groups, clusters,
+    return Asked({(name, "a->b"): target for name, target in targets.items()}, groups, [clusters],
                  METRICS, 1, 200, 0, {("rule", "a->b"): known["rule"]}), frames
 
 
 def answers(x: np.ndarray, x_heldout: np.ndarray, asked: Asked, widths: list[int]) -> Tables:
-    return decoded([Reading("row", 0, "a->b", x, x_heldout, "row", "shuffled row", 4, width)
+    tables, = decoded([Reading("row", 0, "a->b", x, x_heldout, "row", "shuffled row", 4, width)
                     for width in widths], asked, ["row", "shuffled row"], n_jobs=1, progress=None)
+    return tables
 
 
 def gains(x: np.ndarray, x_heldout: np.ndarray, asked: Asked) -> dict[str, float]:

@@ -169,7 +169,7 @@ def test_a_single_heldout_combination_has_no_interval(
     table = decode_codes(planted("train"), one, ["term_1"], layers=[1], pairs=["query->query"],
                    controls=False, **FAST)
     assert table.table[["low", "high"]].isna().all(axis=None)
-    assert table.caveats[-1] == "A single held-out combination gives no interval."
+    assert "no interval" in table.caveats[-1]
     assert isinstance(table.figure(), Figure)
 
 

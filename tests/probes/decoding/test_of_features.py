@@ -60,9 +60,8 @@ def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
                                       "trained", "untrained", "shuffled", "chance"]
     folder = result.save(tmp_path / "decoding")
     again = lc.DecodingResult.load(folder)
-    for name in result.COLUMNS:
-        pd.testing.assert_frame_equal(getattr(again, name), getattr(result, name),
-                                      check_dtype=False)
+    for name, table in again.tables().items():
+        pd.testing.assert_frame_equal(table, result.tables()[name], check_dtype=False)
     assert (folder / "figure.png").exists()
     assert (folder / "given.png").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -38,19 +39,19 @@ INSTANCES = pd.concat([
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, pd.DataFrame]:
+def found() -> dict[str, Any]:
     return tables(INSTANCES, ROWS, CONSTITUENTS, 200, 0)
 
 
-def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.DataFrame]) -> None:
-    comparisons = found["comparisons"]
+def test_differences_are_those_over_the_instances_of_both(found: dict[str, Any]) -> None:
+    contrasts = found["contrasts"].table
     # Of neither another place nor what comes from no source.
-    assert set(zip(comparisons["patch"], comparisons["against"], strict=True)) == {
+    assert set(zip(contrasts["patch"], contrasts["against"], strict=True)) == {
         ("operation+operands", "operands"), ("operands", "operation+operands")}
-    mine = comparisons[comparisons["patch"] == "operation+operands"].set_index("class")
+    mine = contrasts[contrasts["patch"] == "operation+operands"].set_index("class")
     assert list(mine.index) == list(CLASSES)
     assert mine["n"].eq(3).all()  # instances 1, 2 and 3
-    assert mine["n_combinations"].eq(2).all()
+    assert mine["n_clusters"].eq(2).all()
     expected = {"base": 0, "operation": 1 / 3, "operands": 0, "answer": 1 / 3, "else": -2 / 3}
     assert mine["value"].to_dict() == pytest.approx(expected)
     assert (mine["low"] <= mine["value"]).all()
@@ -58,12 +59,12 @@ def test_differences_are_those_over_the_instances_of_both(found: dict[str, pd.Da
     # Resampled are whole combinations: instance 1, and 2 with 3.
     assert mine.loc["operation", ["low", "high"]].tolist() == pytest.approx([0.0, 1.0])
     assert mine.loc["operands", ["low", "high"]].tolist() == [0.0, 0.0]
-    other = comparisons[comparisons["patch"] == "operands"].set_index("class")
+    other = contrasts[contrasts["patch"] == "operands"].set_index("class")
     assert other["value"].to_dict() == pytest.approx(
         {name: -value for name, value in expected.items()})
 
 
-def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) -> None:
+def test_classes_are_rates_by_both_constituents(found: dict[str, Any]) -> None:
     classes = found["classes"]
     assert classes.groupby(["patch", "base_label"])["rate"].sum().eq(1.0).all()
     mine = classes[classes["patch"] == "operation+operands"].set_index(
@@ -76,8 +77,25 @@ def test_classes_are_rates_by_both_constituents(found: dict[str, pd.DataFrame]) 
 def test_without_a_factorial_there_are_no_classes() -> None:
     plain = tables(INSTANCES.drop(columns=list(CLASSES)), ROWS, CONSTITUENTS, 200, 0)
     assert plain["classes"].empty
-    assert plain["comparisons"].empty
-    assert list(plain["comparisons"]) == list(InterventionResult.COLUMNS["comparisons"])
+    assert plain["contrasts"].empty
+    assert list(plain["contrasts"].table) == list(InterventionResult.COLUMNS["contrasts"])
+
+
+def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path) -> None:
+    patches = {"interchange": [1.0, 1.0, 0.0, 1.0], "control": [0.0, 1.0, 0.0, 0.0],
+               "identity": [0.0] * 4}
+    plain = pd.concat([outcomes(number, dict.fromkeys(range(4), "base")).assign(flip=flips)
+                       for number, flips in enumerate(patches.values())])
+    found = InterventionResult(
+        **tables(plain.drop(columns=list(CLASSES)), [{**ROWS[0], "patch": p} for p in patches],
+                 CONSTITUENTS, 200, 0),
+        settings={"n": 4, "n_counted": 4, "n_known": 4, "chance": None})
+    row, = found.contrasts.table.to_dict("records")
+    assert (row["patch"], row["against"], row["quantity"]) == ("interchange", "control", "flip")
+    assert (row["value"], row["low"], row["high"]) == (0.5, 0.5, 0.5)  # in either combination
+    loaded = InterventionResult.load(found.save(tmp_path / "minimal", figures=False))
+    pd.testing.assert_frame_equal(loaded.contrasts.table, found.contrasts.table)
+    assert repr(loaded).startswith("InterventionResult: interchange above control by 0.50")
 
 
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
@@ -86,9 +104,9 @@ def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -
         n=130, batch_size=100, n_bootstrap=100)
     known = found.settings["n_known"]
     assert known > 100  # so that more count of the first batch than the last one has
-    assert found.comparisons["n"].eq(known).all()
+    assert found.contrasts.table["n"].eq(known).all()
     rates = found.table.set_index(["patch", "metric"])["value"]
-    for row in found.comparisons.to_dict("records"):
+    for row in found.contrasts.table.to_dict("records"):
         assert row["value"] == pytest.approx(
             rates[row["patch"], row["class"]] - rates[row["against"], row["class"]])
 
@@ -99,9 +117,9 @@ def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
         Intervention("operation+operands", "everything", (0,), site="code+value")],
         n=100, n_bootstrap=100)
     loaded = InterventionResult.load(result.save(tmp_path / "result", figures=False))
-    for name in InterventionResult.COLUMNS:
-        assert len(getattr(result, name)) > 0
-        pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name))
+    for name, table in loaded.tables().items():
+        assert len(table) > 0
+        pd.testing.assert_frame_equal(table, result.tables()[name])
     assert loaded.settings["factorial"] is True
     assert list(CLASSES) == [c for c in loaded.summary().columns if c in CLASSES]
     assert "four different answers" in loaded.caveats[0]

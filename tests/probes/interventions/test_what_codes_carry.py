@@ -104,8 +104,8 @@ def test_codes_below_the_answer_are_the_operation() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_meets_its_criterion_alone(name: str) -> None:
-    comparisons = result(name, *rows_of(name)).comparisons
-    statements = met(comparisons.assign(task="selector", kind=name, run="one"))
+    contrasts = result(name, *rows_of(name)).contrasts.table
+    statements = met(contrasts.assign(task="selector", kind=name, run="one"))
     assert statements[statements["met"]]["statement"].tolist() == [f"carries the {name}"]
 
 

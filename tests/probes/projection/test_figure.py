@@ -62,25 +62,13 @@ def test_whole_numbers_can_be_a_measurement() -> None:
     assert scatter_figure(cells, continuous=["target"]).axes[1].get_legend() is None
 
 
-def test_labels_as_columns_have_their_keys_below() -> None:
-    cells = [cell(row, label, values, label) for row in ("layer 0", "layer 1")
-             for label, values in (("term", ["a", "b"]), ("target", [0.1, 0.2]))]
-    figure = scatter_figure(cells)
-    panels = [axes for axes in figure.axes if axes.collections]
-    assert [axes.get_title() for axes in panels[:2]] == ["term", "target"]
-    assert [axes.get_ylabel() for axes in panels[::2]] == ["layer 0", "layer 1"]
-    legends = [axes for axes in figure.axes if axes.get_legend() is not None]
-    assert len(legends) == 1
-
-
 def test_places_that_cannot_be_drawn_are_errors() -> None:
     with pytest.raises(ProbeError, match="no panels"):
         scatter_figure([])
     with pytest.raises(ProbeError, match="same row and column"):
         scatter_figure([cell("a", "b", [1, 2], "x"), cell("a", "b", [1, 2], "x")])
-    with pytest.raises(ProbeError, match="both mix labels"):
-        scatter_figure([cell("1", "1", [1], "x"), cell("1", "2", [1], "y"),
-                        cell("2", "1", [1], "y"), cell("2", "2", [1], "x")])
+    with pytest.raises(ProbeError, match="mixes labels"):
+        scatter_figure([cell("1", "1", [1], "x"), cell("1", "2", [1], "y")])
     with pytest.raises(ProbeError, match=r"shape \(3, 2\); expected \(2, 2\)"):
         ScatterCell("a", "b", np.zeros((3, 2)), pd.Series([1, 2], name="x"))
     with pytest.raises(ProbeError, match="1 values that are not finite"):

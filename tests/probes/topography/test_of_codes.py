@@ -187,8 +187,7 @@ def test_zero_codes_are_left_out_of_cosines_and_counted(points: np.ndarray) -> N
     assert found.table[["rho", "low", "high", "p"]].notna().all(axis=None)
     n = found.table.set_index(["label", "metric"])["n_units"]
     assert (n["name", "cosine"], n["name", "euclidean"]) == (11, 12)
-    assert ("The code of ?, layer 0, q->q is zero in 7 of 48 instances, which have no cosine and "
-            "are left out of cosine distances.") in found.caveats
+    assert any("layer 0, q->q is zero in 7 of 48" in note for note in found.caveats)
     assert not any("Nothing to correlate" in note for note in found.caveats)
     assert not any("zero" in note for note in rest.caveats)
 
@@ -267,11 +266,8 @@ def test_only_correlations_that_can_be_small_are_counted(points: np.ndarray) -> 
     rows[-1]["detectable"] = rows[-2]["detectable"] = np.nan
     told = replace(result, correlation=pd.DataFrame(rows)[
         list(TopographyResult.COLUMNS["correlation"])]).caveats
-    assert told[-4:] == (
-        "Scope all runs: 6 runs find a rank correlation of less than 0.93 less often than four "
-        "times out of five.",
-        "Scope all runs: of the 2 correlations of the code, at most 0.1 would have p < 0.05 by "
-        "chance, and 1 have.",
-        "Scope all runs: of the 1 correlations of its controls, at most 0.1 would have p < 0.05 by "
-        "chance, and 0 have.",
-        "Scope within kind: no p < 0.05 is possible with 6 runs.")
+    for note, facts in zip(told[-4:], (
+            ("all runs", "6 runs", "0.93"), ("all runs", "2 correlations of the code", "1 have"),
+            ("all runs", "1 correlations of its controls", "0 have"),
+            ("within kind", "no p < 0.05", "6 runs")), strict=True):
+        assert all(fact in note for fact in facts), note

@@ -1,56 +1,23 @@
-"""Tests of differences between probes on the same held-out instances."""
+"""Tests of which layers and differences claims are judged by."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.measuring.over_runs import over_runs, per_kind
 from latentcode.experiments.paper.measuring.probe_scores import (
     ALL,
-    _Scores,
+    SPLITS,
     against,
     best_layer,
     first_varying,
+    probe_scores,
 )
 from latentcode.experiments.paper.measuring.score_figures import of_varying
-from latentcode.probes.common.bootstrap import balanced_accuracy, count_by_cluster, resample
-
-CLUSTERS = np.repeat(np.arange(10), 20)
-TRUTH = np.eye(2, dtype=bool)[np.arange(200) % 2]
-
-
-def scores(*answers: np.ndarray) -> _Scores:
-    weights = resample(10, 500, np.random.default_rng(0))
-    counts = tuple(count_by_cluster(TRUTH, np.eye(2, dtype=bool)[answer], CLUSTERS)
-                   for answer in answers)
-    return _Scores(balanced_accuracy, counts, weights)
-
-
-def test_difference_from_itself_is_nothing() -> None:
-    found = scores(np.random.default_rng(1).integers(2, size=200))
-    assert found.row(found) == {"value": 0.0, "low": 0.0, "high": 0.0}
-
-
-def test_differences_are_paired_by_combination() -> None:
-    """Both are right in the even combinations and one in every instance beside: sure, though
-    either score is not."""
-    even = CLUSTERS % 2 == 0
-    right = np.arange(200) % 2
-    worse = scores(np.where(even, right, 1 - right))
-    better = scores(np.where(even | (np.arange(200) % 20 < 4), right, 1 - right))
-    own, difference = worse.row(), better.row(worse)
-    assert own["value"] == 0.5
-    assert own["high"] - own["low"] > 0.4
-    assert difference["value"] == pytest.approx(0.1)
-    assert 0.0 < difference["low"] < 0.1 < difference["high"] < 0.2
-
-
-def test_score_of_shuffles_is_their_mean_and_its_interval_spans_them() -> None:
-    right = np.arange(200) % 2
-    both = scores(right, 1 - right).row()
-    assert both == {"value": 0.5, "low": 0.0, "high": 1.0}
+from latentcode.runs import Run
 
 
 def table() -> pd.DataFrame:
@@ -87,3 +54,24 @@ def test_a_run_whose_codes_do_not_vary_counts_where_those_of_another_do() -> Non
                          "varies": [False, False, False, True]})
     assert of_varying(rows)["value"].tolist() == [0.1, 0.5]
     assert of_varying(rows[:0]).empty
+
+
+def test_differences_are_those_of_the_scores_on_both_splits(
+    smoke_run: Callable[[str, str], Run]
+) -> None:
+    found = probe_scores(smoke_run("sraven", "hyla"), label="rule", n_train=200, n=150)
+    of_all = found[found["class"] == ALL]
+    own = of_all[of_all["against"].isna()].set_index(["split", "layer", "features"])["value"]
+    assert set(own.index.get_level_values("split")) == set(SPLITS)
+    differences = of_all[of_all["features"].eq("code") & of_all["against"].notna()]
+    assert set(differences["against"]) == {"shuffled", "untrained", "residual", "chance", "layer 1"}
+    for row in differences.itertuples():
+        other = (row.split, 1, "code") if row.against == "layer 1" else (
+            row.split, row.layer, row.against)
+        if row.against != "chance":
+            assert row.value == own[row.split, row.layer, "code"] - own[other]
+    classes = found[(found["class"] != ALL) & (found["features"] == "code")]
+    assert set(classes["metric"]) == {"f1"}
+    # The blank response attends to itself in layer 0 whatever the problem is.
+    assert found.groupby("layer")["varies"].any().tolist() == [False, True]
+    assert (found["n_combinations"] > 1).all()

@@ -1,0 +1,214 @@
+"""By how much is what a question found above its controls, over the same held-out problems?
+
+A score of features f and of a control c, on the same problems, differs by
+
+    d = s(f) - s(c),    with the interval [q_a, q_(1 - a)] of d*_r = s*_r(f) - s*_r(c),
+
+where replicate r draws whole combinations with replacement, the same ones for both scores, so that
+what makes a combination hard for both is in neither difference. The quantiles are those of
+`percentile_interval`. Nothing is fitted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.probes.common.bootstrap import mean_and_interval, percentile_interval
+
+OF = ("alignment", "patch", "search", "order", "features")
+"""What a control is taken away from; a table has one of these columns."""
+MEASURED = ("quantity", "against", "value", "low", "high", "n", "n_clusters")
+"""The columns of every table of contrasts, after those that name the place."""
+WORDS: Mapping[str, str] = {
+    "shuffled": "shuffled labels", "untrained": "the untrained model",
+    "residual": "the residual stream", "chance": "the best constant answer",
+    "largest other": "the largest cosine of either with a third",
+    "random": "random ones", "whole": "all dimensions"}
+"""Controls in words."""
+MOST_SAID = 6
+"""Sentences that a result begins with; the rest stands in the table."""
+NOT_RECORDED = ("no contrasts: this result was saved before they were kept; compare the intervals "
+                "in its tables")
+NO_CONTROL = "no contrasts: this question has no control over the same problems"
+LEFT_OUT = "no contrasts: nothing was compared with a control over the same problems"
+
+
+def contrast_columns(*place: str) -> tuple[str, ...]:
+    """Return the columns of a table of contrasts, those that name the place first."""
+    return (*place, *MEASURED)
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """A score on the problems as they are, and on resampled combinations.
+
+    value       a number, or several [...]
+    replicates  float64 [R, ...]; NaN where a replicate has no score
+    n, n_clusters  problems and combinations
+    """
+
+    value: Any
+    replicates: np.ndarray
+    n: int
+    n_clusters: int
+
+    def __sub__(self, other: Resampled) -> Resampled:
+        """Return the paired difference of two scores, which were resampled by the same draws."""
+        return Resampled(self.value - other.value, self.replicates - other.replicates, self.n,
+                         self.n_clusters)
+
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of the 95 % interval, [...] each."""
+        return percentile_interval(self.replicates, self.n_clusters)
+
+    def row(self) -> dict[str, Any]:
+        """Return `value`, a number, its interval `low`, `high`, `n` and `n_clusters`."""
+        low, high = self.interval()
+        return {"value": self.value, "low": float(low), "high": float(high), "n": self.n,
+                "n_clusters": self.n_clusters}
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """By how much something is above its controls, over the same problems.
+
+    table   one row per place, `quantity` (the metric), what is measured (the column of `OF`) and
+            what it is measured `against`: `value`, the difference, its 95 % interval `low`,
+            `high`, which resamples whole combinations, problems `n` and combinations `n_clusters`
+    reason  why there are none, where the table is empty
+    """
+
+    table: pd.DataFrame
+    reason: str = LEFT_OUT
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return self.table.empty
+
+    @property
+    def of(self) -> str:
+        """The column that names what the controls are taken away from."""
+        return next(name for name in OF if name in self.table)
+
+    def against(self, other: str, **place: object) -> pd.DataFrame:
+        """Return the rows against one control whose columns have these values."""
+        rows = self.table[self.table["against"] == other]
+        for column, value in place.items():
+            rows = rows[rows[column] == value]
+        return rows
+
+    def sentences(
+        self, best_of: Sequence[str] = ("layer",), told: Mapping[str, Sequence[Any]] | None = None,
+    ) -> list[str]:
+        """Say whether each is above its controls, by how much and where.
+
+        best_of  columns that name places, of which the one is quoted that is most surely above all
+                 its controls
+        told     column -> the entries that are said; where a table has none of them, all are
+        """
+        if self.empty:
+            return [self.reason]
+        rows = self.table.dropna(subset="value")
+        for column, wanted in (told or {}).items():
+            chosen = rows[rows[column].isin(list(wanted))]
+            rows = chosen if len(chosen) else rows
+        if rows.empty:
+            return ["no contrasts: nothing that is compared varies"]
+        place = [name for name in rows if name not in (*MEASURED[1:], *best_of)
+                 and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
+        found = [(dict(zip(map(str, place), key, strict=True)), *_best(block, best_of))
+                 for key, block in rows.groupby(place, sort=False, dropna=False)]
+        more = len(found) - MOST_SAID
+        if more > 1:
+            surest = sorted(found, key=lambda one: -_surely(one[1]))[:MOST_SAID]
+            found = [one for one in found if any(one is kept for kept in surest)]
+        # What is the same everywhere need not be said, but for the layer.
+        told_of = [name for name in best_of if name in rows and (
+            name == "layer" or rows[name].nunique() > 1)]
+        said = [_sentence(named, block, among, self.of, told_of) for named, block, among in found]
+        return said if more <= 1 else [*said, f"... and {more} more in .contrasts"]
+
+
+def _best(rows: pd.DataFrame, best_of: Sequence[str]) -> tuple[pd.DataFrame, int]:
+    """Return the rows of the place that is most surely above its controls, and of how many."""
+    where = [name for name in best_of if name in rows]
+    if not where:
+        return rows, 1
+    places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
+    return max(places, key=_surely), len(places)
+
+
+def _surely(rows: pd.DataFrame) -> float:
+    """Return the lowest end of the intervals, against controls: another layer is none."""
+    controls = rows[~rows["against"].str.startswith("layer ")]
+    return float((controls if len(controls) else rows)["low"].fillna(-np.inf).min())
+
+
+def _sentence(
+    named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, told_of: Sequence[str]
+) -> str:
+    """Say the contrasts of one quantity of one thing, at the best of its places."""
+    first = rows.iloc[0]
+    inside = [str(named["quantity"]).replace("_", " ")]
+    inside += [f"{name} {_plain(value)}" for name, value in named.items()
+               if name not in ("quantity", "label", of)]
+    inside += [f"{name} {_plain(first[name])}" for name in told_of if pd.notna(first[name])]
+    if among > 1:
+        inside.append(f"the best of {among}")
+    inside += [f"{int(first['n'])} problems", f"{int(first['n_clusters'])} combinations"]
+    label = f"{named['label']}: " if "label" in named else ""
+    return f"{label}{named[of]} {'; '.join(_compared(rows))} ({', '.join(inside)})"
+
+
+def _compared(rows: pd.DataFrame) -> Iterator[str]:
+    """Say what is above, what is not surely above, and what is below which control."""
+    above, below = rows["low"] > 0.0, rows["high"] < 0.0
+    for said, which, sign in (("above", above, 1), ("not surely above", ~above & ~below, 1),
+                              ("below", below, -1)):
+        others = []
+        for row in rows[which].to_dict("records"):
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            others.append(f"{WORDS.get(row['against'], row['against'])} by "
+                          f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}]")
+        if others:
+            yield f"{said} {', '.join(others)}"
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def paired_rates(
+    ours: pd.DataFrame, theirs: pd.DataFrame, rates: Sequence[str], n_bootstrap: int, seed: int
+) -> list[dict[str, Any]]:
+    """Return, of each rate, mean_i (x_i - y_i) over the instances i that both count.
+
+    ours, theirs  a row per instance: its `number`, `combination` and outcomes, columns `rates`
+    """
+    both = ours.merge(theirs, on="number", suffixes=("", " of the other"), validate="one_to_one")
+    paired = np.stack([both[rate] - both[f"{rate} of the other"] for rate in rates], axis=1)
+    value, low, high, n_clusters = mean_and_interval(
+        paired, both["combination"].to_numpy(), n_bootstrap, seed)
+    return [{"value": value[i], "low": low[i], "high": high[i], "n": len(both),
+             "n_clusters": n_clusters} for i in range(len(rates))]
+
+
+def table_of(rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]],
+             columns: Sequence[str]) -> Contrasts:
+    """Return rows as contrasts with these columns."""
+    return Contrasts(pd.DataFrame(list(rows), columns=list(columns)))
+
+
+NONE = Contrasts(pd.DataFrame(columns=list(contrast_columns("features"))), NO_CONTROL)
+"""The contrasts of a question without a control."""
+
+__all__ = ["NONE", "Contrasts", "Resampled", "contrast_columns", "paired_rates", "table_of"]

@@ -1,0 +1,222 @@
+"""Is a contrast the difference of two scores, over the same problems and combinations?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from latentcode.codes import LatentCodes
+from latentcode.probes.common.bootstrap import (
+    balanced_accuracy,
+    count_by_cluster,
+    resample,
+)
+from latentcode.probes.common.contrasts import (
+    MOST_SAID,
+    NOT_RECORDED,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    paired_rates,
+)
+from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.decoding.of_codes import decode_codes, decode_splits
+from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.knn_purity import knn_purity_codes
+from latentcode.probes.knn_purity.purity import ALL
+from latentcode.probes.similarity import similarity_codes
+from latentcode.probes.topography import topography_codes
+
+Planted = Callable[..., LatentCodes]
+CLUSTERS = np.repeat(np.arange(10), 20)
+RIGHT = np.arange(200) % 2
+TRUTH = np.eye(2, dtype=bool)[RIGHT]
+
+
+def score(answer: np.ndarray) -> Resampled:
+    weights = resample(10, 500, np.random.default_rng(0))
+    counts = count_by_cluster(TRUTH, np.eye(2, dtype=bool)[answer], CLUSTERS)
+    return Resampled(float(balanced_accuracy(counts.total())),
+                     balanced_accuracy(counts.weighted(weights)), 200, 10)
+
+
+def test_difference_from_itself_is_nothing() -> None:
+    found = score(np.random.default_rng(1).integers(2, size=200))
+    assert (found - found).row() == {"value": 0.0, "low": 0.0, "high": 0.0, "n": 200,
+                                     "n_clusters": 10}
+
+
+def test_differences_are_paired_by_combination() -> None:
+    """Both are right in the even combinations and one in every instance beside: sure, though
+    either score is not."""
+    even = CLUSTERS % 2 == 0
+    worse = score(np.where(even, RIGHT, 1 - RIGHT))
+    better = score(np.where(even | (np.arange(200) % 20 < 4), RIGHT, 1 - RIGHT))
+    own, difference = worse.row(), (better - worse).row()
+    assert own["value"] == 0.5
+    assert own["high"] - own["low"] > 0.4
+    assert difference["value"] == pytest.approx(0.1)
+    assert 0.0 < difference["low"] < 0.1 < difference["high"] < 0.2
+
+
+def test_rates_are_of_the_instances_that_both_count_and_whole_combinations() -> None:
+    ours = pd.DataFrame({"number": [0, 1, 2, 3], "combination": [0, 0, 1, 1],
+                         "flip": [1.0, 1.0, 0.0, 0.0]})
+    theirs = ours.assign(flip=[0.0, 0.0, 0.0, 1.0]).iloc[[1, 3, 2]]
+    found, = paired_rates(ours, theirs, ["flip"], 200, 0)
+    assert (found["value"], found["n"], found["n_clusters"]) == (0.0, 3, 2)
+    # The two combinations have 1 and -1/2: no replicate lies beyond.
+    assert (found["low"], found["high"]) == (-0.5, 1.0)
+
+
+@pytest.fixture(scope="module")
+def decoded(planted: Planted) -> DecodingResult:
+    return decode_codes(planted("train"), planted("ood"), ["term_1", "terms"], n_shuffles=2,
+                        n_bootstrap=200, untrained=(planted("train", strength=0.0),
+                                                    planted("ood", strength=0.0)))
+
+
+def test_a_contrast_of_decoding_is_the_difference_of_its_scores(decoded: DecodingResult) -> None:
+    place = ["layer", "pair", "label", "quantity"]
+    scores = decoded.table.rename(columns={"metric": "quantity"})
+    code = where(scores, features="code").set_index(place)
+    contrasts = decoded.contrasts.table
+    assert set(contrasts["against"]) == {"shuffled", "untrained", "residual", "chance", "layer 0"}
+    for against, rows in contrasts.groupby("against"):
+        mine = rows.set_index(place)
+        if against == "chance":
+            other = code["chance"]
+        elif against == "layer 0":
+            other = pd.concat([code["value"].xs(0, level="layer")], keys=[1], names=["layer"])
+        else:
+            other = where(scores, features=against).set_index(place)["value"]
+        pd.testing.assert_series_equal(
+            mine["value"], (code["value"] - other).loc[mine.index], check_names=False,
+            check_exact=True)
+    assert set(contrasts["n"]) == {120}
+    assert set(contrasts["n_clusters"]) == {6}
+
+
+def test_features_that_are_the_control_differ_by_nothing(planted: Planted) -> None:
+    """In layer 0 the planted codes hold nothing, as the untrained ones."""
+    codes = planted("train"), planted("ood")
+    same = decode_codes(*codes, ["term_1"], layers=[0], n_shuffles=1, n_bootstrap=100,
+                        untrained=(planted("train", strength=0.0), planted("ood", strength=0.0)))
+    rows = same.contrasts.against("untrained", quantity="accuracy")
+    assert (rows[["value", "low", "high"]] == 0.0).all(axis=None)
+
+
+def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
+    train, ood, other = planted("train"), planted("ood"), planted("ood", seed=5)
+    both = decode_splits(train, [ood, other], ["term_1"], layers=[1], controls=False, n_shuffles=1,
+                         n_bootstrap=100)
+    for heldout, found in zip((ood, other), both, strict=True):
+        alone = decode_codes(train, heldout, ["term_1"], layers=[1], controls=False, n_shuffles=1,
+                             n_bootstrap=100)
+        for name, table in alone.tables().items():
+            pd.testing.assert_frame_equal(found.tables()[name], table, check_exact=True)
+        assert found.settings == alone.settings
+
+
+def test_classes_are_compared_with_the_largest_other_cosine(planted: Planted) -> None:
+    found = similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
+                             n_bootstrap=100, n_samples=3)
+    place = {"layer": 1, "pair": "query->query", "centring": "raw"}
+    cosines = where(found.cosines, **place, features="code").pivot(
+        index="row", columns="column", values="value")
+    others = cosines.where(~np.eye(len(cosines), dtype=bool))
+    rows = found.contrasts.against("largest other", **place, features="code")
+    assert len(rows) == len(cosines) * (len(cosines) - 1) / 2
+    for row in rows.to_dict("records"):
+        third = others.loc[[row["row"], row["column"]]].drop(columns=[row["row"], row["column"]])
+        assert row["value"] == pytest.approx(
+            cosines.loc[row["row"], row["column"]] - third.max(axis=None), abs=1e-12)
+    untrained = where(found.cosines, **place, features="untrained").set_index(["row", "column"])
+    for row in found.contrasts.against("untrained", **place).to_dict("records"):
+        both = row["row"], row["column"]
+        assert row["value"] == pytest.approx(cosines.loc[both] - untrained.loc[both, "value"])
+
+
+def test_purity_less_that_of_shuffled_labels_is_the_excess(planted: Planted) -> None:
+    found = knn_purity_codes(planted("ood"), ["term_1"], untrained=planted("ood", strength=0.0),
+                             n_bootstrap=100)
+    place = ["layer", "pair", "label", "among"]
+    code = where(found.table, features="code").set_index(place)
+    rows = found.contrasts.against("shuffled").set_index(place)
+    np.testing.assert_array_equal(rows["value"], code.loc[rows.index, "excess"])
+    at = {"layer": 1, "pair": "query->query", "among": ALL}
+    assert found.contrasts.against("untrained", **at)["low"].iloc[0] > 0.2
+    assert found.contrasts.against("shuffled", **at | {"layer": 0})["low"].iloc[0] < 0.0
+
+
+def test_correlations_are_compared_by_the_same_replicates(planted: Planted) -> None:
+    codes = planted("ood")
+    names = sorted(codes.labels["term_1"].unique())
+    distance = pd.DataFrame(1.0 - np.eye(len(names)), names, names)
+    distance.iloc[0, 1] = distance.iloc[1, 0] = 0.5
+    found = topography_codes(codes, {"term_1": {"one": distance}}, n_bootstrap=100,
+                             untrained=planted("ood", strength=0.0), n_permutations=100)
+    key = ["layer", "pair", "metric"]
+    rho = found.table.pivot(index=key, columns="features", values="rho")
+    for against in ("untrained", "residual"):
+        rows = found.contrasts.against(against).set_index(key)["value"]
+        np.testing.assert_array_equal(rows, (rho["code"] - rho[against]).loc[rows.index])
+
+
+def contrasts(*rows: tuple[str, int, str, float, float]) -> Contrasts:
+    return Contrasts(pd.DataFrame(
+        [(label, layer, "code", "accuracy", other, value, value - width, value + width, 512, 34)
+         for label, layer, other, value, width in rows],
+        columns=list(contrast_columns("label", "layer", "features"))))
+
+
+def test_words_say_where_the_code_is_most_surely_above_its_controls() -> None:
+    said, = contrasts(
+        ("rule", 0, "shuffled", 0.5, 0.1), ("rule", 0, "untrained", 0.1, 0.2),
+        ("rule", 1, "shuffled", 0.3, 0.1), ("rule", 1, "untrained", 0.2, 0.1),
+        ("rule", 1, "residual", 0.05, 0.01), ("rule", 1, "layer 0", -0.2, 0.1)).sentences()
+    assert said.startswith("code above shuffled labels by 0.30 [0.20, 0.40], ")
+    assert "below layer 0 by 0.20 [0.10, 0.30]" in said
+    assert said.endswith("(accuracy, layer 1, the best of 2, 512 problems, 34 combinations)")
+
+
+def test_words_say_what_is_not_surely_above_and_leave_most_labels_to_the_table() -> None:
+    said = contrasts(*((f"label {i}", 0, "shuffled", 0.1 * i, 0.15)
+                       for i in range(MOST_SAID + 3))).sentences()
+    assert len(said) == MOST_SAID + 1
+    assert "3 more" in said[-1]
+    assert said[0].startswith("label 3: code above")  # of the surest, in order of appearance
+    one, = contrasts(("rule", 0, "shuffled", 0.1, 0.15)).sentences()
+    assert "not surely above shuffled labels by 0.10 [-0.05, 0.25]" in one
+
+
+def test_results_begin_with_their_contrasts_and_keep_them(
+    decoded: DecodingResult, tmp_path: Path
+) -> None:
+    first = repr(decoded).splitlines()[0]
+    assert first.startswith("DecodingResult: term_1: code above shuffled labels by ")
+    assert "(accuracy, pair query->query, layer 1, the best of 2, 120 problems, 6 comb" in first
+    again = DecodingResult.load(decoded.save(tmp_path / "decoding", figures=False))
+    pd.testing.assert_frame_equal(again.contrasts.table, decoded.contrasts.table,
+                                  check_dtype=False)
+    assert again.said() == decoded.said()
+
+
+def test_a_result_without_a_control_says_so() -> None:
+    class Weather(TableResult):
+        FORMAT = "latentcode.weather"
+
+        def summary(self) -> pd.DataFrame:
+            return pd.DataFrame({"day": [1]})
+
+        def figure(self) -> None:  # type: ignore[override]
+            return None
+
+    assert repr(Weather()).startswith("Weather: no contrasts: this question has no control")
+    empty = contrasts().table
+    assert "nothing was compared" in Contrasts(empty).sentences()[0]
+    assert Contrasts(empty, NOT_RECORDED).sentences() == [NOT_RECORDED]
