@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,24 +21,17 @@ from latentcode.probes.similarity.result import SimilarityResult
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.probes.value_networks.result import ValueNetworksResult
 
-Kinds = Sequence[type[TableResult]]
-
-RESULTS: Kinds = (
+RESULTS: tuple[type[TableResult], ...] = (
     DecodingResult, SimilarityResult, KNNPurityResult, TopographyResult, AlignmentResult,
     ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult, DASResult,
     ModelCheckResult)
 """The results of all questions; what each imports is what its pictures need."""
 
 
-def load_result(
-    folder: str | Path, more: Callable[[], Kinds] = tuple
-) -> TableResult | None:
+def load_result(folder: str | Path) -> TableResult | None:
     """Return the result that a folder holds, or None where it holds none; raises what `load` does.
 
     A folder is known by its JSON (`TableResult.markers`).
-
-    more  gives further kinds of results, those of rooms above this one; called only for a result
-          that is none of `RESULTS`, since such rooms are slow to import
 
     `UnknownNameError` for a result of a kind that is not known.
     """
@@ -49,9 +42,8 @@ def load_result(
     for path in sorted(folder.glob("*.json")):
         described = _read(path)
         if set(described) == META_KEYS:
-            kinds = {kind.FORMAT: kind for kind in (*RESULTS, *more())}
-            check_choice(f"result in {path}, of format", described["format"], kinds)
-            return kinds[str(described["format"])].load(folder)
+            check_choice(f"result in {path}, of format", described["format"],
+                         [kind.FORMAT for kind in RESULTS])
     return None
 
 

@@ -11,7 +11,6 @@ from latentcode.app.data.catalog import Entry, allowed_folders, check_links, is_
 from latentcode.app.data.loaded import UNTIL_REPLACED, cache_folder, open_run
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
-from latentcode.experiments.studies import result_kinds
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.saved import RESULTS, load_result
 
@@ -45,7 +44,7 @@ def result_folders(entry: Entry) -> dict[str, Path]:
     own = [folder for folder in studies
            if re.fullmatch(re.escape(entry.path.name) + "-[0-9a-f]{8}", folder.name)]
     shared = [folder for folder in studies if any((folder / kind.marker()).is_file()
-                                                  for kind in (*RESULTS, *result_kinds()))]
+                                                  for kind in RESULTS)]
     computed = [] if entry.kind == "codes" else _folders(computed_results(entry))
     return {folder.name: folder for folder in (
         *shared, *(result for study in sorted(own, key=lambda f: f.stat().st_mtime)
@@ -67,4 +66,4 @@ def _folders(folder: Path) -> list[Path]:
 @st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=UNTIL_REPLACED)
 def load_saved(folder: Path) -> TableResult | None:
     """Load a result, again when it was replaced; return None for a folder that holds none."""
-    return load_result(folder, result_kinds)
+    return load_result(folder)

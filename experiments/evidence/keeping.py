@@ -5,13 +5,47 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
+import pandas as pd
+
+from latentcode.files.storage import read_json, replace_folder, write_json
 from latentcode.probes.common.results import TableResult
 from latentcode.runs import Run
 
-R = TypeVar("R", bound=TableResult)
+
+@dataclass(frozen=True)
+class Measured:
+    """What a question of a study's own found: tables by name, each a Parquet file in a folder."""
+
+    tables: Mapping[str, pd.DataFrame]
+    settings: ClassVar[Mapping[str, Any]] = {}
+    caveats: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def markers(cls) -> tuple[str, ...]:
+        """Return the names of files that tell such a folder."""
+        return ("measured.json",)
+
+    def save(self, folder: Path, *, figures: bool = False) -> None:
+        """Write the folder, whole or not at all."""
+        (marker,) = self.markers()
+        with replace_folder(folder, overwrite=False, marker=marker) as temporary:
+            for name, table in self.tables.items():
+                table.to_parquet(temporary / f"{name}.parquet", index=False)
+            write_json(temporary / marker, {"tables": list(self.tables)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read such a folder."""
+        (marker,) = cls.markers()
+        return cls({name: pd.read_parquet(folder / f"{name}.parquet")
+                    for name in read_json(folder / marker)["tables"]})
+
+
+R = TypeVar("R", bound=TableResult | Measured)
 
 
 def key_of(runs: Sequence[Run], settings: Mapping[str, object]) -> str:
@@ -25,4 +59,5 @@ def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
     if not any((folder / name).exists() for name in kind.markers()):
         folder.parent.mkdir(parents=True, exist_ok=True)
         compute().save(folder, figures=False)
-    return kind.load(folder)
+    found: Any = kind.load(folder)
+    return found

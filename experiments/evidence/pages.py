@@ -5,11 +5,12 @@ Templates are Jinja's. What they can ask for beside it:
     {% set flips = table("experiments/results/NAME.csv")(metric="flip") %}
     {{ flips(kind="hyla", layers="2,3") }}  the number of one row; more in `tables.Rows`
     {{ fixed(document("NAME.json").key, 3) }}  a number of a JSON file; `span` of several
-    {{ quoted(document("NAME.json").findings, "is {} of") }}  a number in one of its sentences
     {{ flips(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
+    {{ criteria("NAME").least }}  a number of the criteria of a study, as they were committed
     {{ markdown(tables.rates) }}  a whole table of the study whose page it is
+    {{ where(tables.rates, kind="hyla") }}  rows of it; {{ interval(row) }}: 0.50 [0.40, 0.60]
 
 Outside of these no decimal, percentage or "3 of 4" may stand. Lines are broken anew.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
@@ -35,31 +36,22 @@ from jinja2 import (
 )
 
 from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.experiments.evidence.criteria import criteria
 from latentcode.experiments.evidence.tables import fixed, read_table, span
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import read_json
+from latentcode.probes.common.results import where, with_interval
 from latentcode.probes.decoding.naming import named
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, which paths in templates start from."""
 WIDTH = 110
-NUMBER = r"-?\d+(?:\.\d+)?"
 BARE = re.compile(r"(?<![\w./])(?:\d*\.\d+|\d[\d,]*(?=\s(?:%|per cent|of (?:the )?\d)))")
 """What looks like a result: a decimal, a percentage, a count of so many; no address or name."""
 ITEM = re.compile(r" *(?:-|\d+\.) ")
 """How an item of a list begins."""
 VERBATIM = ("#", "|", "!", "<")
 """How lines begin that are not part of a paragraph: headings, tables, pictures, marks."""
-
-
-def quoted(sentences: Sequence[str], words: str) -> str:
-    """Return the number that one of the sentences of a result has in place of `{}` in `words`."""
-    before, after = map(re.escape, words.split("{}"))
-    found = [match[1] for sentence in sentences
-             for match in re.finditer(f"{before}({NUMBER}){after}", sentence)]
-    check(len(found) == 1, f"{words!r} stands {len(found)} times in the result; expected once",
-          ArtifactError)
-    return found[0]
 
 
 def markdown(table: pd.DataFrame, *columns: str, digits: int = 2) -> str:
@@ -78,9 +70,10 @@ def given(text: str, why: str) -> str:
 
 
 def _environment(folder: Path) -> Environment:
-    """Return what reads the templates of a folder."""
+    """Return what reads the templates of a folder, and by their path those of `experiments/`."""
     return Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                       keep_trailing_newline=True, loader=FileSystemLoader(folder))
+                       keep_trailing_newline=True,
+                       loader=FileSystemLoader([folder, Path(__file__).parents[1]]))
 
 
 def check_template(template: Path) -> None:
@@ -105,8 +98,9 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
         "table": partial(read_table, root), "document": lambda name: read_json(root / name),
-        "named": named, "given": given, "quoted": quoted, "fixed": fixed, "span": span,
-        "markdown": markdown, **more}
+        "named": named, "given": given, "fixed": fixed, "span": span,
+        "criteria": criteria, "markdown": markdown, "where": where, "interval": with_interval,
+        **more}
     source = template.read_text(encoding="utf-8")
     try:
         page = Template.from_code(environment, environment.compile(source, filename=str(template)),
@@ -115,8 +109,8 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
             ZeroDivisionError) as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__)
                  if frame.filename == str(template)]
-        where = f", line {lines[-1]}" if lines else ""
-        raise ArtifactError(f"{template.name}{where}: {error}") from None
+        line = f", line {lines[-1]}" if lines else ""
+        raise ArtifactError(f"{template.name}{line}: {error}") from None
     return wrapped(page)
 
 
@@ -172,4 +166,4 @@ def wrapped(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-__all__ = ["check_template", "given", "markdown", "quoted", "render", "wrapped"]
+__all__ = ["check_template", "given", "markdown", "render", "wrapped"]

@@ -25,9 +25,10 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ import pandas as pd
 import latentcode
 from latentcode.config import to_dict
 from latentcode.config.fields import later
-from latentcode.config.reading import convert, parse_yaml
+from latentcode.config.reading import convert, from_dict, parse_yaml
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
-from latentcode.experiments.evidence.keeping import kept, key_of
+from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
 from latentcode.experiments.evidence.statements import (
     Statement,
@@ -46,7 +47,8 @@ from latentcode.experiments.evidence.statements import (
     judged,
     read_statements,
 )
-from latentcode.experiments.evidence.writing import write_study, write_tables
+from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
+from latentcode.figures.markdown import with_results
 from latentcode.files.storage import read_json, write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
@@ -64,6 +66,10 @@ QUESTIONS: tuple[str, ...] = (
 NAMING = ("task", "kind", "run", "seed")
 """Columns that name a run; they stand before those of a result."""
 Tables = Mapping[str, pd.DataFrame]
+Call = tuple[list[Run], dict[str, Any]]
+"""The runs that are asked, and what with beside the settings."""
+Answered = tuple[list[Run], Any]
+"""The runs that were asked, and what came of it, of the kind of its question (`Asked.kind`)."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,24 @@ class Asked:
     """A question that is put to some runs."""
 
     question: str
-    """One of `QUESTIONS`; or `module:function`, which takes a run and returns a result of one."""
+    """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
+    tables by name (annotated as `dict[str, pd.DataFrame]`)."""
     settings: dict[str, Any]
     """Arguments of its function."""
     of: tuple[str, ...] = later(())
     """The groups of runs that are asked; default: all."""
     together: bool = later(False)
     """Whether the runs are asked as one list, as `topography` and `align` are."""
+    task: dict[str, Any] | None = later(None)  # noqa: RUF009
+    """Fields of the task that are others in the problems than in the runs' training, such as
+    `{inputs: fixed_query}`; `{}`: none is. Default: the problems that the question chooses."""
+    steps: tuple[int, ...] = later(())
+    """Checkpoints that are asked, where a run has them; default: the newest."""
+    into: str = later("")
+    """What its tables are called; several of one kind may go into the same. Default: the name of
+    what is asked."""
+    columns: tuple[str, ...] = later(())
+    """Settings that are columns of its tables, too, after those that name the run."""
 
     @cached_property
     def function(self) -> Callable[..., TableResult]:
@@ -89,12 +106,35 @@ class Asked:
         return found
 
     @cached_property
-    def kind(self) -> type[TableResult]:
+    def kind(self) -> type[TableResult | Measured]:
         """The kind of its result."""
-        kinds = {kind.__name__: kind for kind in RESULTS}
+        kinds: dict[str, type[TableResult | Measured]] = {
+            **{kind.__name__: kind for kind in RESULTS}, "dict[str, pd.DataFrame]": Measured}
         name = str(inspect.signature(self.function).return_annotation)
         check_choice(f"what {self.question} returns", name, kinds)
         return kinds[name]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What its tables depend on, beside the runs."""
+        return {"question": self.question, "settings": self.settings,
+                **({} if self.task is None else {"task": self.task}),
+                **({"steps": list(self.steps)} if self.steps else {})}
+
+    def of_run(self, run: Run) -> list[dict[str, Any]]:
+        """Return the arguments beside its settings that a run is asked with, once per checkpoint;
+        `ConfigError` for a field that its task does not have."""
+        task = {} if self.task is None else {
+            "problems": from_dict(type(run.config.task), {**to_dict(run.config.task), **self.task},
+                                  "task")}
+        return [task | at for at in ([{"step": step} for step in self.steps
+                                      if step in run.checkpoints()] if self.steps else [{}])]
+
+    def answer(self, of: list[Run], **more: Any) -> TableResult | Measured:
+        """Ask; `more` but for what the function does not take."""
+        asked = [of] if self.together else of
+        found = self.function(*asked, **self.settings, **_taken(self.function, **more))
+        return Measured(found) if isinstance(found, dict) else found
 
     def check(self, where: str) -> None:
         """Raise `UnknownNameError` for a setting that its function does not take."""
@@ -102,6 +142,8 @@ class Asked:
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             for name in self.settings:
                 check_choice(f"setting in {where}", name, list(taken)[1:])
+        for name in self.columns:
+            check_choice(f"columns in {where}", name, self.settings)
 
 
 @dataclass(frozen=True)
@@ -113,16 +155,25 @@ class Plan:
     out: str
     """Folder of the page, its tables and figures, from the checkout."""
     runs: dict[str, tuple[str, ...]]
-    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo."""
+    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo. Without
+    any, every question is asked once, of what its function makes in the folder `work`."""
     ask: dict[str, Asked]
     """Name of the tables -> what is asked."""
     tables: str | None = later(None)
     """`module:function` from `Found` to tables by name; default: every table of every result."""
     figures: tuple[str, ...] = later(())
-    """Names in `ask`, whose results' pictures are kept; or one `module:function` from the tables to
-    figures by file name."""
+    """Names in `ask`, whose results' pictures are kept; or `module:function` from the tables (and
+    `found`, if it takes it) to figures by file name."""
     shown: str | None = later(None)
     """`module:function` from the tables to further values that the template is given."""
+    group: str | None = later(None)
+    """Column of the tables that has the group of a row's runs, so that some groups can be asked
+    alone."""
+    within: str = later("")
+    """A page, from the checkout, of which the study's is what stands between its two marks
+    (`latentcode.figures.markdown`); default: a page of its own, README.md in `out`."""
+    apart: bool = later(False)
+    """Whether every group of runs is asked by itself and has a page of its own, in `out/GROUP`."""
 
     def __post_init__(self) -> None:
         for name, asked in self.ask.items():
@@ -158,6 +209,15 @@ class Study:
             return ()
         return read_statements(path)
 
+    def parts(self, out: Path | None = None) -> list[Study]:
+        """Return the studies that have a page each: itself, or one per group (`Plan.apart`).
+
+        out  their folder; default: the plan's
+        """
+        plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
+        return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
+                for group, names in plan.runs.items()] if plan.apart else [replace(self, plan=plan)]
+
     def opened(self) -> dict[str, list[Run]]:
         """Return the runs of each group; `RunError` for a pattern that fits none."""
         return {group: [run for name in names for run in self._runs(name)]
@@ -174,45 +234,87 @@ class Study:
     def check(self) -> None:
         """Raise what can be known to be wrong before anything is computed."""
         check_template(self.folder / TEMPLATE)
-        plan = self.plan
-        if plan.tables is None:
-            check_columns(self.claims, {key: [*NAMING, *asked.kind.COLUMNS[of]]
-                                        for name, asked in plan.ask.items()
-                                        for of, key in _named(name, asked.kind).items()})
+        plan, claims = self.plan, self.claims
+        if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
+            check_columns(claims, {
+                key: [*NAMING, *asked.columns, *asked.kind.COLUMNS[of]]
+                for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
+                for of, key in _named(asked.into or name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
             if ":" in name:
                 imported(name)
 
-    def run(self, work: Path | None = None, out: Path | None = None) -> Path:
+    def run(self, work: Path | None = None, out: Path | None = None,
+            only: Sequence[str] = ()) -> Path:
         """Ask what was not asked yet, and write the page; return its path.
 
         work  folder where single results are kept; default: `runs/studies/NAME`
+        only  groups of runs that are asked; rows of the others stay as `out` has them
 
         Raises what is wrong with the study before anything is computed.
         """
         began = time.monotonic()
-        self.check()
-        runs = self.opened()
         work, out = work or Path("runs/studies") / self.name, out or self.root / self.plan.out
-        found = Found(self.plan, runs, {name: self._asked(name, runs, work)
-                                        for name in self.plan.ask})
+        self.check()
+        if only:
+            self._check_extends(out, only)
+        runs = {group: of for group, of in self.opened().items() if not only or group in only}
+        calls = {name: self._calls(name, runs) for name in self.plan.ask}
+        found = Found(self.plan, runs, {name: self._asked(name, of, work)
+                                        for name, of in calls.items()})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
         if self.claims:
             tables = {**tables, "verdicts": judged(self.claims, tables)}
+        record, figures = self.record(found), found.figures(tables)
+        if only:
+            tables, record = self._extended(out, tables, record, only)
         write_tables(out, tables)
-        write_study(out, RECORD, self.record(runs), found.figures(tables))
+        write_study(out, RECORD, record, figures)
         page = self.write_page(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
 
-    def record(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-        """Return what the tables were made of: settings, and runs with their configurations."""
-        return {"command": f"latentcode study {self.name}",
-                "ask": {name: {"question": asked.question, "settings": asked.settings}
-                        for name, asked in self.plan.ask.items()},
-                "runs": [{"name": run.name, "id": run.id, "step": max(run.checkpoints(), default=0),
-                          "config": to_dict(run.config)}
-                         for run in {run.id: run for of in runs.values() for run in of}.values()]}
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is asked, and how, as the record has it."""
+        return {name: asked.record for name, asked in self.plan.ask.items()}
+
+    def record(self, found: Found) -> dict[str, Any]:
+        """Return what the tables were made of: settings, with those of every result and what to be
+        careful about, and runs with their configurations."""
+        return {"command": f"latentcode study {self.name}", "ask": self.settings,
+                "results": {name: [{**(naming(of[0]) if len(of) == 1 else {}),
+                                    "settings": dict(result.settings),
+                                    "caveats": list(result.caveats)} for of, result in results
+                                   if isinstance(result, TableResult)]
+                            for name, results in found.results.items()},
+                "runs": [{"group": group, "name": run.name, "id": run.id,
+                          "step": max(run.checkpoints(), default=0), "config": to_dict(run.config)}
+                         for group, run in {run.id: (group, run) for group, of in found.runs.items()
+                                            for run in of}.values()]}
+
+    def _check_extends(self, out: Path, only: Sequence[str]) -> None:
+        check(self.plan.group is not None, f"study {self.name} has no column of groups; expected "
+              "all of its runs to be asked", ConfigError)
+        for group in only:
+            check_choice("group of runs", group, self.plan.runs)
+        self._check_made(out)
+
+    def _extended(
+        self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
+    ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+        """Return tables and record with what `out` has of other groups before them."""
+        column, whole = self.plan.group, dict(tables)
+        for name, table in tables.items():
+            path = out / "tables" / f"{name}.csv"
+            if column in table and path.exists():
+                before, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
+                                for file in (path, StringIO(csv_of(table))))
+                whole[name] = pd.concat([before[~before[column].isin(only)], text],
+                                        ignore_index=True)
+        others = [run for run in read_json(out / f"{RECORD}.json")["runs"]
+                  if run["group"] not in only]
+        return whole, {**record, "runs": [*others, *record["runs"]]}
 
     def write_page(self, out: Path | None = None) -> Path:
         """Render the page from the tables that `out` holds, and return its path.
@@ -220,36 +322,49 @@ class Study:
         `ArtifactError` where these are of other settings than the study has now.
         """
         out = out or self.root / self.plan.out
-        record = read_json(out / f"{RECORD}.json")
-        now = self.record({})["ask"]
-        check(record.get("ask") == now, f"tables in {out} were made with {record.get('ask')}; "
-              f"expected {now}: run the study again", ArtifactError)
-        page = out / PAGE
-        write_text(page, self.page(out))
-        return page
+        self._check_made(out)
+        write_text(self.page_at(out), self.page(out))
+        return self.page_at(out)
+
+    def page_at(self, out: Path) -> Path:
+        """Return where the page of the tables in a folder is."""
+        return self.root / self.plan.within if self.plan.within else out / PAGE
+
+    def _check_made(self, out: Path) -> None:
+        made = read_json(out / f"{RECORD}.json").get("ask")
+        check(made == self.settings, f"tables in {out} were made with {made}; expected "
+              f"{self.settings}: run the study again", ArtifactError)
 
     def page(self, out: Path) -> str:
-        """Return the page of the tables in a folder."""
+        """Return the page of the tables in a folder, with what stands around it."""
         tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
                   for path in sorted((out / "tables").glob("*.csv"))}
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
-        return render(self.folder / TEMPLATE, self.root, study=self, tables=tables,
-                      folder=out, **more)
+        page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
+                      record=read_json(out / f"{RECORD}.json"), **more)
+        return with_results(self.page_at(out).read_text(encoding="utf-8"), page) if (
+            self.plan.within) else page
 
-    def _asked(self, name: str, runs: Mapping[str, Sequence[Run]], work: Path
-               ) -> list[tuple[list[Run], TableResult]]:
+    def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
         asked = self.plan.ask[name]
-        chosen = [run for group in asked.of or runs for run in runs[group]]
-        calls = [chosen] if asked.together else [[run] for run in chosen]
-        found = []
-        for number, call in enumerate(calls, 1):
-            told = f"{name} of {'all runs' if asked.together else call[0].name}"
-            settings = {"question": asked.question, **asked.settings}
-            folder = work / f"{name}-{call[0].name}-{key_of(call, settings)}"
-            print(f"{number} of {len(calls)}, {told}", flush=True)
-            compute = partial(asked.function, call if asked.together else call[0],
-                              **_taken(asked.function, progress=bar(told)), **asked.settings)
-            found.append((call, kept(folder, asked.kind, compute)))
+        if not self.plan.runs:
+            return [([], {})]
+        chosen = [run for group in runs if not asked.of or group in asked.of
+                  for run in runs[group]]
+        together = [chosen] if chosen else []
+        return [(of, more) for of in (together if asked.together else [[run] for run in chosen])
+                for more in asked.of_run(of[0])]
+
+    def _asked(self, name: str, calls: Sequence[Call], work: Path) -> list[Answered]:
+        asked, found = self.plan.ask[name], []
+        for number, (of, more) in enumerate(calls, 1):
+            told = f"{name} of {'all runs' if asked.together else of[0].name}" if of else name
+            at = {"step": more["step"]} if "step" in more else {}
+            folder = work / "-".join([name, *(run.name for run in of[:1]),
+                                      key_of(of, asked.record | at)])
+            print(f"{number} of {len(calls)}, {told}", *at.values(), flush=True)
+            found.append((of, kept(folder, asked.kind, partial(
+                asked.answer, of, progress=bar(told), work=work, **more))))
         return found
 
 
@@ -259,14 +374,20 @@ class Found:
 
     plan: Plan
     runs: Mapping[str, Sequence[Run]]
-    results: Mapping[str, Sequence[tuple[list[Run], TableResult]]]
+    results: Mapping[str, Sequence[Answered]]
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
         """Return a table of the results of `name`, after the columns that name their run."""
-        parts = [result.tables()[table].assign(**naming(of[0])) if len(of) == 1
-                 else result.tables()[table] for of, result in self.results[name]]
-        whole = pd.concat(parts, ignore_index=True)
-        first = [column for column in NAMING if column in whole]
+        asked = self.plan.ask[name]
+        settings = {column: asked.settings[column] for column in asked.columns}
+
+        def part(of: list[Run], result: Any) -> pd.DataFrame:
+            own = (result.tables if isinstance(result, Measured) else result.tables())[table]
+            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
+
+        parts = [part(of, result) for of, result in self.results[name]]
+        whole = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
+        first = [column for column in (*NAMING, *settings) if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
 
     def figures(self, tables: Tables) -> dict[str, Any]:
@@ -274,11 +395,12 @@ class Found:
         drawn: dict[str, Any] = {}
         for name in self.plan.figures:
             if ":" in name:
-                drawn |= {f"figures/{file}": figure
-                          for file, figure in imported(name)(tables).items()}
+                draw = imported(name)
+                drawn |= {f"figures/{file}": figure for file, figure in draw(
+                    tables, **_taken(draw, found=self)).items()}
             else:
-                drawn |= {f"figures/{name}-{of[0].name}-{file}": figure
-                          for of, result in self.results[name]
+                drawn |= {f"figures/{'-'.join([name, *(run.name for run in of[:1]), file])}": figure
+                          for of, result in self.results[name] if isinstance(result, TableResult)
                           for file, figure in result.figures().items()}
         return drawn
 
@@ -290,9 +412,18 @@ def naming(run: Run) -> dict[str, Any]:
 
 
 def all_tables(found: Found) -> dict[str, pd.DataFrame]:
-    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others."""
-    return {key: found.joined(name, table) for name, asked in found.plan.ask.items()
-            for table, key in _named(name, asked.kind).items()}
+    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others; tables of a
+    question of one's own have their names."""
+    parts: dict[str, list[pd.DataFrame]] = {}
+    for name, asked in found.plan.ask.items():
+        if not found.results[name]:
+            continue
+        _, first = found.results[name][0]
+        keys = (_named(asked.into or name, asked.kind) if issubclass(asked.kind, TableResult) else
+                {table: table for table in first.tables})
+        for table, key in keys.items():
+            parts.setdefault(key, []).append(found.joined(name, table))
+    return {key: pd.concat(of, ignore_index=True) for key, of in parts.items()}
 
 
 def _named(name: str, kind: type[TableResult]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from latentcode.errors import ArtifactError, UnknownNameError, check
 
 def fixed(number: float, digits: int = 2, scale: float = 1) -> str:
     """Return scale * number with so many decimals, thousands set apart."""
-    return f"{scale * number:,.{digits}f}"
+    return f"{scale * number:z,.{digits}f}"  # z: no minus before a zero
 
 
 def span(values: Sequence[float], digits: int = 2, scale: float = 1) -> str:

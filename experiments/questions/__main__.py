@@ -13,8 +13,7 @@ from latentcode.experiments.evidence.pages import ROOT, render
 from latentcode.figures.markdown import with_results
 from latentcode.files.storage import write_text
 
-PAGES = {"experiments/QUESTIONS.md": "questions.md.jinja2", "README.md": "found.md.jinja2",
-         "experiments/results/context/README.md": "context.md.jinja2"}
+PAGES = {"experiments/QUESTIONS.md": "questions.md.jinja2", "README.md": "found.md.jinja2"}
 """Page -> its template in this folder."""
 IN_PART = ("README.md",)
 """Pages of which the template is what stands between the two marks."""

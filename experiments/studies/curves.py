@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
+from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from latentcode.config import RunConfig
 from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.models.config import kind_of
 from latentcode.runs import Run
+from latentcode.training import train_side_by_side
 
 
 def curve(run: Run, split: str, metric: str) -> pd.DataFrame:
@@ -17,6 +21,22 @@ def curve(run: Run, split: str, metric: str) -> pd.DataFrame:
     table = run.metrics()
     chosen = (table["split"] == split) & (table["metric"] == metric)
     return table[chosen].set_index("step")[["mean", "se"]]
+
+
+def learned(work: Path, configs: Iterable[RunConfig]) -> pd.DataFrame:
+    """Train what is not in a folder yet, side by side; what was interrupted goes on.
+
+    Returns R2 on held-out combinations: a row per run and step at which it was measured.
+    """
+    configs = list(configs)
+    names = [f"{kind_of(config.model)}-{config.training.precision}-seed{config.training.seed}"
+             f"-{config.training.steps}-steps" for config in configs]
+    runs = train_side_by_side({work / name: config
+                               for name, config in zip(names, configs, strict=True)})
+    return pd.concat([
+        curve(run, "ood", "r2")["mean"].rename("value").reset_index().assign(
+            kind=kind_of(run.config.model), precision=run.config.training.precision,
+            seed=run.config.training.seed) for run in runs.values()], ignore_index=True)
 
 
 def learning_curves(

@@ -32,13 +32,12 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.experiments.studies import result_kinds
         from latentcode.probes.saved import load_result
         from latentcode.runs.named import folder_of, load_run
 
         folder = folder_of(self.path)
         is_codes = (folder / "codes.safetensors").is_file()
-        result = None if is_codes else load_result(folder, result_kinds)
+        result = None if is_codes else load_result(folder)
         if self.split is not None and (is_codes or result is not None):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
                                   "expected a run, whose task has problems to show")

@@ -28,14 +28,19 @@ class Study:
     """Folder for the page, its tables and figures."""
     work: Annotated[Path | None, default_is("runs/studies/NAME")] = None
     """Folder where the results of single runs are kept."""
+    only: tuple[str, ...] = ()
+    """Groups of runs that are asked; what there is of the others stays as it is. Default: all."""
     page: bool = False
     """Compute nothing: write the page of the tables that are there."""
 
     def run(self) -> None:
         from latentcode.experiments.evidence.study import study
 
-        found = study(self.name)
-        if self.page:
-            print(f"wrote {found.write_page(self.out)}")
-        else:
-            found.run(self.work, self.out)
+        parts = study(self.name).parts(self.out)
+        for part in () if self.page else parts:
+            part.opened()  # so that nothing is asked before all runs are there
+        for part in parts:
+            if self.page:
+                print(f"wrote {part.write_page()}")
+            else:
+                part.run(self.work, only=self.only)

@@ -35,7 +35,6 @@ CURRENT: dict[str, int] = {
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 2,
     "latentcode.model_checks": 1,
-    "latentcode.hyla_variance": 1,
     "latentcode.reproduction": 3,
     "latentcode.text": 1,
 }

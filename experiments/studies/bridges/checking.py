@@ -1,20 +1,58 @@
-"""What becomes of one architecture."""
+"""What becomes of every architecture."""
 
 from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from latentcode.errors import LatentCodeError
-from latentcode.experiments.studies.bridges.small_models import NotBuiltError, make
-from latentcode.probes.model_checks import ModelCheckResult, check_model
+from latentcode.experiments.studies.bridges.small_models import NotBuiltError, make, names
+from latentcode.files.provenance import package_version
+from latentcode.probes.model_checks import check_model
 from latentcode.probes.model_checks.questions import TOLERANCES
+from latentcode.progress import Progress
+
+Rows = list[dict[str, Any]]
 
 
-def check_architecture(name: str) -> dict[str, Any]:
-    """Return what became of an architecture: its results by precision, or why there are none."""
+def architectures(
+    work: Path, *, only: Sequence[str] = (), progress: Progress | None = None
+) -> dict[str, pd.DataFrame]:
+    """Return what became of the architectures; by default of all that have a bridge.
+
+    architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`
+    precisions     a row per architecture that was opened and precision: the `reason` if it cannot
+                   be checked; else the checks that `failed`, and whether each verb is trusted
+    worst          the worst layer of every check of these: its `value`, `outcome` and `note`
+    versions       of the packages
+    """
+    found: dict[str, Rows] = {"architectures": [], "precisions": [], "worst": []}
+    chosen = tuple(only) or names()
+    for number, name in enumerate(chosen, 1):
+        for table, rows in check_architecture(name).items():
+            found[table] += rows
+        if progress is not None:
+            progress(number, len(chosen))
+    return {**{name: pd.DataFrame(rows) for name, rows in found.items()},
+            "versions": pd.DataFrame([{"package": name, "version": package_version(name)}
+                                      for name in ("transformer-lens", "transformers")])}
+
+
+def check_architecture(name: str) -> dict[str, Rows]:
+    """Return the rows of an architecture: see `architectures`."""
+    precisions: Rows = []
+    worst: Rows = []
+    supported = False
+
+    def outcome(said: str, reason: str = "") -> dict[str, Rows]:
+        return {"architectures": [{"architecture": name, "outcome": said, "reason": reason}],
+                "precisions": precisions, "worst": worst}
+
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         # Of sizes that no published model has.
         warnings.simplefilter("ignore")
@@ -22,24 +60,21 @@ def check_architecture(name: str) -> dict[str, Any]:
         try:
             make(name, model)
         except NotBuiltError as error:
-            return {"outcome": "not built", "reason": str(error)}
-        found: dict[str, Any] = {}
-        supported: dict[str, bool] = {}
-        for dtype in TOLERANCES:
+            return outcome("not built", str(error))
+        for dtype in sorted(TOLERANCES):
+            about = {"architecture": name, "dtype": dtype}
             try:
                 result = check_model(model, dtype=dtype)
-                found[dtype], supported[dtype] = _told(result), result.supported
             except LatentCodeError as error:
-                found[dtype] = {"reason": str(error).replace(f"{str(model)!r} ", "")}
-    if "reason" in found["float32"]:
-        return {"outcome": "refused", "reason": found["float32"]["reason"]}
-    return {"outcome": "supported" if supported["float32"] else "partly", **found}
-
-
-def _told(result: ModelCheckResult) -> dict[str, Any]:
-    """Return a result as JSON: the worst layer of every question."""
-    worst = result.worst()
-    return {"failed": list(result.failed), "trusted": result.trusted,
-            "worst": {row.check: {"value": str(f"{row.value:.2g}"), "layer": row.layer,
-                                  "outcome": row.outcome, "note": row.note}
-                      for row in worst.itertuples()}}
+                reason = str(error).replace(f"{str(model)!r} ", "")
+                if dtype == "float32":
+                    return outcome("refused", reason)
+                precisions.append({**about, "reason": reason})
+                continue
+            supported |= dtype == "float32" and result.supported
+            precisions.append({**about, "reason": "", "failed": ", ".join(result.failed),
+                               **result.trusted})
+            worst += [{**about, "check": row.check, "value": row.value, "layer": row.layer,
+                       "outcome": row.outcome, "note": row.note}
+                      for row in result.worst().itertuples()]
+    return outcome("supported" if supported else "partly")

@@ -20,6 +20,13 @@ STREAMS = ("residual", "tokens")
 """Of the study of rows: residual streams entering a layer, of the response and of all tokens."""
 WHERE = ("site", "scope", "layers")
 """Columns that name a place."""
+BOTH = "operation+operands"
+"""The source whose own answer is neither the base's operation's nor its operands'."""
+
+
+def place_of(row: Mapping[Any, Any]) -> str:
+    """Return a place in words."""
+    return f"{row['site']}, {row['scope']}, layers {row['layers']}"
 
 
 def answer_entering(scores: pd.DataFrame) -> dict[tuple[str, str, int], float]:

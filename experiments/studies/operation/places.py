@@ -1,10 +1,18 @@
-"""What the study writes where."""
+"""What the study writes where, and what comes of it in a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from latentcode.probes.interventions import Intervention
+import pandas as pd
+
+from latentcode.answers import CLASSES
+from latentcode.errors import ProbeError
+from latentcode.experiments.studies.operation.criteria import WHERE
+from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals
 
 SOURCES = ("operation+operands", "operands", "interchange", "unrelated")
@@ -63,7 +71,7 @@ def interventions(
     task: Counterfactuals, n_layers: int, places: Sequence[Place], rests: bool = True
 ) -> list[Intervention]:
     """Return the sources' patches at some places; `rests`: those of `RESTS`, too."""
-    def written() -> Iterator[Intervention]:
+    def listed() -> Iterator[Intervention]:
         main = main_places(task, n_layers)
         for site, scope, layers in places:
             here = SOURCES + (RESTS if rests and (site, scope, layers) in main else ())
@@ -72,4 +80,31 @@ def interventions(
             if "permuted" not in task.lacking and site == "value":
                 yield Intervention("permuted", scope, layers, site)
 
-    return list(dict.fromkeys(written()))
+    return list(dict.fromkeys(listed()))
+
+
+def written(
+    run: Run, *, n: int, batch_size: int, seed: int, progress: Progress | None = None
+) -> InterventionResult:
+    """Write all sources at all places of a run."""
+    task, n_layers = make_counterfactuals(make_task(run.config.task)), run.config.model.n_layers
+    return intervene(run, interventions=interventions(task, n_layers, all_places(task, n_layers)),
+                     n=n, batch_size=batch_size, seed=seed, progress=progress)
+
+
+def along(
+    run: Run, *, step: int, n: int, batch_size: int, seed: int, progress: Progress | None = None
+) -> dict[str, pd.DataFrame]:
+    """Write the sources at the main places of a checkpoint: rates of the classes; none where too
+    few instances count, as early in a training."""
+    task, n_layers = make_counterfactuals(make_task(run.config.task)), run.config.model.n_layers
+    try:
+        found = intervene(
+            run, step=step, n=n, batch_size=batch_size, seed=seed, progress=progress,
+            interventions=interventions(task, n_layers, main_places(task, n_layers), rests=False))
+    except ProbeError as error:
+        print(error)
+        return {"along": pd.DataFrame()}
+    rates = found.table[found.table["metric"].isin(CLASSES)].rename(columns={"metric": "class"})
+    return {"along": rates.assign(step=step, known=found.settings["n_known"])[
+        ["step", "known", *WHERE, "patch", "class", "value", "low", "high", "n"]]}

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from latentcode.errors import TooFewCountError
 from latentcode.experiments.evidence.criteria import criteria
-from latentcode.experiments.evidence.keeping import kept, key_of
-from latentcode.experiments.paper.reproduction import Work
-from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.studies.operation.places import SOURCES, Place, sanity
-from latentcode.files.storage import write_text
+from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.probes.interventions import (
     Intervention,
@@ -25,7 +19,7 @@ from latentcode.probes.interventions import (
     intervene,
     intervene_model,
 )
-from latentcode.progress import bar
+from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject
 from latentcode.tasks import make_counterfactuals, make_task
@@ -34,76 +28,51 @@ from latentcode.tasks.text.task import Text
 
 CRITERIA = criteria("text")
 """They say themselves what was known when they were written."""
-WIDTH = 128
-"""Dimensions in which the residual stream is read."""
-METRICS = ("accuracy", "balanced_accuracy", "macro_f1")
+TABLES = ("table", "classes", "contrasts")
+"""Those of `InterventionResult` that are kept."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one model said.
+def losses(run: Run) -> dict[str, pd.DataFrame]:
+    """Return the loss by class of token (`token_losses`)."""
+    return {"losses": token_losses(run)}
 
-    losses   loss by class of token (`token_losses`)
-    decoded  probes on codes, with all controls
-    streams  is the class of the answer in the residual stream of the query?
-    moved    minimal pairs, of whose two answers the likelier counts; None where too few count
-    written  a factorial of sources; None where too few count
-    moved_from  a factorial of sources that copy from elsewhere; None where too few count
+
+def probes(run: Run, *, progress: Progress | None = None, **settings: Any) -> DecodingResult:
+    """Return what codes tell of the labels of the criteria, with all controls: see `decode`."""
+    return decode(run, labels=varying(run), pairs=CRITERIA["pairs"], progress=progress, **settings)
+
+
+def varying(run: Run) -> list[str]:
+    """Return the labels of the criteria that vary in the run's text."""
+    offered = make_task(run.config.task).probe_labels
+    return [label for label in CRITERIA["labels"] if label in offered]
+
+
+def minimal_pairs(run: Run, *, progress: Progress | None = None, **settings: Any
+                  ) -> dict[str, pd.DataFrame]:
+    """Write minimal pairs, of whose two answers the likelier counts; see `measured`."""
+    return measured(intervene, run, places(run.config.model.n_layers), ("interchange", "control"),
+                    factorial=False, among="answers", progress=progress, **settings)
+
+
+def factorial(run: Run, *, progress: Progress | None = None, **settings: Any
+              ) -> dict[str, pd.DataFrame]:
+    """Write a factorial of sources; see `measured`.
+
+    `ProbeError` where codes and values of all layers do not bring the source's answer.
     """
-
-    losses: pd.DataFrame
-    decoded: DecodingResult
-    streams: DecodingResult
-    moved: InterventionResult | None
-    written: InterventionResult | None
-    moved_from: InterventionResult | None
+    return measured(intervene, run, factorial_places(run), SOURCES, progress=progress, **settings)
 
 
-def measure(run: Run, work: Path, n: int, n_probe: int, seed: int) -> Measured:
-    """Measure a model; what was computed is kept in `work`, so that an interrupted study goes on.
-
-    n        instances that are drawn for interventions
-    n_probe  instances that probes are fitted on; half as many are scored
-    """
-    size = {"n_train": n_probe, "n_heldout": max(n_probe // 2, 1), "seed": seed}
-
-    def keep(name: str, kind: Any, function: Callable[..., Any], **settings: Any) -> Any:
-        key = key_of([run], {name: {key: str(value) for key, value in settings.items()}})
-        print(run.path.parent.name, run.name, name, flush=True)
-        folder = work / f"{name}-{run.name}-{key}"
-        too_few = folder.with_name(f"{folder.name}-too_few.txt")
-        if too_few.exists():
-            return None
-        try:
-            return kept(folder, kind, partial(function, run, **settings, progress=bar(name)))
-        except TooFewCountError as error:
-            write_text(too_few, f"{error}\n")
-            print(error, flush=True)
-            return None
-
-    def written(name: str, chosen: list[Place], writes: Sequence[str],
-                function: Callable[..., InterventionResult] = intervene, **settings: Any) -> Any:
-        return keep(name, InterventionResult, function, n=n, seed=seed, interventions=[
-            Intervention(patch, scope, layers, site)
-            for site, scope, layers in chosen for patch in writes], **settings)
-
-    n_layers = run.config.model.n_layers
-    return Measured(
-        Work("paper", KnownRuns({}), work).table(run, token_losses),
-        keep("probes", DecodingResult, decode, labels=varying(run),
-             pairs=CRITERIA["pairs"], **size),
-        keep("streams", DecodingResult, partial(decode, metrics=METRICS), labels=["answer"],
-             features=["residual"], widths=WIDTH, **size),
-        written("pairs", places(n_layers), ("interchange", "control"), factorial=False,
-                among="answers"),
-        written("factorial", factorial_places(run), SOURCES),
-        written("elsewhere", [place for place in factorial_places(run) if place[1] != "pair"],
-                SOURCES, from_elsewhere))
+def from_elsewhere(run: Run, *, progress: Progress | None = None, **settings: Any
+                   ) -> dict[str, pd.DataFrame]:
+    """Do codes say from where to copy? `factorial`, with sources that copy from elsewhere."""
+    chosen = [place for place in factorial_places(run) if place[1] != "pair"]
+    return measured(_elsewhere, run, chosen, SOURCES, progress=progress, **settings)
 
 
-def from_elsewhere(run: Run, interventions: Sequence[Intervention], **settings: Any
-                   ) -> InterventionResult:
-    """Do codes say from where to copy? `intervene`, with sources that copy from elsewhere."""
+def _elsewhere(run: Run, interventions: Sequence[Intervention], **settings: Any
+               ) -> InterventionResult:
     task = make_task(run.config.task)
     assert isinstance(task, Text)
     return intervene_model(
@@ -111,10 +80,25 @@ def from_elsewhere(run: Run, interventions: Sequence[Intervention], **settings: 
         meta=subject(run, task).settings, **settings)
 
 
-def varying(run: Run) -> list[str]:
-    """Return the labels of the criteria that vary in the run's text."""
-    offered = make_task(run.config.task).probe_labels
-    return [label for label in CRITERIA["labels"] if label in offered]
+def measured(
+    function: Callable[..., InterventionResult], run: Run, chosen: Sequence[Place],
+    sources: Sequence[str], **settings: Any,
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of writing sources at places, and how many instances count (`counted`):
+    none, and tables without rows, where they are too few."""
+    try:
+        found = function(run, interventions=[
+            Intervention(source, scope, layers, site)
+            for site, scope, layers in chosen for source in sources], **settings)
+    except TooFewCountError as error:
+        print(error, flush=True)
+        return {"counted": pd.DataFrame({"known": [0]}),
+                **{name: pd.DataFrame(columns=list(InterventionResult.COLUMNS[name]))
+                   for name in TABLES}}
+    if sources == SOURCES:
+        check_sanity([run], {run.name: found})
+    return {"counted": pd.DataFrame({"known": [found.settings["n_known"]]}),
+            **{name: found.tables()[name] for name in TABLES}}
 
 
 def places(n_layers: int) -> list[Place]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -16,13 +15,15 @@ from latentcode.experiments.evidence.rules import (
     separate,
     together,
 )
+from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
 from latentcode.experiments.studies.operation.criteria import answer_entering, met
 from latentcode.experiments.studies.text.measuring import CRITERIA
+from latentcode.models.config import kind_of
 from latentcode.probes.common.results import where
 from latentcode.tasks.text.patterns import INDUCTION
 
-YES, NO, UNDECIDED, NOT_ASKED = "yes", "no", "undecided", "not asked"
+YES, NO, UNDECIDED = "yes", "no", "undecided"
 CONTROLS = ("untrained", "shuffled", "chance")
 """What a probe on codes is compared with."""
 UNASKED = "carries the operands"
@@ -41,6 +42,37 @@ FEWEST: int = CRITERIA["least_seeds"]
 def _said(*parts: Part) -> str:
     """Return the answer of a question that asks for all of some tests."""
     return {"agrees": YES, "differs": NO}.get(together(parts), UNDECIDED)
+
+
+def tables(found: Found) -> dict[str, pd.DataFrame]:
+    """Return what was measured, and where the criteria are met, by name of the table."""
+    measured = {
+        "losses": found.joined("losses", "losses"),
+        "scores": found.joined("scores", "table"),
+        "streams": found.joined("streams", "table"),
+        "flips": found.joined("pairs", "table"),
+        "classes": found.joined("factorial", "classes"),
+        "comparisons": found.joined("factorial", "contrasts"),
+        "elsewhere_classes": found.joined("elsewhere", "classes"),
+        "elsewhere_comparisons": found.joined("elsewhere", "contrasts")}
+    pairs, known, elsewhere = (found.joined(name, "counted")["known"]
+                               for name in ("pairs", "factorial", "elsewhere"))
+    asked = [of[0] for of, _ in found.results["pairs"]]
+    runs = pd.DataFrame({
+        "kind": [kind_of(run.config.model) for run in asked],
+        "seed": [run.config.training.seed for run in asked],
+        "updates": [run.checkpoints()[-1] for run in asked],
+        "perplexity": [run.latest().loc["perplexity", "test"] for run in asked],
+        "n": found.plan.ask["pairs"].settings["n"], "pairs": pairs, "known": known,
+        "known elsewhere": elsewhere})
+    return {
+        "runs": runs, "copying": copying(measured["losses"]),
+        "telling": telling(measured["scores"]), "kinds": kinds_apart(measured["scores"]),
+        "moving": moving(measured["flips"]),
+        "statements": statements(measured["comparisons"], runs, measured["streams"].assign(
+            part="language", inputs="")),
+        "places": places_said(measured["elsewhere_comparisons"], runs),
+        **measured}
 
 
 def copying(losses: pd.DataFrame) -> pd.DataFrame:
@@ -106,7 +138,7 @@ def kinds_apart(scores: pd.DataFrame) -> pd.DataFrame:
             rows.append({"label": label, "a": one, "b": other, "gain a": a.mean(),
                          "gain b": b.mean(),
                          "more": {"agrees": one, "differs": other}.get(more, UNDECIDED)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["label", "a", "b", "gain a", "gain b", "more"])
 
 
 def moving(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -175,77 +207,6 @@ def _counted(comparisons: pd.DataFrame, known: pd.Series, kind: pd.Series) -> pd
     asked = enough[(enough["min"] >= CRITERIA["instances"])
                    & (enough["size"] >= CRITERIA["least_seeds"])].index
     return comparisons[comparisons["kind"].isin(asked)] if len(comparisons) else comparisons
-
-
-def sentences(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, question and what is found, in words with the numbers."""
-    counted = tables["runs"]
-    for row in tables["copying"].to_dict("records"):
-        yield row["kind"], "does it copy?", (
-            f"{row['copies']}: repeated pairs cost {row['gain']:.2f} nats less "
-            f"({row['min']:.2f} to {row['max']:.2f})")
-    for kind, block in where(tables["telling"], pair=INDUCTION).groupby("kind", sort=False):
-        for label, of_label in block.groupby("label", sort=False):
-            best = of_label.sort_values("code").iloc[-1]
-            yield str(kind), f"does the induction pair's code tell `{label}`?", (
-                f"{_layers(of_label, 'tells')}; highest {best['code']:.2f} in layer "
-                f"{best['layer']} (untrained {best['untrained']:.2f}, shuffled "
-                f"{best['shuffled']:.2f}, constant {best['chance']:.2f}, residual stream "
-                f"{best['residual']:.2f})")
-    for kind, block in tables["moving"].groupby("kind", sort=False):
-        for site, scope, title in (("code", "pair", "the pair's code"), ("code", "row", "its row"),
-                                   ("code", "everything", "all codes"),
-                                   ("value", "everything", "all values")):
-            own = where(block, site=site, scope=scope)
-            question = f"does writing {title} bring the source's answer?"
-            if len(own) and own["least n"].max() < CRITERIA["instances"]:
-                yield str(kind), question, (
-                    f"{UNDECIDED}: {own['least n'].max()} minimal pairs count whose control "
-                    f"counts, too, {CRITERIA['instances']} being asked for")
-            elif len(own):
-                most = own.sort_values("flip").iloc[-1]
-                yield str(kind), question, (
-                    f"{_layers(own, 'brings', 'layers')}; most {most['flip']:.2f} "
-                    f"(control {most['control']:.2f}) in {most['layers']}")
-    for kind, of_kind in counted.groupby("kind", sort=False):
-        own = where(tables["statements"], kind=kind)
-        # That codes and values of all layers bring the answer is no finding.
-        own = own[own["met"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
-        here = own["met in these layers"].astype(bool)
-        yield str(kind), "operation or answer?", (
-            f"{NOT_ASKED}: {_counting(of_kind['known'])}"
-            if kind not in set(tables["statements"]["kind"])
-            else f"met in these layers: {_places(own[here])}; met where the answer may be there "
-                 f"already: {_places(own[~here])}")
-    for kind, of_kind in counted.groupby("kind", sort=False):
-        own = where(tables["places"], kind=kind)
-        own = own[own["met"].astype(bool) & (own["site"] != "code+value")] if len(own) else own
-        known = of_kind["known elsewhere"]
-        yield str(kind), "sources that copy from elsewhere: from where, or what?", (
-            f"{NOT_ASKED}: {_counting(known)}" if kind not in set(tables["places"]["kind"])
-            else f"met: {_places(own)}")
-
-
-def _counting(known: pd.Series) -> str:
-    """Say how many instances count: `4 to 338 instances count, 3 seeds`."""
-    least, most, n = known.min(), known.max(), len(known)
-    return (f"{least} to {most} instances count, " if least < most else f"{least} instances count, "
-            ) + ("1 seed" if n == 1 else f"{n} seeds")
-
-
-def _places(rows: pd.DataFrame) -> str:
-    """Say where each criterion is met: `carries the answer (value, everything, layers 0,1)`."""
-    def listed(of: pd.DataFrame) -> str:
-        return "; ".join(f"{r.site}, {r.scope}, layers {r.layers}" for r in of.itertuples())
-
-    return "; ".join(f"{statement} ({listed(of)})"
-                     for statement, of in rows.groupby("statement", sort=False)) or "nothing"
-
-
-def _layers(table: pd.DataFrame, column: str, layers: str = "layer") -> str:
-    """Say of each verdict in which layers it stands: `yes in 2, 3; undecided in 1`."""
-    return "; ".join(f"{said} in {', '.join(f'{x}' for x in block[layers])}" if len(
-        table) > 1 else str(said) for said, block in table.groupby(column, sort=False))
 
 
 def _accuracy(scores: pd.DataFrame) -> pd.DataFrame:

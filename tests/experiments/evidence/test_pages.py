@@ -23,8 +23,7 @@ softmax,"2,3",flip,1002,
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "rates.csv").write_text(TABLE, encoding="utf-8")
-    (tmp_path / "card.json").write_text(
-        '{"r2": 0.899, "said": ["it is 0.59 of that", "of these 1.5"]}', encoding="utf-8")
+    (tmp_path / "card.json").write_text('{"r2": 0.899}', encoding="utf-8")
     return tmp_path
 
 
@@ -55,7 +54,6 @@ def test_committed_pages_are_what_the_tables_say(name: str) -> None:
      "(table='rates.csv kind=linear') }}", "0.04"),
     ("{{ fixed(rates(kind='hyla', layers=0).value / rates(kind='linear').value, 1) }}", "2.8"),
     ("{{ fixed(document('card.json').r2) }}", "0.90"),
-    ("{{ quoted(document('card.json').said, 'it is {} of') }}", "0.59"),
     ("{{ given('0.125', '1 / 8') }} [b](a/2.5) in 3 layers", "0.125 [b](a/2.5) in 3 layers"),
 ])
 def test_expressions_are_the_numbers_of_the_table(root: Path, text: str, expected: str) -> None:
@@ -85,7 +83,6 @@ def test_expressions_are_the_numbers_of_the_table(root: Path, text: str, expecte
     ("{{ rates(kind='linear').below('min', 0) }}", "min<0 has no row"),
     ("{{ table('other.csv') }}", "table other.csv is missing"),
     ("{{ document('card.json').r3 }}", "line 2: 'dict object' has no attribute 'r3'"),
-    ("{{ quoted(document('card.json').said, 'it was {} of') }}", "stands 0 times"),
     ("{{ ratse(kind='hyla') }}", "line 2: 'ratse' is undefined"),
     ("{{ rates(kind='hyla' }}", "line 2: unexpected '}'"),
 ])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
-from latentcode.experiments.evidence.study import Study, names, study
+from latentcode.experiments.evidence.study import NAMING, Study, names, study
+from latentcode.figures.markdown import MARKS
+from latentcode.files.storage import read_json
+from latentcode.runs import Run
 
 PLAN: dict[str, Any] = {
     "title": "What is near?", "out": "out", "runs": {"zoo": ["logic-hyla"]},
@@ -61,6 +66,27 @@ def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
         other.write_page()
 
 
+def seen(run: Run, *, problems: LogicConfig, step: int, n: int) -> dict[str, pd.DataFrame]:
+    """A question of a study's own: what it was asked."""
+    return {"seen": pd.DataFrame({"inputs": [problems.inputs], "at": [step], "n": [n]})}
+
+
+def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) -> None:
+    asked = {"question": f"{__name__}:seen", "settings": {"n": 3}, "steps": [10, 50_000],
+             "task": {"inputs": "fixed_query"}}
+    mine = written(tmp_path / "mine", "{{ tables.seen.inputs[0] }}\n", {}, figures=[],
+                   ask={"near": asked}, apart=True,
+                   runs={"one": ["logic-hyla"], "other": ["logic-linear"]})
+    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=True):
+        page = part.run(tmp_path / "work")
+        assert page == tmp_path / "apart" / name / "README.md"
+        assert page.read_text(encoding="utf-8") == "fixed_query\n"
+        # The run has no checkpoint 10.
+        table = pd.read_csv(page.parent / "tables" / "seen.csv")
+        assert table[["seed", "inputs", "at", "n"]].to_numpy().tolist() == [
+            [0, "fixed_query", 50_000, 3]]
+
+
 @pytest.mark.parametrize(("changed", "error", "named"), [
     ({"runs": {"zoo": ["no-such-model"]}}, LatentCodeError, "no-such-model"),
     ({"runs": {"zoo": ["runs/none*"]}}, RunError, "runs/none"),
@@ -69,6 +95,8 @@ def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
      "many"),
     ({"ask": {"near": {"question": "knn_purity", "settings": {}, "of": ["mine"]}}},
      LatentCodeError, "mine"),
+    ({"ask": {"near": {"question": "knn_purity", "settings": {}, "task": {"colour": 1}}}},
+     ConfigError, "colour"),
     ({"figures": ["far"]}, LatentCodeError, "far"),
     ({"tables": "latentcode.nowhere:tables"}, ConfigError, "nowhere"),
     ({"subtitle": "more"}, ConfigError, "subtitle"),
@@ -88,3 +116,49 @@ def test_what_is_wrong_is_said_before_anything_is_computed(
 def test_every_study_of_the_library_is_read_and_checked() -> None:
     for name in names():
         study(name).check()
+
+
+def test_a_study_without_runs_asks_what_its_functions_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "making.py").write_text(
+        "import pandas as pd\n\n\n"
+        "def made(work, *, size) -> 'dict[str, pd.DataFrame]':\n"
+        "    with (work / 'made.txt').open('a') as file:\n"
+        "        file.write(f'{size} ')\n"
+        "    return {'sizes': pd.DataFrame({'value': [10 * size] * (size > 0)})}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    begin, end = MARKS
+    (tmp_path / "page.md").write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    ask = {name: {"question": "making:made", "settings": {"size": size}, "columns": ["size"]}
+           for name, size in (("none", 0), ("one", 1), ("two", 2))}
+    mine = written(tmp_path / "mine", "{{ tables.sizes.value.sum() }} in all\n",
+                   [{**CLAIMS[0], "table": "sizes", "rows": {}, "by": ["size"]}], runs={},
+                   ask=ask, figures=[], within="page.md")
+    mine = replace(mine, root=tmp_path)
+    for _ in range(2):
+        assert mine.run(tmp_path / "work") == tmp_path / "page.md"
+    assert (tmp_path / "work" / "made.txt").read_text() == "0 1 2 "
+    assert pd.read_csv(tmp_path / "out" / "tables" / "sizes.csv").to_dict("list") == {
+        "size": [1, 2], "value": [10, 20]}
+    assert (tmp_path / "page.md").read_text().split() == [
+        "before", *begin.split(), "30", "in", "all", *end.split(), "after"]
+    assert read_json(tmp_path / "out" / "study.json")["runs"] == []
+
+
+def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
+    ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
+                  "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
+    mine = written(tmp_path / "mine", claims=[{**CLAIMS[0], "by": ["split", "label"]}], ask=ask,
+                   figures=["b"])
+    mine.run(tmp_path / "work")
+    out = tmp_path / "mine" / "out"
+    near = pd.read_csv(out / "tables" / "near.csv")
+    assert near["split"].unique().tolist() == ["ood", "test"]
+    assert [column for column in near if column in (*NAMING, "split")] == [*NAMING, "split"]
+    results = read_json(out / "study.json")["results"]
+    assert {name: of[0]["run"] for name, of in results.items()} == dict.fromkeys(
+        "ab", "logic-hyla")
+    assert all(of[0]["settings"] and of[0]["caveats"] is not None for of in results.values())
+    with pytest.raises(LatentCodeError, match="height"):
+        written(tmp_path / "mine", ask={"near": {**ask["a"], "columns": ["height"]}})

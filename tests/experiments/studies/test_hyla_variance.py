@@ -10,22 +10,23 @@ import pandas as pd
 import pytest
 import torch
 from initial_weights import OTHER_WEIGHTS
-from places import ROOT
 
 from latentcode.config.presets import preset
-from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.studies import hyla_variance, result_kinds
-from latentcode.experiments.studies.hyla_variance import (
-    HylaVarianceResult,
-    findings,
+from latentcode.errors import ConfigError
+from latentcode.experiments.studies.hyla_variance import measuring
+from latentcode.experiments.studies.hyla_variance.figure import figures
+from latentcode.experiments.studies.hyla_variance.measuring import (
+    ATTENTIONS,
     gradient_norms,
+    gradients,
     initial_variances,
-    main,
-    measure,
+    kinds_of,
+    norms,
+    variances,
 )
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.saved import load_result
+from latentcode.probes.common.results import where
 from latentcode.tasks import make_task
 from latentcode.training.batches import TrainingBatches
 
@@ -64,7 +65,7 @@ def test_every_kind_has_the_layers_that_its_codes_generate(kind: str) -> None:
 
 
 def test_norms_are_those_of_the_gradients_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hyla_variance, "WINDOW", 1)
+    monkeypatch.setattr(measuring, "WINDOW", 1)
     config = preset("smoke", "logic", "hyla")
     config = replace(config, model=replace(config.model, attention_dropout=0.0))
     rows = list(gradient_norms(config, 1))
@@ -73,10 +74,10 @@ def test_norms_are_those_of_the_gradients_of_training(monkeypatch: pytest.Monkey
     batch = TrainingBatches(task, 0, config.training.batch_size, torch.device("cpu"))[0]
     loss = task.loss(model(batch.inputs), batch)
     loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    own = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
     def norm(*words: str) -> float:
-        return float(torch.stack([g.norm() for name, g in gradients.items()
+        return float(torch.stack([g.norm() for name, g in own.items()
                                   if any(w in name for w in words)]).norm())
 
     found = {(row["layer"], row["part"]): row for row in rows}
@@ -96,51 +97,38 @@ def test_norms_are_those_of_the_gradients_of_training(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="module")
-def result() -> HylaVarianceResult:
-    return measure(kinds=COMPARED, preset_name="smoke", variance_seeds=2, seeds=1, steps=20)
+def measured() -> dict[str, pd.DataFrame]:
+    return {**variances(Path(), size="smoke", seeds=2, kinds=ATTENTIONS),
+            **gradients(Path(), size="smoke", seeds=1, steps=20, kinds=COMPARED)}
 
 
-def test_a_result_says_what_its_numbers_say(result: HylaVarianceResult, tmp_path: Path) -> None:
-    assert set(result.variance["kind"]) == set(COMPARED)
-    assert set(result.variance["task"]) == {"logic", "sraven"}
-    assert len(result.gradients) == len(COMPARED) * 7
-    assert list(result.caveats) == result.settings["findings"]
-    assert "hyla_softmax" in " ".join(result.caveats)
-    loaded = HylaVarianceResult.load(result.save(tmp_path / "result"))
-    pd.testing.assert_frame_equal(loaded.variance, result.variance)
-    assert set(loaded.gradients["layer"]) == {"all", "0", "1"}
-    assert loaded.caveats == result.caveats
+def test_tables_have_every_kind(measured: dict[str, pd.DataFrame]) -> None:
+    assert set(measured["variance"]["kind"]) == set(ATTENTIONS)
+    assert set(measured["variance"]["task"]) == {"logic", "sraven"}
+    assert len(measured["gradients"]) == len(COMPARED) * 7
+    assert set(measured["gradients"]["layer"]) == {"all", "0", "1"}
+    found = kinds_of(**measured).set_index("kind")
+    assert set(found.index) == set(COMPARED)
+    whole = where(measured["gradients"], kind="hyla", part="all")
+    assert found.loc["hyla", "largest_norm"] == whole["largest"].max()
+    ratios = where(measured["variance"], kind="hyla", quantity="weights_1")["ratio"]
+    assert found.loc["hyla", "weights_1"] == pytest.approx(np.exp(np.log(ratios).mean()))
+    (drawn,) = figures(measured).values()
+    assert len(drawn.axes) == 2 + 3
 
 
-def test_findings_follow_the_tables(result: HylaVarianceResult) -> None:
-    gradients = result.gradients.copy()
-    weak = ((gradients["kind"] == "hyla_softmax") & (gradients["layer"] == "0")
-            & (gradients["part"] == "value"))
-    reference = gradients[(gradients["kind"] == "hyla") & (gradients["layer"] == "0")
-                          & (gradients["part"] == "value")]
-    gradients.loc[weak, "mean"] = 1e-6 * reference["mean"].to_numpy()
-    sentence = next(s for s in findings(result.variance, gradients) if "of hyla_softmax over" in s)
-    assert "values and outputs of layer 0, with 1e-06 of hyla's" in sentence
-    variance = result.variance.copy()
-    softmax = variance["kind"] == "softmax"
-    variance.loc[softmax, "ratio"] = np.where(np.arange(softmax.sum()) % 2, 0.25, 0.5)
-    assert "0.25 to 0.5 times" in " ".join(findings(variance, gradients))
+def test_norms_are_medians_over_updates_of_geometric_means_over_seeds() -> None:
+    rows = [{"kind": kind, "layer": "0", "part": "code", "seed": seed, "step": step,
+             "mean": scale * 10.0 ** (seed * exponent)}
+            for kind, scale in (("hyla", 1.0), ("softmax", 0.5)) for seed in (0, 1)
+            for step, exponent in ((20, 2), (40, 4), (60, 8))]
+    (found,) = norms(pd.DataFrame(rows)).to_dict("records")
+    assert found == pytest.approx({"layer": "0", "part": "code", "hyla": 100.0, "softmax": 50.0})
 
 
-def test_the_stored_result_opens_and_says_what_its_tables_say() -> None:
-    folder = ROOT / "experiments/results/hyla_variance"
-    stored = load_result(folder, result_kinds)
-    assert isinstance(stored, HylaVarianceResult)
-    assert stored.settings["findings"] == list(findings(stored.variance, stored.gradients))
-    assert f"over {stored.settings['steps']} updates" in " ".join(stored.caveats)
-
-
-def test_unusable_sizes_are_named(tmp_path: Path) -> None:
-    for wrong, message in (({"steps": 30}, "steps is 30; expected a multiple of 20"),
-                           ({"seeds": 0}, "seeds is 0"), ({"kinds": ("softmax",)}, "kinds lack"),
-                           ({"kinds": ("hylla",)}, "unknown attention kind 'hylla'")):
-        with pytest.raises(ConfigError, match=message):
-            measure(preset_name="smoke", **wrong)
-    (tmp_path / "mine").write_text("")
-    with pytest.raises(RunError, match="exists already"):
-        main(tmp_path, preset_name="smoke")
+def test_unusable_sizes_are_named() -> None:
+    with pytest.raises(ConfigError, match="steps is 30; expected a multiple of 20"):
+        gradients(Path(), size="smoke", seeds=1, steps=30)
+    for function, more in ((variances, {}), (gradients, {"steps": 20})):
+        with pytest.raises(ConfigError, match="seeds is 0"):
+            function(Path(), size="smoke", seeds=0, **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ import yaml
 import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.criteria import FOLDER, criteria
-from latentcode.experiments.studies.operation.__main__ import Study
+from latentcode.experiments.evidence.study import study
 from latentcode.experiments.studies.operation.criteria import CRITERIA, met
 from latentcode.experiments.studies.operation.places import (
     all_places,
@@ -84,31 +85,33 @@ def test_every_place_can_be_written(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_study_of_two_models(tmp_path: Path) -> None:
-    study = Study(runs=("logic-linear",), along=("logic-linear",), work=tmp_path / "work",
-                  out=tmp_path / "out", n=40, n_along=30)
-    study.run()
-    page = (tmp_path / "out" / "README.md").read_text()
-    assert "## logic: from a source with another operation and other operands" in page
-    assert "code+value+residual, everything, layers 0,1" in page
-    rates = pd.read_csv(tmp_path / "out" / "tables" / "rates.csv", dtype={"layers": str})
+def test_the_study_of_a_model(tmp_path: Path) -> None:
+    plan = study("operation").plan
+    ask = {name: replace(asked, of=("logic",), settings={**asked.settings, "n": 40},
+                         steps=asked.steps and (50_000,)) for name, asked in plan.ask.items()}
+    out = replace(study("operation"), plan=replace(
+        plan, runs={"logic": ("logic-linear",)}, ask=ask)).run(
+            tmp_path / "work", tmp_path / "out").parent
+    rates = pd.read_csv(out / "tables" / "rates.csv", dtype={"layers": str})
     whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "answer")
                   & (rates["patch"] == "operation+operands")]
     assert whole["value"].tolist() == [1.0]
-    assert (tmp_path / "out" / "figures" / "logic.png").stat().st_size > 10_000
-    assert (tmp_path / "out" / "figures" / "along.png").stat().st_size > 10_000
+    place = "| linear | code+value+residual, everything, layers 0,1 | 0.00 ("
+    assert place in (out / "README.md").read_text(encoding="utf-8")
+    assert pd.read_csv(out / "tables" / "along.csv")["step"].unique().tolist() == [50_000]
+    assert {path.name for path in (out / "figures").iterdir()} == {"logic.png", "along.png"}
 
 
-@pytest.mark.parametrize("study", ["operation", "context"])
-def test_committed_criteria_are_read_under_the_names_of_today(study: str) -> None:
+@pytest.mark.parametrize("name", ["operation", "context"])
+def test_committed_criteria_are_read_under_the_names_of_today(name: str) -> None:
     """The files stay as they were committed; statements are their words, classes renamed."""
-    written = yaml.safe_load((FOLDER / f"{study}.yaml").read_text(encoding="utf-8"))
-    found = dict(criteria(study))
+    written = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    found = dict(criteria(name))
     statements, words = found.pop("statements"), written.pop("words")
     assert found == written
     assert list(statements) == list(words)
-    for name, rule in statements.items():
+    for statement, rule in statements.items():
         assert rule["class"] in CLASSES
-        assert rule == {**words[name], "class": FORMER_CLASSES.get(
-            words[name]["class"], words[name]["class"])}
+        assert rule == {**words[statement], "class": FORMER_CLASSES.get(
+            words[statement]["class"], words[statement]["class"])}
     assert {rule["class"] for rule in statements.values()} >= {"operation", "operands", "answer"}

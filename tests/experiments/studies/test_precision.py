@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from initial_weights import OTHER_WEIGHTS
 
-from latentcode.experiments.studies.precision import LARGEST_RATIO, compare, figure, logit_ratio
+from latentcode.experiments.studies.learning_equivalence.measuring import KINDS
+from latentcode.experiments.studies.precision.measuring import (
+    LARGEST_RATIO,
+    compare,
+    figures,
+    logit_ratio,
+)
 
 STEPS = [500, 1_000, 2_000]
 
 
-def test_curves_agree_within_two_standard_errors_of_their_difference() -> None:
+@pytest.mark.parametrize(("share", "agrees"), [(0.99, True), (1.01, False)])
+def test_curves_agree_within_two_standard_errors_of_their_difference(
+    share: float, agrees: bool
+) -> None:
     exact = np.array([[0.1, 0.4, 0.5], [0.3, 0.6, 0.7]])  # at every step: se of the mean 0.1
     limit = 2.0 * np.sqrt(0.1**2 + 0.1**2)
-    for shift, agrees in ((0.99 * limit, True), (1.01 * limit, False)):
-        rough = exact.copy()
-        rough[:, 2] += shift
-        rough[:, 0] += 9.0  # before the first step that is judged
-        result = compare({"hyla": {"float32": exact, "bf16_mlp": rough}}, STEPS)["hyla"]
-        assert result["agrees"] is agrees
-        assert result["standard_error"] == pytest.approx([limit / 2.0] * 3)
-        assert result["difference"] == pytest.approx([9.0, 0.0, shift])
-    assert len(figure({"hyla": result, "softmax": result}).axes) == 2
+    rough = exact.copy()
+    rough[:, 2] += share * limit
+    rough[:, 0] += 9.0  # before the first step that is judged
+    curves = pd.DataFrame([
+        {"kind": kind, "precision": precision, "seed": seed, "step": step, "value": value}
+        for kind in KINDS for precision, values in (("float32", exact), ("bf16_mlp", rough))
+        for seed, of_seed in enumerate(values) for step, value in zip(STEPS, of_seed, strict=True)])
+    result = compare(curves)
+    assert len(result) == len(KINDS) * len(STEPS)
+    for _, of_kind in result.groupby("kind"):
+        assert of_kind["agrees"].tolist() == [agrees] * 3
+        assert of_kind["standard_error"].tolist() == pytest.approx([limit / 2.0] * 3)
+        assert of_kind["difference"].tolist() == pytest.approx([9.0, 0.0, share * limit])
+    (drawn,) = figures({"curves": curves}).values()
+    assert len(drawn.axes) == 2
 
 
 @pytest.mark.parametrize("kind", ["softmax", "hyla"])

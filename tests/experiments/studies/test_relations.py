@@ -1,7 +1,8 @@
-"""The made-up world is what its prompts say, and the commands run on it from end to end."""
+"""The made-up world is what its prompts say, and the study runs on it from end to end."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,13 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import latentcode as lc
-from latentcode import cli
-from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.studies.relations import __main__ as study
-from latentcode.experiments.studies.relations import world
-from latentcode.experiments.studies.relations.__main__ import main
-from latentcode.experiments.studies.relations.commands import run_command
-from latentcode.experiments.studies.relations.page import rates_of
+from latentcode.errors import ConfigError
+from latentcode.experiments.evidence.study import Study, study
+from latentcode.experiments.studies.relations import asking, world
 from latentcode.experiments.studies.relations.world import (
     COUNTRIES,
     PHRASINGS,
@@ -26,6 +23,7 @@ from latentcode.experiments.studies.relations.world import (
     prompts,
     train_language_model,
 )
+from latentcode.probes.common.results import where
 
 
 @pytest.fixture
@@ -103,86 +101,51 @@ def test_what_is_left_out_is_not_trained_on(small: None, tmp_path: Path) -> None
         "<s>", "the", "capital", "of", "Arvenia", "is"]
 
 
-def test_rates_stand_beside_those_of_the_control() -> None:
-    rows = [{"site": "code", "scope": "row", "layers": layers, "patch": patch, "metric": metric,
-             "value": value, "renormalized": renormalized}
-            for layers, patch, metric, value, renormalized in (
-                ("0", "interchange", "flip", 0.25, False), ("0", "control", "flip", 0.0, False),
-                ("0", "interchange", "unchanged", 0.5, False), ("0", "control", "unchanged", 1.0,
-                                                                False),
-                ("0", "interchange", "flip", 0.75, True), ("0", "interchange", "moved", 9.0, False),
-                ("1", "interchange", "flip", 0.5, False), ("1", "interchange", "unchanged", 0.25,
-                                                           False),
-                ("1", "control", "flip", 0.125, False), ("1", "control", "unchanged", 0.875,
-                                                         False))]
-    rates = rates_of(pd.DataFrame(rows))
-    assert sorted(rates.index) == [("code", "row", "0"), ("code", "row", "1"),
-                                   ("code", "row, renormalised", "0")]
-    assert rates.loc[("code", "row", "1")].to_dict() == {
-        ("flip", "interchange"): 0.5, ("flip", "control"): 0.125, ("unchanged",
-                                                                   "interchange"): 0.25,
-        ("unchanged", "control"): 0.875}
-    assert rates.loc[("code", "row, renormalised", "0"), ("flip", "interchange")] == 0.75
+def asked(root: Path, **settings: int) -> Study:
+    """Return the study of another world, whose page is written below a folder."""
+    whole = study("relations")
+    ask = {name: replace(one, settings={**one.settings, **settings})
+           for name, one in whole.plan.ask.items()}
+    return replace(whole, plan=replace(whole.plan, ask=ask, out=str(root / "out")))
 
 
 @pytest.mark.slow
 def test_from_training_to_the_page(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "run_command", cli.main)  # eight processes would import torch
-    out, work = tmp_path / "out", tmp_path / "work"
-    main(out, work, countries=4, steps=400)
-    page = (out / "README.md").read_text()
+    monkeypatch.setattr(asking, "LAYERS", 2)
+    page = asked(tmp_path, countries=4, steps=400).run(tmp_path / "work").read_text()
     for text in ("What can be read out", "What is caused", "### Relation first",
-                 "### Country first", f"latentcode extract {work}/model --prompts",
-                 "latentcode intervene "):
+                 "### Country first", "world-4-400-0/model --prompts"):
         assert text in page
-    decoding = lc.DecodingResult.load(out / "decoding")
-    assert set(decoding.table["pair"]) == {"last->relation", "last->country", "last->last"}
-    assert set(decoding.table["features"]) == {"code", "residual", "untrained", "shuffled"}
-    assert set(decoding.per_class["class"]) == set(VALUES)
-    assert decoding.settings["heldout"]["split"] == "ood"
-    for order in ("relation_first", "country_first"):
-        result, values, residuals = (
-            lc.InterventionResult.load(out / order / site)
-            for site in ("code", "value", "residual"))
-        assert set(result.table["scope"]) == {"pair", "pairs", "row", "everything"}
-        assert result.settings["n_known"] > 0
-        assert set(result.by_constituent["source_label"]) <= set(VALUES)
-        identity = rates_of(result.table)[[("flip", "identity"), ("unchanged",
-                                                                  "identity")]].dropna()
-        assert identity.drop_duplicates().to_numpy().tolist() == [[0.0, 1.0]]
-        written = rates_of(residuals.table)
+    tables = {path.stem: pd.read_csv(path) for path in (tmp_path / "out" / "tables").glob("*.csv")}
+    assert set(tables["decoding"]["pair"]) == {"last->relation", "last->country", "last->last"}
+    assert set(tables["decoding"]["features"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(tables["decoding_per_class"]["class"]) == set(VALUES)
+    assert tables["accuracy"]["n"].sum() == 4 * len(VALUES) * 4
+    for order in PHRASINGS:
+        patches = where(tables["patches"], order=order)
+        codes, values, residuals = (where(patches, site=site)
+                                    for site in ("code", "value", "residual"))
+        assert set(codes["scope"]) == {"pair", "pairs", "row", "everything"}
+        assert set(values["scope"]) == {"everything"}
+        assert (codes["n"] > 0).all()
+        assert set(tables["patches_by_constituent"]["source_label"]) <= set(VALUES)
+        identity = where(codes, patch="identity")
+        assert set(where(identity, metric="flip")["value"]) == {0.0}
+        assert set(where(identity, metric="unchanged")["value"]) == {1.0}
         # The last word is the same in both sentences; what it has gathered later is not.
-        assert written.loc[("residual", "row", "0"), ("flip", "interchange")] == 0.0
-        assert written.loc[("residual", "row", "1"), ("flip", "interchange")] > 0.5
-        assert set(values.table["scope"]) == {"everything"}
-        assert (out / "figures" / f"{order}.png").stat().st_size > 1_000
-    with pytest.raises(RunError, match="exists already"):
-        main(out, work)
+        flips = where(residuals, metric="flip", patch="interchange").set_index("layers")["value"]
+        assert flips["0"] == 0.0
+        assert flips["1"] > 0.5
+        name = f"{order.replace(' ', '_')}_code-figure.png"
+        assert (tmp_path / "out" / "figures" / name).stat().st_size > 1_000
 
 
-def test_a_command_that_fails_stops_everything(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["extract", str(tmp_path / "nowhere"), "--prompts", "prompts.jsonl", "--out",
-                 "codes"]
-    with pytest.raises(RunError, match=r"`latentcode extract .* ended with status 2"):
-        run_command(arguments)
-    assert "error: --prompts is 'prompts.jsonl', which is no file" in capfd.readouterr().err
-
-
-def test_unusable_sizes_and_folders_are_named(tmp_path: Path) -> None:
-    out, work = tmp_path / "out", tmp_path / "work"
+def test_unusable_sizes_are_named(tmp_path: Path) -> None:
     for wrong, message in (({"countries": 3}, "countries is 3; expected 4 to 40"),
                            ({"countries": 41}, "countries is 41"),
                            ({"steps": 0}, "steps is 0; expected at least 1")):
         with pytest.raises(ConfigError, match=message):
-            main(out, work, **wrong)
-        assert not work.exists()
-    work.mkdir()
-    (work / "mine").write_text("kept")
-    with pytest.raises(RunError, match="not one of ours"):
-        main(out, work)
-    assert (work / "mine").read_text() == "kept"
-    assert not out.exists()
+            asking.made(tmp_path, **{"countries": 4, "steps": 1, "seed": 0, **wrong})
+    assert not list(tmp_path.iterdir())

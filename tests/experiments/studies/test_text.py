@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,8 @@ from text_files import write_documents
 
 import latentcode as lc
 from latentcode.config.presets import follow_task
-from latentcode.errors import RunError
+from latentcode.experiments.evidence.study import Study, study
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
-from latentcode.experiments.studies.text.__main__ import checked, main
 from latentcode.experiments.studies.text.measuring import (
     CRITERIA,
     factorial_places,
@@ -163,6 +163,17 @@ def test_a_code_says_where_to_copy_from(value: float, known: int, is_met: list[b
     assert "met in these layers" not in found
 
 
+def small(runs: tuple[str, ...], root: Path, n: int) -> Study:
+    """Return the study of some runs below a folder, with fewer instances."""
+    whole = study("text")
+    fewer = {"n": n, "n_train": 200, "n_heldout": 100}
+    ask = {name: replace(one, settings={key: fewer.get(key, value)
+                                        for key, value in one.settings.items()})
+           for name, one in whole.plan.ask.items()}
+    return replace(whole, root=root, plan=replace(
+        whole.plan, runs={"some": runs}, ask=ask, out=str(root / "out")))
+
+
 @pytest.mark.slow
 def test_a_model_that_copies_nothing_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -172,41 +183,29 @@ def test_a_model_that_copies_nothing_is_not_asked(
     text = write_documents(tmp_path / "text", 200, document)
     task = replace(start.task, text=str(text), n_vocabulary=300)
     config = replace(start, task=task, model=replace(start.model, **follow_task(start.task, task)))
-    run = lc.train(config, tmp_path / "run", progress=False)
+    run = lc.train(config, tmp_path / "runs" / "run", progress=False)
     assert factorial_places(run)[-1] == ("code+value", "everything", (0, 1))
-    arguments = ["--runs", str(tmp_path / "run"), "--work", str(tmp_path / "work"), "--n", "60",
-                 "--n-probe", "200", "--out", str(tmp_path / "out")]
-    main(arguments)
-    page = (tmp_path / "out" / "README.md").read_text()
+    asked, work = small(("runs/run",), tmp_path, 60), tmp_path / "work"
+    page = asked.run(work).read_text()
     assert "not asked: 0 instances count, 1 seed |" in page
     assert "copied" in varying(run)
     assert "| yes |" not in page
     told = pd.read_csv(tmp_path / "out" / "tables" / "telling.csv")
     assert set(told["tells"]) == {"undecided"}
     assert set(told["pair"]) == set(CRITERIA["pairs"])
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*")}
-    main(arguments)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").rglob("*")} == before
-    assert (tmp_path / "out" / "README.md").read_text() == page
-    with pytest.raises(RunError, match="expected different names"):
-        checked([run, run])
-    with pytest.raises(RunError, match="expected one of each kind and seed"):
-        checked([run, run.publish(tmp_path / "other")])
-    with pytest.raises(SystemExit, match=r"error: .* expected language models of one text"):
-        main([*arguments[:1], "logic-hyla", *arguments[2:]])
-    with pytest.raises(RunError, match="expected language models of one text"):
-        checked([lc.load_run("logic-hyla")])
+    before = {path: path.stat().st_mtime_ns for path in work.rglob("*")}
+    assert asked.run(work).read_text() == page
+    assert {path: path.stat().st_mtime_ns for path in work.rglob("*")} == before
 
 
 @pytest.mark.slow
 def test_models_that_copy_are_asked(tmp_path: Path) -> None:
-    found = sorted(Path("experiments/results/runs/spans_small").glob("seed=*,kind=softmax"))
-    assert len(found) == 3
-    main(["--runs", *map(str, found), "--work", str(tmp_path / "work"), "--n", "150",
-          "--n-probe", "200", "--out", str(tmp_path / "out")])
+    shutil.copytree("experiments/results/runs/spans_small", tmp_path / "runs")
+    page = small(("runs/seed=*,kind=softmax",), tmp_path, 150).run(tmp_path / "work").read_text()
     tables = {name: pd.read_csv(tmp_path / "out" / "tables" / f"{name}.csv")
               for name in ("runs", "statements", "places", "classes", "elsewhere_classes",
                            "copying")}
+    assert len(tables["runs"]) == 3
     assert tables["runs"]["known"].between(CRITERIA["instances"], 150).all()
     assert tables["runs"]["known elsewhere"].between(CRITERIA["instances"], 150).all()
     assert list(tables["copying"]["copies"]) == ["yes"]
@@ -218,6 +217,5 @@ def test_models_that_copy_are_asked(tmp_path: Path) -> None:
         assert len(whole)
         assert (whole["rate"] > 0.9).all()
     assert set(PLACE_STATEMENTS.values()) == set(tables["places"]["statement"])
-    page = (tmp_path / "out" / "README.md").read_text()
     assert "`text/spans`" in page
     assert "not asked" not in page

@@ -1,0 +1,1 @@
+"""Where does the operation travel? Patches at the places of a problem."""

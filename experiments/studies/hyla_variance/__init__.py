@@ -1,0 +1,1 @@
+"""Does HYLA keep variances and gradients in check? The generated weights, and training."""

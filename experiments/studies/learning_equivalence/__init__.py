@@ -1,0 +1,1 @@
+"""Do our models learn like the official ones?"""

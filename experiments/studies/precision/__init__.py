@@ -1,0 +1,1 @@
+"""Does bfloat16 change what a model computes, or what it learns?"""
