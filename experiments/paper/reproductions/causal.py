@@ -209,6 +209,7 @@ def _stack(
     axes.grid(axis="y", visible=False)
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "causal",
     "Whose answer comes out when a source's codes or values are written: operation or answer",
-    SHOWS, measure, again)
+    SHOWS, measure, again),)

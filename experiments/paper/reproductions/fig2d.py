@@ -86,6 +86,7 @@ def _judged_by(claim: Claim, one: Planes) -> np.ndarray:
     return excess["term 1" if claim.id == "fig2d-clusters-by-first-term" else "function"]
 
 
-REPRODUCTION = Reproduction(
-    "t-SNE of the codes of the query on held-out functions, by target, function and term 1", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "fig2d",
+    "t-SNE of the codes of the query on held-out functions, by target, function and term 1",
+    SHOWS, measure),)

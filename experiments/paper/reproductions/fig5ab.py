@@ -52,6 +52,7 @@ def measure(work: Work) -> Findings:
         raw={"points": points_table(found, last_alone=True)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "fig5ab",
     "t-SNE of the last layer's codes on held-out combinations, by target (A) and by rule (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -109,6 +109,6 @@ def _drawn(cosines: pd.DataFrame, confused: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "Cosines between the mean codes of rules in HYLA, beside the rules that it confuses", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "fig5e", "Cosines between the mean codes of rules in HYLA, beside the rules that it confuses",
+    SHOWS, measure),)

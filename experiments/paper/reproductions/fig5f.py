@@ -63,5 +63,6 @@ def last_layer(scores: pd.DataFrame) -> int:
     return int(scores["layer"].max())
 
 
-REPRODUCTION = Reproduction(
-    "Balanced accuracy of probes for the rule on held-out combinations, per layer", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "fig5f", "Balanced accuracy of probes for the rule on held-out combinations, per layer",
+    SHOWS, measure),)

@@ -37,9 +37,9 @@ SPLIT, METRIC = "test", "loss"
 def measure(work: Work) -> Findings:
     """Return the loss over training, at its end, and of tokens that can be copied."""
     found = list(work.runs_of(SHOWS[work.preset]))
-    losses = metric_evidence(work, METRIC, SPLIT)
-    proof = {claim.id: shares(losses[claim.id]) if isinstance(claim.rule, Bound)
-             else losses[claim.id] for claim in work.claims}
+    losses = {claim: metric_evidence(work, claim, METRIC, SPLIT) for claim in work.claims}
+    proof = {claim.id: shares(table) if isinstance(claim.rule, Bound) else table
+             for claim, table in losses.items()}
     if not found:
         return Findings(NOTHING, {"cost": price()}, evidence=proof, notes=(_price_note(),))
     curves = pd.concat([_curve(run).assign(**about(member, run)) for member, run in found])
@@ -172,6 +172,7 @@ def _by_class(axes: Axes, own: pd.DataFrame, kind: str, shift: float) -> None:
                           color=color, marker=marker, markersize=4, capsize=2)
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "fig6",
     "Language models: loss on held-out text over training, for softmax, linear and HYLA attention",
-    SHOWS, measure)
+    SHOWS, measure),)

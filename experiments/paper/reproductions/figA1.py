@@ -156,5 +156,5 @@ def _output(axes: Axes, both: TwoWays) -> None:
     axes.set_ylabel("sum of networks")
 
 
-REPRODUCTION = Reproduction(
-    "An attention layer as a hypernetwork, drawn from a trained model", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "figA1", "An attention layer as a hypernetwork, drawn from a trained model", SHOWS, measure),)

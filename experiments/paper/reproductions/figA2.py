@@ -73,6 +73,8 @@ def _rows(one: Planes, control: str) -> list[dict[str, Any]]:
         for layer in one.layers for label in CLAIMED]
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA2",
     "t-SNE of the codes of the query on held-out functions, all layers, by target, function and "
-    "terms", SHOWS, measure)
+    "terms",
+    SHOWS, measure),)

@@ -49,6 +49,7 @@ def measure(work: Work) -> Findings:
         raw={"points": points_table(found)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA6",
     "t-SNE of the codes on held-out combinations, all layers, by target (A) and by rule (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

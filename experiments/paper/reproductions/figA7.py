@@ -58,6 +58,7 @@ def measure(work: Work) -> Findings:
         raw={"points": points_table(found)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA7",
     "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) and by target (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -92,6 +92,7 @@ def _drawn(similar: SimilarityResult, title: str) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "Codes of softmax attention: single ones (A), means per rule (B), cosines of means (C)", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "figA8",
+    "Codes of softmax attention: single ones (A), means per rule (B), cosines of means (C)",
+    SHOWS, measure),)

@@ -107,5 +107,5 @@ def _figure(table: pd.DataFrame) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "The number of SRAVEN tasks and problem instances", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "figA9", "The number of SRAVEN tasks and problem instances", SHOWS, measure),)

@@ -115,5 +115,5 @@ def _label(axes: Axes, values: Sequence[float]) -> None:
                       fontsize=8)
 
 
-REPRODUCTION = Reproduction(
-    "Ambiguous instances of SRAVEN and the Bayes-optimal solver", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "tabA2", "Ambiguous instances of SRAVEN and the Bayes-optimal solver", SHOWS, measure),)

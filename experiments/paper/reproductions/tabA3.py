@@ -111,4 +111,5 @@ def _written(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-REPRODUCTION = Reproduction("The hyperparameters of Table A3 and of ours", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "tabA3", "The hyperparameters of Table A3 and of ours", SHOWS, measure),)
