@@ -34,6 +34,8 @@ KINDS = f"kind={','.join(KIND_TITLES)}"
 TOGETHER: Mapping[str, str] = dict.fromkeys(
     ("fig2c", "figA3", "fig4", "figA4", "fig5c", "fig5d", "figA5"), "curves")
 """Figures that share a module below `reproductions`, and its name; others have one of theirs."""
+NO_RUNS: Mapping[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
+"""What figures and tables show that ask no model."""
 ONLY_SHOWN = ("drawing", "score_figures", "words")
 """Modules of `measuring` that determine no number."""
 MEASURED = "measured"
@@ -120,7 +122,7 @@ def code_of(text: str) -> str:
     return ast.dump(tree)
 
 
-def shown(
+def by_preset(
     task: str, *, kinds: str = KINDS, paper: Sequence[str] = (), small: Sequence[str] = (),
     smoke: Sequence[str] = (),
 ) -> dict[str, tuple[Setting, ...]]:

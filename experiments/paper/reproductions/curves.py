@@ -19,8 +19,8 @@ from latentcode.experiments.paper.reproduction import (
     Findings,
     Reproduction,
     Work,
+    by_preset,
     metric_evidence,
-    shown,
 )
 
 
@@ -124,7 +124,7 @@ def over_features(ood: pd.DataFrame) -> str:
 
 
 REDUCED = ("task.n_features=2", "training.steps=750")
-HELD_OUT = shown(
+HELD_OUT = by_preset(
     "logic", paper=("task.n_examples=16,32,64,96", "task.ood_fraction=0.3,0.5,0.7"),
     small=("task.n_examples=16,32", "task.ood_fraction=0.3,0.7", "training.steps=1000"),
     smoke=("task.n_examples=6,8",))
@@ -191,7 +191,7 @@ FIGURES: tuple[CurveFigure, ...] = (
                               "figA4-no-consistent-order-over-depths"), no_kind_is_always_lowest)),
     CurveFigure(
         "fig5c", "OOD accuracy on SRAVEN over the number of heads",
-        shown("sraven", paper=(f"{HEADS}[1,64,64],[2,32,32],[4,16,16],[8,8,8],[16,4,4]",),
+        by_preset("sraven", paper=(f"{HEADS}[1,64,64],[2,32,32],[4,16,16],[8,8,8],[16,4,4]",),
               small=(f"{HEADS}[1,64,64],[4,16,16],[16,4,4]", *REDUCED),
               smoke=(f"{HEADS}[1,8,8],[4,2,2]",)),
         ("model.n_heads", "model.d_head", "model.d_head_v"),
@@ -199,14 +199,14 @@ FIGURES: tuple[CurveFigure, ...] = (
         "The sum of the head dimensions is the same for every number of heads.", over_heads),
     CurveFigure(
         "fig5d", "OOD accuracy on SRAVEN over the number of features",
-        shown("sraven", paper=("task.n_features=2,3,4",),
+        by_preset("sraven", paper=("task.n_features=2,3,4",),
               small=("task.n_features=2,3", "training.steps=750"), smoke=("task.n_features=2,3",)),
         ("task.n_features",), (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_features"),),
         "A single feature is left out: a held-out combination would then be a rule that training "
         "never had.", over_features),
     CurveFigure(
         "figA5", "OOD accuracy on SRAVEN over the held-out share of rule combinations",
-        shown("sraven", paper=("task.ood_fraction=0.0,0.25,0.5,0.75",),
+        by_preset("sraven", paper=("task.ood_fraction=0.0,0.25,0.5,0.75",),
               small=("task.ood_fraction=0.0,0.25,0.5,0.75", *REDUCED),
               smoke=("task.ood_fraction=0.0,0.25",)),
         ("task.ood_fraction",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
@@ -12,13 +11,10 @@ from latentcode.experiments.paper.measuring.planes import (
     planes_figure,
     points_table,
 )
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, by_preset
 from latentcode.probes.common.results import where
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "sraven", (KINDS,)),),
-         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+SHOWS = by_preset("sraven", small=("training.steps=9000",))
 
 
 def measure(work: Work) -> Findings:

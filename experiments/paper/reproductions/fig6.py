@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from latentcode.experiments.evidence.claim import Bound, Setting
+from latentcode.experiments.evidence.claim import Bound
 from latentcode.experiments.evidence.values import COMPARED, evidence
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
@@ -19,6 +19,7 @@ from latentcode.experiments.paper.reproduction import (
     Reproduction,
     Work,
     about,
+    by_preset,
     metric_evidence,
 )
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
@@ -27,10 +28,7 @@ from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "language", (KINDS,)),),
-         "small": (Setting("small", "language", (KINDS, f"task.text={PACKAGES}")),),
-         "smoke": (Setting("smoke", "language", (KINDS, f"task.text={SMOKE}")),)}
+SHOWS = by_preset("language", small=(f"task.text={PACKAGES}",), smoke=(f"task.text={SMOKE}",))
 SPLIT, METRIC = "test", "loss"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
@@ -15,12 +14,9 @@ from latentcode.experiments.paper.measuring.planes import (
     points_table,
     target_over_rule,
 )
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, by_preset
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "sraven", (KINDS, "training.steps=312500")),),
-         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+SHOWS = by_preset("sraven", paper=("training.steps=312500",), small=("training.steps=9000",))
 
 
 def measure(work: Work) -> Findings:
