@@ -30,7 +30,7 @@ from latentcode.experiments.paper.reproduce import (
     names_of,
     reproduce,
 )
-from latentcode.experiments.paper.reproduction import Findings, reproduction
+from latentcode.experiments.paper.reproduction import Findings, code_of, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
@@ -296,6 +296,13 @@ def test_a_claim_about_changes_lacks_the_runs_of_the_same_seeds() -> None:
     assert judged_claim(changes, Findings("", {}), less)["cost"]["runs"] == 1
 
 
+def test_a_result_is_known_by_code_and_not_by_what_stands_beside_it() -> None:
+    text = '"""Of a module."""\ndef f(x):\n    """Of a function."""\n    return 2 * x\n'
+    assert code_of(text) == code_of("def f(x):\n    # a comment\n    return (\n        2 * x)")
+    assert code_of(text) != code_of(text.replace("2 *", "3 *"))
+    assert code_of('x = 1\n"""Of x."""') != code_of('x = """Of x."""')
+
+
 def test_small_numbers_are_kept(tmp_path: Path) -> None:
     table = pd.DataFrame([{"name": "a", "n": 3, "value": value} for value in (
         2.13456789e-4, 1.4e25, 0.9, float("nan"))])
@@ -335,7 +342,6 @@ def test_what_cannot_be_measured_holds_up_nothing_else(
         def measure(work: object) -> object:
             raise ProbeError("no codes vary")
 
-        measure.__module__ = found.measure.__module__
         return found if name == "tabA3" else replace(found, measure=measure)
 
     monkeypatch.setattr(module, "reproduction", broken)
