@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -401,15 +402,22 @@ def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_the_owner_of_a_folder_is_the_process_that_holds_it(tmp_path: Path) -> None:
-    assert owner(tmp_path) is None
+@contextmanager
+def holding(lock: Path, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lock for a while."""
     code = ("import sys, time\nfrom pathlib import Path\n"
             "from latentcode.files.locks import exclusive\n"
-            f"with exclusive(Path({str(tmp_path / long_runs.LOCK)!r})):\n"
-            "    print('held', flush=True)\n    time.sleep(60)")
+            f"with exclusive(Path({str(lock)!r})):\n"
+            f"    print('held', flush=True)\n    time.sleep({seconds})")
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
+        yield process
+
+
+def test_the_owner_of_a_folder_is_the_process_that_holds_it(tmp_path: Path) -> None:
+    assert owner(tmp_path) is None
+    with holding(tmp_path / long_runs.LOCK, 60) as process:
         assert owner(tmp_path) == process.pid
         assert (tmp_path / long_runs.LOCK).read_text().startswith(f"process {process.pid} on")
         process.kill()
@@ -425,14 +433,8 @@ def test_a_worker_that_outlived_its_owner_is_waited_for(
     at = tmp_path / "runs"
     path, config = next(iter(members(Stage("other"), at).items()))
     run = Run.create(path, config)
-    code = ("import sys, time\nfrom pathlib import Path\n"
-            "from latentcode.files.locks import exclusive\n"
-            f"with exclusive(Path({str(run.path / '.lock')!r})):\n"
-            "    print('held', flush=True)\n    time.sleep(15)")
     (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
+    with holding(run.path / ".lock", 15):
         long_runs.work(at, STAGES[1:2], processes=1)
     assert "is being written by" in capsys.readouterr().out
     assert Run.open(path).is_complete
