@@ -23,7 +23,7 @@ PLAN: dict[str, Any] = {
     "ask": {"near": {"question": "knn_purity", "settings": {"n": 64}}}, "figures": ["near"]}
 CLAIMS: list[dict[str, Any]] = [{
     "id": "some-purity", "claim": "Neighbours share labels.", "table": "near",
-    "rows": {"features": "code"}, "by": ["kind", "layer", "label"],
+    "rows": {"features": "code", "among": "all"}, "by": ["kind", "layer", "label"],
     "rule": {"name": "bound", "side": "above", "bound": 0.0, "fewest": 1},
     "seen": None}]
 TEMPLATE = "# {{ study.plan.title }}\n\n{{ markdown(tables.verdicts, 'id', 'place', 'verdict') }}\n"
@@ -149,8 +149,8 @@ def test_a_study_without_runs_asks_what_its_functions_make(
 def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
     ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
                   "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
-    mine = written(tmp_path / "mine", claims=[{**CLAIMS[0], "by": ["split", "label"]}], ask=ask,
-                   figures=["b"])
+    claims = [{**CLAIMS[0], "by": ["split", "layer", "label"]}]
+    mine = written(tmp_path / "mine", claims=claims, ask=ask, figures=["b"])
     mine.run(tmp_path / "work")
     out = tmp_path / "mine" / "out"
     near = pd.read_csv(out / "tables" / "near.csv")
