@@ -223,7 +223,7 @@ def judged(
             rows.append({"id": one.id, "claim": one.claim, "place": place,
                          "verdict": part.verdict, "estimate": part.estimate, "low": part.low,
                          "high": part.high, "p": part.p, "n": "/".join(map(str, part.n)),
-                         "why": part.why})
+                         "why": part.why, "seen": one.seen})
     return pd.DataFrame(rows)
 
 
