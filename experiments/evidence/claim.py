@@ -15,6 +15,8 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
+import tyro
+
 from latentcode.config import from_dict, parse_yaml
 from latentcode.config.fields import LATER, later
 from latentcode.config.presets import preset
@@ -290,4 +292,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, prog="python -m latentcode.experiments.evidence.claim")

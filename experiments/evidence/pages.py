@@ -35,7 +35,7 @@ from jinja2 import (
     nodes,
 )
 
-from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.errors import ArtifactError, LatentCodeError, check, check_choice
 from latentcode.experiments.evidence.criteria import criteria
 from latentcode.experiments.evidence.tables import fixed, read_table, span
 from latentcode.figures.markdown import markdown_of
@@ -57,6 +57,8 @@ VERBATIM = ("#", "|", "!", "<")
 def markdown(table: pd.DataFrame, *columns: str, digits: int = 2) -> str:
     """Return a table, or some of its columns, as Markdown: decimals rounded, nothing for no number.
     """
+    for name in columns:
+        check_choice("column", name, list(table))
     chosen = table[list(columns)] if columns else table
     return markdown_of(chosen.map(
         lambda cell: "" if cell is None or cell != cell else

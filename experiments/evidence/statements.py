@@ -3,13 +3,13 @@
     - id: code-tells-the-rule
       claim: The code tells the rule better than every control does.
       table: decoding_contrasts
-      rows: {features: code, split: ood}
+      rows: {features: code, label: terms, quantity: f1}
       by: [kind, layer, against]
       rule: {name: difference, least: 0.10}
       seen: null
 
 is read from `experiments/evidence/claims/NAME.yaml`. Every combination of values of the columns in
-`by` is judged by itself, over the rows that are left: one per run.
+`by` is judged by itself, over the rows that are left: one per run, else nothing is judged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pandas as pd
 from latentcode.arguments import as_tuple
 from latentcode.config.fields import later
 from latentcode.config.reading import convert, parse_yaml
-from latentcode.errors import ArtifactError, UnknownNameError, check, check_choice
+from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
 from latentcode.experiments.evidence.rules import (
     FEWEST,
     Part,
@@ -201,7 +201,8 @@ def judged(
 ) -> pd.DataFrame:
     """Return a row per claim and combination of its columns `by`: the verdict and what it rests on.
 
-    `UnknownNameError` for a table, a column or an entry that is not there.
+    `UnknownNameError` for a table, a column or an entry that is not there; `ConfigError` for a run
+    that would be counted twice.
     """
     check_columns(statements, {name: list(map(str, table)) for name, table in tables.items()})
     rows: list[dict[str, Any]] = []
@@ -214,11 +215,28 @@ def judged(
                     raise UnknownNameError(f"{column} of table {one.table}, in claim {one.id}",
                                            entry, sorted(set(entries)))
             table = table[entries.isin([str(entry) for entry in as_tuple(wanted)])]
-        for key, block in table.groupby(list(one.by), sort=False) if one.by else [((), table)]:
+        for key, block in (table.groupby(list(one.by), sort=False, dropna=False) if one.by else
+                           [((), table)]):
             place = ", ".join(map(str, as_tuple(key)))
+            _check_once(one, place, block)
             part = one.rule.part(place or one.id, block)
             rows.append({"id": one.id, "claim": one.claim, "place": place,
                          "verdict": part.verdict, "estimate": part.estimate, "low": part.low,
                          "high": part.high, "p": part.p, "n": "/".join(map(str, part.n)),
-                         "why": part.why})
+                         "why": part.why, "seen": one.seen})
     return pd.DataFrame(rows)
+
+
+def _check_once(one: Statement, place: str, rows: pd.DataFrame) -> None:
+    """Raise `ConfigError` where a run has several rows: the rules would count it as many runs."""
+    if "run" not in rows or isinstance(one.rule, Identity):
+        return
+    names = [name for name in ("task", "kind", "run", "seed") if name in rows]
+    for _, own in rows.groupby(names, sort=False, dropna=False):
+        differ = [name for name in map(str, own) if own[name].nunique() > 1
+                  and not (name in one.rule.columns or pd.api.types.is_float_dtype(own[name])
+                           or name == "n" or name.startswith("n_"))]
+        check(len(own) == 1, f"claim {one.id} has {len(own)} rows of run {own['run'].iloc[0]}"
+              f"{' at ' + place if place else ''}; expected one, or the run counts as several: put "
+              f"what tells them apart ({', '.join(differ) or 'a column'}) into rows or "
+              "by", ConfigError)

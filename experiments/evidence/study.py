@@ -38,7 +38,14 @@ import latentcode
 from latentcode.config import to_dict
 from latentcode.config.fields import later
 from latentcode.config.reading import convert, from_dict, parse_yaml
-from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    RunError,
+    UnknownNameError,
+    check,
+    check_choice,
+)
 from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
 from latentcode.experiments.evidence.statements import (
@@ -59,6 +66,8 @@ from latentcode.runs.named import load_run
 
 STUDIES = Path(__file__).parents[1] / "studies"
 FILE, TEMPLATE, PAGE, RECORD = "study.yaml", "README.md.jinja2", "README.md", "study"
+FROM = "from"
+"""Key of the record: the names of the runs, by group, as the YAML gave them."""
 QUESTIONS: tuple[str, ...] = (
     "align", "attribute", "check_model", "das", "decode", "intervene", "knn_purity", "project",
     "similarity", "topography", "value_networks")
@@ -263,14 +272,12 @@ class Study:
         found = Found(self.plan, runs, {name: self._asked(name, of, work)
                                         for name, of in calls.items()})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
-        if self.claims:
-            tables = {**tables, "verdicts": judged(self.claims, tables)}
         record, figures = self.record(found), found.figures(tables)
         if only:
             tables, record = self._extended(out, tables, record, only)
         write_tables(out, tables)
         write_study(out, RECORD, record, figures)
-        page = self.write_page(out)
+        page = self._write_page(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
 
@@ -288,6 +295,7 @@ class Study:
                                     "caveats": list(result.caveats)} for of, result in results
                                    if isinstance(result, TableResult)]
                             for name, results in found.results.items()},
+                FROM: {group: list(self.plan.runs[group]) for group in found.runs},
                 "runs": [{"group": group, "name": run.name, "id": run.id,
                           "step": max(run.checkpoints(), default=0), "config": to_dict(run.config)}
                          for group, run in {run.id: (group, run) for group, of in found.runs.items()
@@ -298,7 +306,7 @@ class Study:
               "all of its runs to be asked", ConfigError)
         for group in only:
             check_choice("group of runs", group, self.plan.runs)
-        self._check_made(out)
+        self._check_made(out, only)
 
     def _extended(
         self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
@@ -312,17 +320,27 @@ class Study:
                                 for file in (path, StringIO(csv_of(table))))
                 whole[name] = pd.concat([before[~before[column].isin(only)], text],
                                         ignore_index=True)
-        others = [run for run in read_json(out / f"{RECORD}.json")["runs"]
-                  if run["group"] not in only]
-        return whole, {**record, "runs": [*others, *record["runs"]]}
+        made = read_json(out / f"{RECORD}.json")
+        others = [run for run in made["runs"] if run["group"] not in only]
+        record = {**record, "runs": [*others, *record["runs"]]}
+        if FROM in made:
+            return whole, {**record, FROM: {**made[FROM], **record[FROM]}}
+        return whole, {key: value for key, value in record.items() if key != FROM}
 
     def write_page(self, out: Path | None = None) -> Path:
-        """Render the page from the tables that `out` holds, and return its path.
+        """Judge the claims on the tables that `out` holds, render the page, and return its path.
 
-        `ArtifactError` where these are of other settings than the study has now.
+        `ArtifactError` where these are of other settings or runs than the study has now.
         """
         out = out or self.root / self.plan.out
         self._check_made(out)
+        return self._write_page(out)
+
+    def _write_page(self, out: Path) -> Path:
+        if self.claims:
+            tables = tables_in(out)
+            tables.pop("verdicts", None)
+            write_tables(out, {"verdicts": judged(self.claims, tables)})
         write_text(self.page_at(out), self.page(out))
         return self.page_at(out)
 
@@ -330,15 +348,23 @@ class Study:
         """Return where the page of the tables in a folder is."""
         return self.root / self.plan.within if self.plan.within else out / PAGE
 
-    def _check_made(self, out: Path) -> None:
-        made = read_json(out / f"{RECORD}.json").get("ask")
+    def _check_made(self, out: Path, only: Sequence[str] = ()) -> None:
+        """only  groups that are asked anew; what `out` has of them does not matter"""
+        record = read_json(out / f"{RECORD}.json")
+        made = record.get("ask")
         check(made == self.settings, f"tables in {out} were made with {made}; expected "
               f"{self.settings}: run the study again", ArtifactError)
+        now = {group: list(names) for group, names in self.plan.runs.items()}
+        of = record.get(FROM, now)  # older records do not have it
+        if only:
+            both = [group for group in of if group in now and group not in only]
+            of, now = ({group: side[group] for group in both} for side in (of, now))
+        check(of == now, f"tables in {out} are of runs {of}; expected {now}: run the study again",
+              ArtifactError)
 
     def page(self, out: Path) -> str:
         """Return the page of the tables in a folder, with what stands around it."""
-        tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
-                  for path in sorted((out / "tables").glob("*.csv"))}
+        tables = tables_in(out)
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
         page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
                       record=read_json(out / f"{RECORD}.json"), **more)
@@ -403,6 +429,19 @@ class Found:
                           for of, result in self.results[name] if isinstance(result, TableResult)
                           for file, figure in result.figures().items()}
         return drawn
+
+
+class TablesByName(dict[str, pd.DataFrame]):
+    """Tables by name, which say what they are where one is not among them."""
+
+    def __missing__(self, name: str) -> pd.DataFrame:
+        raise UnknownNameError("table", name, self)
+
+
+def tables_in(out: Path) -> TablesByName:
+    """Return the tables that the folder of a study holds."""
+    return TablesByName({path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
+                         for path in sorted((out / "tables").glob("*.csv"))})
 
 
 def naming(run: Run) -> dict[str, Any]:

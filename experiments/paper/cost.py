@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import tyro
+
 from latentcode.config import RunConfig
 from latentcode.errors import check
 from latentcode.experiments.evidence.claim import RESULTS
@@ -162,4 +164,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, prog="python -m latentcode.experiments.paper.cost")

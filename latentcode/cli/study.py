@@ -31,7 +31,7 @@ class Study:
     only: tuple[str, ...] = ()
     """Groups of runs that are asked; what there is of the others stays as it is. Default: all."""
     page: bool = False
-    """Compute nothing: write the page of the tables that are there."""
+    """Ask nothing: judge the claims on the tables that are there, and write the page."""
 
     def run(self) -> None:
         from latentcode.experiments.evidence.study import study

@@ -94,3 +94,18 @@ def test_a_file_of_claims_has_every_id_once(tmp_path: Path) -> None:
         statements(tmp_path, *2 * [{"rule": DIFFERENCE}])
     with pytest.raises(ArtifactError, match="nowhere"):
         read_statements(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("rule", [DIFFERENCE, BOUND, ORDERING, NUMBER])
+def test_a_run_counts_once(tmp_path: Path, rule: dict[str, Any]) -> None:
+    """Three layers of one run are not three runs."""
+    rows = table(0.6, 0.7, 0.6, kinds="abb").assign(run="seed=0", layer=[0, 0, 1])
+    with pytest.raises(ConfigError, match=r"the-claim has 2 rows of run seed=0.*\(layer\)"):
+        judged(statements(tmp_path, {"rule": rule}), {"scores": rows})
+    judged(statements(tmp_path, {"rule": rule, "rows": {"layer": 0}}), {"scores": rows})
+
+
+def test_rows_without_an_entry_in_a_column_are_judged_too(tmp_path: Path) -> None:
+    rows = table(0.6, 0.7, 0.6).assign(width=[None, None, None])
+    found = judged(statements(tmp_path, {"rule": BOUND, "by": ["width"]}), {"scores": rows})
+    assert found["verdict"].tolist() == ["agrees"]

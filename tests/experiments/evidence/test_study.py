@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pandas as pd
@@ -13,6 +16,7 @@ import yaml
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
+from latentcode.experiments.evidence.pages import ROOT
 from latentcode.experiments.evidence.study import NAMING, Study, names, study
 from latentcode.figures.markdown import MARKS
 from latentcode.files.storage import read_json
@@ -23,7 +27,7 @@ PLAN: dict[str, Any] = {
     "ask": {"near": {"question": "knn_purity", "settings": {"n": 64}}}, "figures": ["near"]}
 CLAIMS: list[dict[str, Any]] = [{
     "id": "some-purity", "claim": "Neighbours share labels.", "table": "near",
-    "rows": {"features": "code"}, "by": ["kind", "layer", "label"],
+    "rows": {"features": "code", "among": "all"}, "by": ["kind", "layer", "label"],
     "rule": {"name": "bound", "side": "above", "bound": 0.0, "fewest": 1},
     "seen": None}]
 TEMPLATE = "# {{ study.plan.title }}\n\n{{ markdown(tables.verdicts, 'id', 'place', 'verdict') }}\n"
@@ -64,6 +68,49 @@ def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
                     ask={"near": {"question": "knn_purity", "settings": {"n": 65}}})
     with pytest.raises(ArtifactError, match="65"):
         other.write_page()
+
+
+def test_tables_of_other_runs_are_not_rendered(tmp_path: Path) -> None:
+    written(tmp_path / "mine").run(tmp_path / "work")
+    other = written(tmp_path / "mine", runs={"zoo": ["logic-hyla", "logic-linear"]})
+    with pytest.raises(ArtifactError, match="logic-linear"):
+        other.write_page()
+
+
+def test_a_claim_is_added_without_asking_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "mine").run(tmp_path / "work")
+    added = deepcopy(CLAIMS[0])
+    added |= {"id": "none-is-whole", "rule": {**added["rule"], "bound": 1.0, "side": "below"}}
+    monkeypatch.setattr(keeping, "key_of", None)
+    page = written(tmp_path / "mine", claims=[*CLAIMS, added]).write_page()
+    assert "none-is-whole" in page.read_text(encoding="utf-8")
+    verdicts = pd.read_csv(page.parent / "tables" / "verdicts.csv")
+    assert verdicts["id"].unique().tolist() == ["some-purity", "none-is-whole"]
+
+
+@pytest.mark.parametrize(("asked", "named"), [
+    ("tables.far", "unknown table 'far'; expected one of: near"),
+    ("markdown(tables.near, 'colour')", "unknown column 'colour'; expected one of: task"),
+])
+def test_a_template_that_asks_for_what_is_not_there_is_told_what_is(
+    tmp_path: Path, asked: str, named: str
+) -> None:
+    with pytest.raises(ArtifactError, match=named):
+        written(tmp_path / "mine", f"\n{{{{ {asked} }}}}\n").run(tmp_path / "work")
+
+
+def test_the_example_for_contributors_is_a_study(tmp_path: Path) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^   ```\w*\n(.*?)^   ```$", text.partition("### Example: a new study")[2],
+                        flags=re.DOTALL | re.MULTILINE)
+    for name, block in zip(("study.yaml", "claims.yaml", "README.md.jinja2"), blocks, strict=True):
+        (tmp_path / name).write_text(dedent(block), encoding="utf-8")
+    found = study(tmp_path / "study.yaml")
+    assert [one.rule.name for one in found.claims] == ["difference", "bound"]
+    found.check()
+    found.opened()
 
 
 def seen(run: Run, *, problems: LogicConfig, step: int, n: int) -> dict[str, pd.DataFrame]:
@@ -149,8 +196,8 @@ def test_a_study_without_runs_asks_what_its_functions_make(
 def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
     ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
                   "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
-    mine = written(tmp_path / "mine", claims=[{**CLAIMS[0], "by": ["split", "label"]}], ask=ask,
-                   figures=["b"])
+    claims = [{**CLAIMS[0], "by": ["split", "layer", "label"]}]
+    mine = written(tmp_path / "mine", claims=claims, ask=ask, figures=["b"])
     mine.run(tmp_path / "work")
     out = tmp_path / "mine" / "out"
     near = pd.read_csv(out / "tables" / "near.csv")
