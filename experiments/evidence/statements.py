@@ -34,6 +34,7 @@ from latentcode.experiments.evidence.rules import (
     number,
     ordering,
     same,
+    unknown,
 )
 
 
@@ -117,6 +118,8 @@ class Number:
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         ours = rows[self.column]
+        if ours.isna().any():
+            return unknown(name, (len(ours),), int(ours.isna().sum()))
         return number(name, ours.mean(), float(ours.std() / len(ours) ** 0.5), len(ours),
                       self.value, self.error, self.n, self.margin)
 
