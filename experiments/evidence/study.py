@@ -25,7 +25,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from io import StringIO
@@ -65,6 +65,8 @@ QUESTIONS: tuple[str, ...] = (
 """Questions by the names of their functions."""
 NAMING = ("task", "kind", "run", "seed")
 """Columns that name a run; they stand before those of a result."""
+CHECKPOINT = "checkpoint"
+"""Column of the step that was asked, where several are."""
 Tables = Mapping[str, pd.DataFrame]
 Call = tuple[list[Run], dict[str, Any]]
 """The runs that are asked, and what with beside the settings."""
@@ -137,8 +139,13 @@ class Asked:
         return Measured(found) if isinstance(found, dict) else found
 
     def check(self, where: str) -> None:
-        """Raise `UnknownNameError` for a setting that its function does not take."""
+        """Raise `UnknownNameError` for a setting that its function does not take; `ConfigError` for
+        checkpoints or other problems where it takes none."""
         taken = inspect.signature(self.function).parameters
+        for key, given, name in (("steps", bool(self.steps), "step"),
+                                 ("task", self.task is not None, "problems")):
+            check(not given or name in taken, f"{where} has {key}, but {self.question} takes no "
+                  f"{name}; expected none", ConfigError)
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             for name in self.settings:
                 check_choice(f"setting in {where}", name, list(taken)[1:])
@@ -201,9 +208,9 @@ class Study:
     @cached_property
     def claims(self) -> tuple[Statement, ...]:
         """Its claims, which were written down beforehand; none where there is no file of a list."""
-        beside, ours = self.folder / "claims.yaml", (
-            Path(__file__).parent / "claims" / f"{self.name}.yaml")
-        path = beside if beside.is_file() else ours
+        path = self.folder / "claims.yaml"
+        if not path.is_file() and self.folder.resolve().parent == STUDIES.resolve():
+            path = Path(__file__).parent / "claims" / f"{self.name}.yaml"
         if not path.is_file() or not isinstance(
                 parse_yaml(path.read_text(encoding="utf-8"), path.name), list):
             return ()
@@ -218,10 +225,10 @@ class Study:
         return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
                 for group, names in plan.runs.items()] if plan.apart else [replace(self, plan=plan)]
 
-    def opened(self) -> dict[str, list[Run]]:
-        """Return the runs of each group; `RunError` for a pattern that fits none."""
+    def opened(self, only: Sequence[str] = ()) -> dict[str, list[Run]]:
+        """Return the runs of each group, or of some; `RunError` for a pattern that fits none."""
         return {group: [run for name in names for run in self._runs(name)]
-                for group, names in self.plan.runs.items()}
+                for group, names in self.plan.runs.items() if not only or group in only}
 
     def _runs(self, name: str) -> list[Run]:
         if "/" not in name or name.startswith("hf://"):
@@ -237,7 +244,8 @@ class Study:
         plan, claims = self.plan, self.claims
         if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
             check_columns(claims, {
-                key: [*NAMING, *asked.columns, *asked.kind.COLUMNS[of]]
+                key: [*NAMING, *([CHECKPOINT] if asked.steps else []), *asked.columns,
+                      *asked.kind.COLUMNS[of]]
                 for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
                 for of, key in _named(asked.into or name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
@@ -258,16 +266,22 @@ class Study:
         self.check()
         if only:
             self._check_extends(out, only)
-        runs = {group: of for group, of in self.opened().items() if not only or group in only}
+        runs = self.opened(only)
         calls = {name: self._calls(name, runs) for name in self.plan.ask}
         found = Found(self.plan, runs, {name: self._asked(name, of, work)
-                                        for name, of in calls.items()})
+                                        for name, of in calls.items()}, {
+            name: [more["step"] for _, more in calls[name]]
+            for name, asked in self.plan.ask.items() if asked.steps})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
-        if self.claims:
-            tables = {**tables, "verdicts": judged(self.claims, tables)}
-        record, figures = self.record(found), found.figures(tables)
+        record, every = self.record(found), tables
         if only:
             tables, record = self._extended(out, tables, record, only)
+            every = {**_tables_in(out), **{name: _read(StringIO(csv_of(table)))
+                                      for name, table in tables.items()}}
+        if self.claims:
+            tables = {**tables, "verdicts": judged(self.claims, every)}
+            every = {**every, "verdicts": tables["verdicts"]}
+        figures = found.figures(every)
         write_tables(out, tables)
         write_study(out, RECORD, record, figures)
         page = self.write_page(out)
@@ -279,6 +293,11 @@ class Study:
         """What is asked, and how, as the record has it."""
         return {name: asked.record for name, asked in self.plan.ask.items()}
 
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """The claims, as the record has them: nothing where there are none."""
+        return {"claims": [to_dict(one) for one in self.claims]} if self.claims else {}
+
     def record(self, found: Found) -> dict[str, Any]:
         """Return what the tables were made of: settings, with those of every result and what to be
         careful about, and runs with their configurations."""
@@ -288,6 +307,7 @@ class Study:
                                     "caveats": list(result.caveats)} for of, result in results
                                    if isinstance(result, TableResult)]
                             for name, results in found.results.items()},
+                **self.judged_by,
                 "runs": [{"group": group, "name": run.name, "id": run.id,
                           "step": max(run.checkpoints(), default=0), "config": to_dict(run.config)}
                          for group, run in {run.id: (group, run) for group, of in found.runs.items()
@@ -298,28 +318,32 @@ class Study:
               "all of its runs to be asked", ConfigError)
         for group in only:
             check_choice("group of runs", group, self.plan.runs)
-        self._check_made(out)
+        self._check_made(out, claims=False)
 
     def _extended(
         self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
     ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
         """Return tables and record with what `out` has of other groups before them."""
-        column, whole = self.plan.group, dict(tables)
+        column, whole, old = self.plan.group, dict(tables), read_json(out / f"{RECORD}.json")
         for name, table in tables.items():
             path = out / "tables" / f"{name}.csv"
             if column in table and path.exists():
-                before, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
-                                for file in (path, StringIO(csv_of(table))))
-                whole[name] = pd.concat([before[~before[column].isin(only)], text],
+                there, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
+                               for file in (path, StringIO(csv_of(table))))
+                whole[name] = pd.concat([there[~there[column].isin(only)], text],
                                         ignore_index=True)
-        others = [run for run in read_json(out / f"{RECORD}.json")["runs"]
-                  if run["group"] not in only]
-        return whole, {**record, "runs": [*others, *record["runs"]]}
+        others = [run for run in old["runs"] if run["group"] not in only]
+        named, before = {run["name"] for run in others}, old.get("results", {})
+        results = {name: [*(one for one in before.get(name, ())
+                            if one.get("run") in named), *of]
+                   for name, of in record["results"].items()}
+        return whole, {**record, "runs": [*others, *record["runs"]],
+                       "results": {**before, **results}}
 
     def write_page(self, out: Path | None = None) -> Path:
         """Render the page from the tables that `out` holds, and return its path.
 
-        `ArtifactError` where these are of other settings than the study has now.
+        `ArtifactError` where these are of other settings or claims than the study has now.
         """
         out = out or self.root / self.plan.out
         self._check_made(out)
@@ -330,15 +354,18 @@ class Study:
         """Return where the page of the tables in a folder is."""
         return self.root / self.plan.within if self.plan.within else out / PAGE
 
-    def _check_made(self, out: Path) -> None:
-        made = read_json(out / f"{RECORD}.json").get("ask")
+    def _check_made(self, out: Path, *, claims: bool = True) -> None:
+        record = read_json(out / f"{RECORD}.json")
+        made = record.get("ask")
         check(made == self.settings, f"tables in {out} were made with {made}; expected "
               f"{self.settings}: run the study again", ArtifactError)
+        check(not claims or record.get("claims") == self.judged_by.get("claims"),
+              f"verdicts in {out} are of other claims than study {self.name} has now; expected the "
+              "same: run the study again, which keeps what was asked", ArtifactError)
 
     def page(self, out: Path) -> str:
         """Return the page of the tables in a folder, with what stands around it."""
-        tables = {path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
-                  for path in sorted((out / "tables").glob("*.csv"))}
+        tables = _tables_in(out)
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
         page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
                       record=read_json(out / f"{RECORD}.json"), **more)
@@ -349,8 +376,9 @@ class Study:
         asked = self.plan.ask[name]
         if not self.plan.runs:
             return [([], {})]
-        chosen = [run for group in runs if not asked.of or group in asked.of
-                  for run in runs[group]]
+        # A run of several groups is asked once.
+        chosen = list({run.id: run for group in runs if not asked.of or group in asked.of
+                       for run in runs[group]}.values())
         together = [chosen] if chosen else []
         return [(of, more) for of in (together if asked.together else [[run] for run in chosen])
                 for more in asked.of_run(of[0])]
@@ -375,19 +403,26 @@ class Found:
     plan: Plan
     runs: Mapping[str, Sequence[Run]]
     results: Mapping[str, Sequence[Answered]]
+    steps: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of what is asked of several checkpoints: which one each result is of."""
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
-        """Return a table of the results of `name`, after the columns that name their run."""
+        """Return a table of the results of `name`, after the columns that name their run; if
+        several checkpoints were asked, `checkpoint` is the step of each."""
         asked = self.plan.ask[name]
         settings = {column: asked.settings[column] for column in asked.columns}
 
-        def part(of: list[Run], result: Any) -> pd.DataFrame:
+        def part(of: list[Run], result: Any, at: dict[str, int]) -> pd.DataFrame:
             own = (result.tables if isinstance(result, Measured) else result.tables())[table]
-            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
+            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **at, **settings)
 
-        parts = [part(of, result) for of, result in self.results[name]]
+        # A question of a study's own says itself which step it was asked at.
+        steps = [{CHECKPOINT: step} for step in self.steps.get(name, ())
+                 if not issubclass(asked.kind, Measured)] or [{}] * len(self.results[name])
+        parts = [part(of, result, at) for (of, result), at in zip(
+            self.results[name], steps, strict=True)]
         whole = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
-        first = [column for column in (*NAMING, *settings) if column in whole]
+        first = [column for column in (*NAMING, CHECKPOINT, *settings) if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
 
     def figures(self, tables: Tables) -> dict[str, Any]:
@@ -403,6 +438,17 @@ class Found:
                           for of, result in self.results[name] if isinstance(result, TableResult)
                           for file, figure in result.figures().items()}
         return drawn
+
+
+def _tables_in(out: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables that a folder holds, by name."""
+    return {path.stem: _read(path) for path in sorted((out / "tables").glob("*.csv"))}
+
+
+def _read(file: Path | StringIO) -> pd.DataFrame:
+    """Return a table as it was written: what is empty is no number, and no text is."""
+    table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=[""])
+    return table
 
 
 def naming(run: Run) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Study:
 
         parts = study(self.name).parts(self.out)
         for part in () if self.page else parts:
-            part.opened()  # so that nothing is asked before all runs are there
+            part.opened(self.only)  # so that nothing is asked before all runs are there
         for part in parts:
             if self.page:
                 print(f"wrote {part.write_page()}")

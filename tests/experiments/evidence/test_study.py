@@ -23,7 +23,7 @@ PLAN: dict[str, Any] = {
     "ask": {"near": {"question": "knn_purity", "settings": {"n": 64}}}, "figures": ["near"]}
 CLAIMS: list[dict[str, Any]] = [{
     "id": "some-purity", "claim": "Neighbours share labels.", "table": "near",
-    "rows": {"features": "code"}, "by": ["kind", "layer", "label"],
+    "rows": {"features": "code", "among": "all"}, "by": ["kind", "layer", "label"],
     "rule": {"name": "bound", "side": "above", "bound": 0.0, "fewest": 1},
     "seen": None}]
 TEMPLATE = "# {{ study.plan.title }}\n\n{{ markdown(tables.verdicts, 'id', 'place', 'verdict') }}\n"
@@ -87,7 +87,49 @@ def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) ->
             [0, "fixed_query", 50_000, 3]]
 
 
+def counted(run: Run, *, work: Path) -> dict[str, pd.DataFrame]:
+    """A question of a study's own: what the folder `work` has been told."""
+    return {"seen": pd.DataFrame({"group": [run.name], "value": [float((work / "n").read_text())]})}
+
+
+def test_some_groups_asked_alone_are_judged_with_what_there_is_of_the_others(
+    tmp_path: Path
+) -> None:
+    claim = {"id": "all-are-high", "claim": "All are high.", "table": "seen", "rows": {}, "by": [],
+             "rule": {"name": "bound", "side": "above", "bound": 2, "fewest": 2}, "seen": None}
+    plan: dict[str, Any] = {
+        "runs": {"logic-hyla": ["logic-hyla"], "logic-linear": ["logic-linear"]},
+        "ask": {"near": {"question": f"{__name__}:counted", "settings": {}}}, "figures": [],
+        "group": "group"}
+    # The template reads the committed table, as it is when the page is written.
+    template = '{{ table("out/tables/seen.csv").span("run") }} {{ tables.verdicts.verdict[0] }}\n'
+    works = [tmp_path / "first", tmp_path / "second"]
+    for n, work in zip((2, 3), works, strict=True):
+        work.mkdir()
+        (work / "n").write_text(str(n))
+    mine = written(tmp_path / "mine", template, [claim], **plan)
+    assert mine.run(works[0]).read_text() == "2.00 agrees\n"
+    there = written(tmp_path / "mine", template, [claim], **{
+        **plan, "runs": {**plan["runs"], "logic-linear": ["runs/gone*"]}})
+    assert there.run(works[1], only=["logic-hyla"]).read_text() == "2.00 to 3.00 agrees\n"
+    assert len(pd.read_csv(mine.root / "out" / "tables" / "seen.csv")) == 2
+
+
+def test_verdicts_of_other_claims_are_not_rendered(tmp_path: Path) -> None:
+    (tmp_path / "n").write_text("1")
+    ask = {"near": {"question": f"{__name__}:counted", "settings": {}}}
+    claims = [{**CLAIMS[0], "table": "seen", "rows": {}, "by": [],
+               "rule": {"name": "bound", "side": "above", "bound": bound}} for bound in (0, 1)]
+    written(tmp_path / "mine", claims=claims[:1], ask=ask, figures=[]).run(tmp_path)
+    other = written(tmp_path / "mine", claims=claims[1:], ask=ask, figures=[])
+    with pytest.raises(ArtifactError, match="other claims"):
+        other.write_page()
+    assert other.run(tmp_path) == other.write_page()
+
+
 @pytest.mark.parametrize(("changed", "error", "named"), [
+    ({"ask": {"near": {"question": "knn_purity", "settings": {}, "steps": [0]}}}, ConfigError,
+     "takes no step"),
     ({"runs": {"zoo": ["no-such-model"]}}, LatentCodeError, "no-such-model"),
     ({"runs": {"zoo": ["runs/none*"]}}, RunError, "runs/none"),
     ({"ask": {"near": {"question": "guess", "settings": {}}}}, LatentCodeError, "guess"),
@@ -149,8 +191,8 @@ def test_a_study_without_runs_asks_what_its_functions_make(
 def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
     ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
                   "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
-    mine = written(tmp_path / "mine", claims=[{**CLAIMS[0], "by": ["split", "label"]}], ask=ask,
-                   figures=["b"])
+    mine = written(tmp_path / "mine", ask=ask, figures=["b"],
+                   claims=[{**CLAIMS[0], "by": ["split", "layer", "label"]}])
     mine.run(tmp_path / "work")
     out = tmp_path / "mine" / "out"
     near = pd.read_csv(out / "tables" / "near.csv")
