@@ -13,9 +13,10 @@ import yaml
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
-from latentcode.experiments.evidence.study import NAMING, Study, names, study
+from latentcode.experiments.evidence.study import NAMING, Found, Study, names, study
 from latentcode.figures.markdown import MARKS
 from latentcode.files.storage import read_json
+from latentcode.probes.saved import load_result
 from latentcode.runs import Run
 
 PLAN: dict[str, Any] = {
@@ -125,6 +126,19 @@ def test_verdicts_of_other_claims_are_not_rendered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="other claims"):
         other.write_page()
     assert other.run(tmp_path) == other.write_page()
+
+
+def test_checkpoints_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    asked = {"near": {"question": "decode", "settings": {}, "steps": [10, 20]}}
+    claim = {**CLAIMS[0], "rows": {}, "by": ["checkpoint"]}
+    mine = written(tmp_path / "mine", claims=[claim], ask=asked)
+    mine.check()
+    run = mine.opened()["zoo"][0]
+    result = load_result(run.path / "results" / "decoding")
+    found = Found(mine.plan, {"zoo": [run]}, {"near": 2 * [([run], result)]}, {"near": [10, 20]})
+    table = found.joined("near", "table")
+    assert list(table)[:5] == [*NAMING, "checkpoint"]
+    assert table["checkpoint"].value_counts().to_dict() == dict.fromkeys((10, 20), len(table) // 2)
 
 
 @pytest.mark.parametrize(("changed", "error", "named"), [
