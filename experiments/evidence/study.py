@@ -216,14 +216,20 @@ class Study:
             return ()
         return read_statements(path)
 
-    def parts(self, out: Path | None = None) -> list[Study]:
+    def parts(self, out: Path | None = None, only: Sequence[str] = ()) -> list[Study]:
         """Return the studies that have a page each: itself, or one per group (`Plan.apart`).
 
-        out  their folder; default: the plan's
+        out   their folder; default: the plan's
+        only  the groups that have one; default: all
+
+        `UnknownNameError` for a group that the plan does not have.
         """
+        for group in only:
+            check_choice("group of runs", group, self.plan.runs)
         plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
         return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
-                for group, names in plan.runs.items()] if plan.apart else [replace(self, plan=plan)]
+                for group, names in plan.runs.items()
+                if not only or group in only] if plan.apart else [replace(self, plan=plan)]
 
     def opened(self, only: Sequence[str] = ()) -> dict[str, list[Run]]:
         """Return the runs of each group, or of some; `RunError` for a pattern that fits none."""

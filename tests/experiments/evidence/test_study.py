@@ -83,6 +83,8 @@ def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) ->
         assert page == tmp_path / "apart" / name / "README.md"
         assert page.read_text(encoding="utf-8") == "fixed_query\n"
         # The run has no checkpoint 10.
+        assert [part.plan.out] == [alone.plan.out for alone in mine.parts(
+            tmp_path / "apart", only=[name])]
         table = pd.read_csv(page.parent / "tables" / "seen.csv")
         assert table[["seed", "inputs", "at", "n"]].to_numpy().tolist() == [
             [0, "fixed_query", 50_000, 3]]
