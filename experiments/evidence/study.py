@@ -123,6 +123,13 @@ class Asked:
                 **({} if self.task is None else {"task": self.task}),
                 **({"steps": list(self.steps)} if self.steps else {})}
 
+    @property
+    def text(self) -> dict[str, str]:
+        """The text of the module of a function of the study's own: another may find something
+        else."""
+        return {"text": inspect.getsource(import_module(self.function.__module__))} if (
+            ":" in self.question) else {}
+
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;
         `ConfigError` for a field that its task does not have."""
@@ -227,9 +234,17 @@ class Study:
         for group in only:
             check_choice("group of runs", group, self.plan.runs)
         plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
-        return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
-                for group, names in plan.runs.items()
-                if not only or group in only] if plan.apart else [replace(self, plan=plan)]
+        if not plan.apart:
+            return [replace(self, plan=plan)]
+        found = []
+        for group, names in plan.runs.items():
+            ask = {name: replace(asked, of=()) for name, asked in plan.ask.items()
+                   if not asked.of or group in asked.of}
+            if not only or group in only:
+                found.append(replace(self, plan=replace(
+                    plan, runs={group: names}, out=f"{plan.out}/{group}", ask=ask,
+                    figures=tuple(name for name in plan.figures if ":" in name or name in ask))))
+        return found
 
     def opened(self, only: Sequence[str] = ()) -> dict[str, list[Run]]:
         """Return the runs of each group, or of some; `RunError` for a pattern that fits none."""
@@ -289,7 +304,7 @@ class Study:
             every = {**every, "verdicts": tables["verdicts"]}
         figures = found.figures(every)
         write_tables(out, tables)
-        write_study(out, RECORD, record, figures)
+        write_study(out, RECORD, {**record, "tables": sorted({*every, *tables})}, figures)
         page = self.write_page(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
@@ -371,10 +386,13 @@ class Study:
 
     def page(self, out: Path) -> str:
         """Return the page of the tables in a folder, with what stands around it."""
-        tables = _tables_in(out)
+        record = read_json(out / f"{RECORD}.json")
+        # Others are left of what the study asked once.
+        tables = {name: table for name, table in _tables_in(out).items()
+                  if name in record.get("tables", [name])}
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
         page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
-                      record=read_json(out / f"{RECORD}.json"), **more)
+                      record=record, **more)
         return with_results(self.page_at(out).read_text(encoding="utf-8"), page) if (
             self.plan.within) else page
 
@@ -395,7 +413,7 @@ class Study:
             told = f"{name} of {'all runs' if asked.together else of[0].name}" if of else name
             at = {"step": more["step"]} if "step" in more else {}
             folder = work / "-".join([name, *(run.name for run in of[:1]),
-                                      key_of(of, asked.record | at)])
+                                      key_of(of, asked.record | asked.text | at)])
             print(f"{number} of {len(calls)}, {told}", *at.values(), flush=True)
             found.append((of, kept(folder, asked.kind, partial(
                 asked.answer, of, progress=bar(told), work=work, **more))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,9 +78,11 @@ def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) ->
     asked = {"question": f"{__name__}:seen", "settings": {"n": 3}, "steps": [10, 50_000],
              "task": {"inputs": "fixed_query"}}
     mine = written(tmp_path / "mine", "{{ tables.seen.inputs[0] }}\n", {}, figures=[],
-                   ask={"near": asked}, apart=True,
-                   runs={"one": ["logic-hyla"], "other": ["logic-linear"]})
-    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=True):
+                   ask={"near": asked, "far": {**deepcopy(asked), "of": ["two"]}}, apart=True,
+                   runs={"one": ["logic-hyla"], "other": ["logic-linear"],
+                         "two": ["logic-linear"]})
+    assert [sorted(part.plan.ask) for part in mine.parts()] == [["near"], ["near"], ["far", "near"]]
+    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=False):
         page = part.run(tmp_path / "work")
         assert page == tmp_path / "apart" / name / "README.md"
         assert page.read_text(encoding="utf-8") == "fixed_query\n"
@@ -98,8 +102,9 @@ def counted(run: Run, *, work: Path) -> dict[str, pd.DataFrame]:
 def test_some_groups_asked_alone_are_judged_with_what_there_is_of_the_others(
     tmp_path: Path
 ) -> None:
-    claim = {"id": "all-are-high", "claim": "All are high.", "table": "seen", "rows": {}, "by": [],
-             "rule": {"name": "bound", "side": "above", "bound": 2, "fewest": 2}, "seen": None}
+    claim: dict[str, Any] = {
+        "id": "all-are-high", "claim": "All are high.", "table": "seen", "rows": {}, "by": [],
+        "rule": {"name": "bound", "side": "above", "bound": 2, "fewest": 2}, "seen": None}
     plan: dict[str, Any] = {
         "runs": {"logic-hyla": ["logic-hyla"], "logic-linear": ["logic-linear"]},
         "ask": {"near": {"question": f"{__name__}:counted", "settings": {}}}, "figures": [],
@@ -128,11 +133,15 @@ def test_verdicts_of_other_claims_are_not_rendered(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="other claims"):
         other.write_page()
     assert other.run(tmp_path) == other.write_page()
+    # A table of the same folder that the study does not make is not on its page.
+    (other.root / "out" / "tables" / "old.csv").write_text("value\n1\n")
+    (other.folder / "README.md.jinja2").write_text("{{ tables | sort | join(' ') }}\n")
+    assert other.write_page().read_text() == "seen verdicts\n"
 
 
 def test_checkpoints_of_a_run_are_told_apart(tmp_path: Path) -> None:
     asked = {"near": {"question": "decode", "settings": {}, "steps": [10, 20]}}
-    claim = {**CLAIMS[0], "rows": {}, "by": ["checkpoint"]}
+    claim: dict[str, Any] = {**CLAIMS[0], "rows": {}, "by": ["checkpoint"]}
     mine = written(tmp_path / "mine", claims=[claim], ask=asked)
     mine.check()
     run = mine.opened()["zoo"][0]
@@ -197,6 +206,12 @@ def test_a_study_without_runs_asks_what_its_functions_make(
     for _ in range(2):
         assert mine.run(tmp_path / "work") == tmp_path / "page.md"
     assert (tmp_path / "work" / "made.txt").read_text() == "0 1 2 "
+    # Another text of the functions is asked again, the same one not.
+    (tmp_path / "making.py").write_text((tmp_path / "making.py").read_text() + "# changed\n")
+    linecache.checkcache()
+    for _ in range(2):
+        mine.run(tmp_path / "work")
+    assert (tmp_path / "work" / "made.txt").read_text() == 2 * "0 1 2 "
     assert pd.read_csv(tmp_path / "out" / "tables" / "sizes.csv").to_dict("list") == {
         "size": [1, 2], "value": [10, 20]}
     assert (tmp_path / "page.md").read_text().split() == [
