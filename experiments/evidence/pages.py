@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from traceback import extract_tb
 
@@ -99,7 +99,8 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
     environment = _environment(template.parent)
     environment.filters["merged"] = lambda mapping, **entries: {**mapping, **entries}
     environment.globals |= {
-        "table": partial(read_table, root), "document": lambda name: read_json(root / name),
+        # Each table is read once, and anew for the next page, before which it may be written.
+        "table": cache(partial(read_table, root)), "document": lambda name: read_json(root / name),
         "named": named, "given": given, "fixed": fixed, "span": span,
         "criteria": criteria, "markdown": markdown, "where": where, "interval": with_interval,
         **more}

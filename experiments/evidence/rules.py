@@ -169,6 +169,9 @@ def ordering(above: str, higher: pd.Series, below: str, lower: pd.Series) -> Par
     differs    p <= 0.05 in the opposite direction
     undecided  otherwise, or with fewer than three values of either
     """
+    missing = int(higher.isna().sum() + lower.isna().sum())
+    if missing:
+        return unknown(f"{above} > {below}", (len(higher), len(lower)), missing)
     one, other = (_Side(name, values.set_axis([0] * len(values)), not values.empty)
                   for name, values in ((above, higher), (below, lower)))
     return _compare([(one, other)])
@@ -276,17 +279,20 @@ def difference(
 
     agrees     low > 0 in every row, and mean(value) >= least
     differs    high < least in every row; or, where `differs` says so, low > 0 in none
-    undecided  otherwise
+    undecided  otherwise, and where a run has no difference or no interval
     """
     of = name if of is None else of
     if rows.empty:
         return _not_run(name, [of], "run")
+    missing = int(rows[["value", "low", "high"]].isna().any(axis=1).sum())
+    if missing:
+        return unknown(name, (len(rows),), missing)
     mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
                        float(rows["high"].max()))
     n, positive = len(rows), int((rows["low"] > 0.0).sum())
     said = f"{name}, by {mean:.3g} ({_count(n, 'run')})"
     if n < fewest:
-        return _too_few(name, {of: n}, "run", said, estimate=mean)
+        return _too_few(name, {of: n}, "run", said, estimate=mean, fewest=fewest)
     against = positive == 0 if differs == "nowhere above 0" else high < least
     verdict: Verdict = ("agrees" if positive == n and mean >= least else
                         "differs" if against else "undecided")
@@ -312,15 +318,17 @@ def everywhere(
 
     agrees     every value is
     differs    none is
-    undecided  otherwise
+    undecided  otherwise, and where a run has no value
     """
     if values.empty:
         return _not_run(name, [name], "run")
+    if values.isna().any():
+        return unknown(name, (len(values),), int(values.isna().sum()))
     mean, low, high, n = (float(values.mean()), float(values.min()), float(values.max()),
                           len(values))
     said = f"{name} {mean:.4g} ({_count(n, 'run')})"
     if n < fewest:
-        return _too_few(name, {name: n}, "run", said, estimate=mean)
+        return _too_few(name, {name: n}, "run", said, estimate=mean, fewest=fewest)
     met = int(((values >= bound) if side == "above" else (values <= bound)).sum())
     verdict: Verdict = "agrees" if met == n else "undecided" if met else "differs"
     return Part(name, verdict, mean, low, high, None, (n,),
@@ -337,8 +345,11 @@ def separate(
 
     agrees     the smallest of `higher` is above the largest of `lower`, the means `least` apart
     differs    the reverse
-    undecided  otherwise
+    undecided  otherwise, and where a run has no value
     """
+    missing = int(higher.isna().sum() + lower.isna().sum())
+    if missing:
+        return unknown(name, (len(higher), len(lower)), missing)
     counts = {f"{name} ({side})": len(values)
               for side, values in (("higher", higher), ("lower", lower))}
     if not any(counts.values()):
@@ -346,7 +357,7 @@ def separate(
     mean = float(higher.mean() - lower.mean())
     said = f"{name}: means differ by {mean:.3g}"
     if min(counts.values()) < fewest:
-        return _too_few(name, counts, "run", said, estimate=mean)
+        return _too_few(name, counts, "run", said, estimate=mean, fewest=fewest)
     enough = abs(mean) >= least
     verdict: Verdict = ("agrees" if enough and higher.min() > lower.max() else
                         "differs" if enough and lower.min() > higher.max() else "undecided")
@@ -359,9 +370,11 @@ def separate(
 
 def same(name: str, values: pd.Series, equals: float, within: float = 0.0) -> Part:
     """Is every number what it has to be? agrees where |value - equals| <= within, differs where one
-    is not; an identity needs no number of runs."""
+    is not; undecided where one is missing. An identity needs no number of runs."""
     if values.empty:
         return _not_run(name, [name], "run")
+    if values.isna().any():
+        return unknown(name, (len(values),), int(values.isna().sum()))
     distance = float((values - equals).abs().max())
     holds = distance <= within
     return Part(name, "agrees" if holds else "differs", float(holds), None, None, None,
@@ -423,18 +436,28 @@ def _not_run(name: str, members: Iterable[str], kind: str) -> Part:
                 tuple(_wanted(member, 0, kind) for member in members))
 
 
+def unknown(name: str, n: tuple[int, ...], missing: int) -> Part:
+    """Return a test of values of which some are no number: what they would say is not known."""
+    return Part(name, "undecided", None, None, None, None, n,
+                f"{name}: no number in {missing} of {_count(sum(n), 'run')}",
+                (f"what is missing of {name}",))
+
+
 def _too_few(
-    name: str, counts: dict[str, int], kind: str, said: str, estimate: float | None = None
+    name: str, counts: dict[str, int], kind: str, said: str, estimate: float | None = None,
+    fewest: int = FEWEST,
 ) -> Part:
+    least = "three" if fewest == FEWEST else str(fewest)
     return Part(name, "undecided", estimate, None, None, None, tuple(counts.values()),
-                f"{said}: at least three {kind}s{' of each' * (len(counts) > 1)} are needed",
-                tuple(_wanted(member, n, kind) for member, n in counts.items() if n < FEWEST))
+                f"{said}: at least {least} {kind}s{' of each' * (len(counts) > 1)} are needed",
+                tuple(_wanted(member, n, kind, fewest) for member, n in counts.items()
+                      if n < fewest))
 
 
-def _wanted(member: str, n: int, kind: str) -> str:
+def _wanted(member: str, n: int, kind: str, fewest: int = FEWEST) -> str:
     if kind == "instance":
         return f"instances of {member}"
-    return f"{_count(FEWEST - n, kind, 'more ' * (n > 0))} of {member}"
+    return f"{_count(fewest - n, kind, 'more ' * (n > 0))} of {member}"
 
 
 def _count(n: int, kind: str, more: str = "") -> str:

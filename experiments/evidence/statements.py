@@ -9,7 +9,8 @@
       seen: null
 
 is read from `experiments/evidence/claims/NAME.yaml`. Every combination of values of the columns in
-`by` is judged by itself, over the rows that are left: one per run, else nothing is judged.
+`by` is judged by itself, over the rows that are left: one per run (of an `ordering` one per run and
+side; of an `identity` any number). Rows of several layers, labels or classes of a run are not runs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ from latentcode.experiments.evidence.rules import (
     number,
     ordering,
     same,
+    unknown,
 )
+
+OF_RUN = ("task", "kind", "run", "seed")
+"""Columns by which tables tell runs apart, where they name any."""
+VERDICTS = ("id", "claim", "place", "verdict", "estimate", "low", "high", "p", "n", "why", "seen")
+"""Columns of the verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +124,8 @@ class Number:
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         ours = rows[self.column]
+        if ours.isna().any():
+            return unknown(name, (len(ours),), int(ours.isna().sum()))
         return number(name, ours.mean(), float(ours.std() / len(ours) ** 0.5), len(ours),
                       self.value, self.error, self.n, self.margin)
 
@@ -201,8 +210,8 @@ def judged(
 ) -> pd.DataFrame:
     """Return a row per claim and combination of its columns `by`: the verdict and what it rests on.
 
-    `UnknownNameError` for a table, a column or an entry that is not there; `ConfigError` for a run
-    that would be counted twice.
+    `UnknownNameError` for a table, a column or an entry that is not there; `ConfigError` for rows
+    of which a run has several.
     """
     check_columns(statements, {name: list(map(str, table)) for name, table in tables.items()})
     rows: list[dict[str, Any]] = []
@@ -215,28 +224,31 @@ def judged(
                     raise UnknownNameError(f"{column} of table {one.table}, in claim {one.id}",
                                            entry, sorted(set(entries)))
             table = table[entries.isin([str(entry) for entry in as_tuple(wanted)])]
-        for key, block in (table.groupby(list(one.by), sort=False, dropna=False) if one.by else
-                           [((), table)]):
+        for key, block in (table.groupby(list(one.by), sort=False, dropna=False) if one.by
+                           else [((), table)]):
             place = ", ".join(map(str, as_tuple(key)))
-            _check_once(one, place, block)
+            _check_one_per_run(one, place, block)
             part = one.rule.part(place or one.id, block)
             rows.append({"id": one.id, "claim": one.claim, "place": place,
                          "verdict": part.verdict, "estimate": part.estimate, "low": part.low,
                          "high": part.high, "p": part.p, "n": "/".join(map(str, part.n)),
                          "why": part.why, "seen": one.seen})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(VERDICTS))
 
 
-def _check_once(one: Statement, place: str, rows: pd.DataFrame) -> None:
-    """Raise `ConfigError` where a run has several rows: the rules would count it as many runs."""
-    if "run" not in rows or isinstance(one.rule, Identity):
+def _check_one_per_run(one: Statement, place: str, rows: pd.DataFrame) -> None:
+    """Raise `ConfigError` where several rows of one run would be taken for several runs."""
+    if isinstance(one.rule, Identity) or "run" not in rows:
         return
-    names = [name for name in ("task", "kind", "run", "seed") if name in rows]
-    for _, own in rows.groupby(names, sort=False, dropna=False):
-        differ = [name for name in map(str, own) if own[name].nunique() > 1
-                  and not (name in one.rule.columns or pd.api.types.is_float_dtype(own[name])
-                           or name == "n" or name.startswith("n_"))]
-        check(len(own) == 1, f"claim {one.id} has {len(own)} rows of run {own['run'].iloc[0]}"
-              f"{' at ' + place if place else ''}; expected one, or the run counts as several: put "
-              f"what tells them apart ({', '.join(differ) or 'a column'}) into rows or "
-              "by", ConfigError)
+    key = [name for name in OF_RUN if name in rows]
+    key += [one.rule.among] if isinstance(one.rule, Ordering) else []
+    twice = rows[rows.duplicated(key, keep=False)]
+    if len(twice):
+        first = twice[(twice[key] == twice[key].iloc[0]).all(axis=1)]
+        scores = {*one.rule.columns, "value", "low", "high"}
+        differ = [str(name) for name in first if name not in scores
+                  and first[name].nunique(dropna=False) > 1]
+        raise ConfigError(
+            f"claim {one.id}{f' at {place}' if place else ''} has {len(first)} rows of run "
+            f"{first['run'].iloc[0]}; expected one per run: they differ in "
+            f"{', '.join(differ) or 'nothing'}, of which `rows` or `by` has to name some")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from io import StringIO
@@ -74,6 +74,8 @@ QUESTIONS: tuple[str, ...] = (
 """Questions by the names of their functions."""
 NAMING = ("task", "kind", "run", "seed")
 """Columns that name a run; they stand before those of a result."""
+CHECKPOINT = "checkpoint"
+"""Column of the step that was asked, where several are."""
 Tables = Mapping[str, pd.DataFrame]
 Call = tuple[list[Run], dict[str, Any]]
 """The runs that are asked, and what with beside the settings."""
@@ -130,6 +132,13 @@ class Asked:
                 **({} if self.task is None else {"task": self.task}),
                 **({"steps": list(self.steps)} if self.steps else {})}
 
+    @property
+    def text(self) -> dict[str, str]:
+        """The text of the module of a function of the study's own: another may find something
+        else."""
+        return {"text": inspect.getsource(import_module(self.function.__module__))} if (
+            ":" in self.question) else {}
+
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;
         `ConfigError` for a field that its task does not have."""
@@ -146,8 +155,13 @@ class Asked:
         return Measured(found) if isinstance(found, dict) else found
 
     def check(self, where: str) -> None:
-        """Raise `UnknownNameError` for a setting that its function does not take."""
+        """Raise `UnknownNameError` for a setting that its function does not take; `ConfigError` for
+        checkpoints or other problems where it takes none."""
         taken = inspect.signature(self.function).parameters
+        for key, given, name in (("steps", bool(self.steps), "step"),
+                                 ("task", self.task is not None, "problems")):
+            check(not given or name in taken, f"{where} has {key}, but {self.question} takes no "
+                  f"{name}; expected none", ConfigError)
         if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
             for name in self.settings:
                 check_choice(f"setting in {where}", name, list(taken)[1:])
@@ -210,27 +224,41 @@ class Study:
     @cached_property
     def claims(self) -> tuple[Statement, ...]:
         """Its claims, which were written down beforehand; none where there is no file of a list."""
-        beside, ours = self.folder / "claims.yaml", (
-            Path(__file__).parent / "claims" / f"{self.name}.yaml")
-        path = beside if beside.is_file() else ours
+        path = self.folder / "claims.yaml"
+        if not path.is_file() and self.folder.resolve().parent == STUDIES.resolve():
+            path = Path(__file__).parent / "claims" / f"{self.name}.yaml"
         if not path.is_file() or not isinstance(
                 parse_yaml(path.read_text(encoding="utf-8"), path.name), list):
             return ()
         return read_statements(path)
 
-    def parts(self, out: Path | None = None) -> list[Study]:
+    def parts(self, out: Path | None = None, only: Sequence[str] = ()) -> list[Study]:
         """Return the studies that have a page each: itself, or one per group (`Plan.apart`).
 
-        out  their folder; default: the plan's
-        """
-        plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
-        return [replace(self, plan=replace(plan, runs={group: names}, out=f"{plan.out}/{group}"))
-                for group, names in plan.runs.items()] if plan.apart else [replace(self, plan=plan)]
+        out   their folder; default: the plan's
+        only  the groups that have one; default: all
 
-    def opened(self) -> dict[str, list[Run]]:
-        """Return the runs of each group; `RunError` for a pattern that fits none."""
+        `UnknownNameError` for a group that the plan does not have.
+        """
+        for group in only:
+            check_choice("group of runs", group, self.plan.runs)
+        plan = self.plan if out is None else replace(self.plan, out=str(out.resolve()))
+        if not plan.apart:
+            return [replace(self, plan=plan)]
+        found = []
+        for group, names in plan.runs.items():
+            ask = {name: replace(asked, of=()) for name, asked in plan.ask.items()
+                   if not asked.of or group in asked.of}
+            if not only or group in only:
+                found.append(replace(self, plan=replace(
+                    plan, runs={group: names}, out=f"{plan.out}/{group}", ask=ask,
+                    figures=tuple(name for name in plan.figures if ":" in name or name in ask))))
+        return found
+
+    def opened(self, only: Sequence[str] = ()) -> dict[str, list[Run]]:
+        """Return the runs of each group, or of some; `RunError` for a pattern that fits none."""
         return {group: [run for name in names for run in self._runs(name)]
-                for group, names in self.plan.runs.items()}
+                for group, names in self.plan.runs.items() if not only or group in only}
 
     def _runs(self, name: str) -> list[Run]:
         if "/" not in name or name.startswith("hf://"):
@@ -246,7 +274,8 @@ class Study:
         plan, claims = self.plan, self.claims
         if plan.tables is None and Measured not in (asked.kind for asked in plan.ask.values()):
             check_columns(claims, {
-                key: [*NAMING, *asked.columns, *asked.kind.COLUMNS[of]]
+                key: [*NAMING, *([CHECKPOINT] if asked.steps else []), *asked.columns,
+                      *asked.kind.COLUMNS[of]]
                 for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
                 for of, key in _named(asked.into or name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
@@ -267,17 +296,25 @@ class Study:
         self.check()
         if only:
             self._check_extends(out, only)
-        runs = {group: of for group, of in self.opened().items() if not only or group in only}
+        runs = self.opened(only)
         calls = {name: self._calls(name, runs) for name in self.plan.ask}
         found = Found(self.plan, runs, {name: self._asked(name, of, work)
-                                        for name, of in calls.items()})
+                                        for name, of in calls.items()}, {
+            name: [more["step"] for _, more in calls[name]]
+            for name, asked in self.plan.ask.items() if asked.steps})
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
-        record, figures = self.record(found), found.figures(tables)
+        record, every = self.record(found), tables
         if only:
             tables, record = self._extended(out, tables, record, only)
+            every = {**tables_in(out), **{name: _read(StringIO(csv_of(table)))
+                                      for name, table in tables.items()}}
+        if self.claims:
+            tables = {**tables, "verdicts": judged(self.claims, every)}
+            every = {**every, "verdicts": tables["verdicts"]}
+        figures = found.figures(every)
         write_tables(out, tables)
-        write_study(out, RECORD, record, figures)
-        page = self._write_page(out)
+        write_study(out, RECORD, {**record, "tables": sorted({*every, *tables})}, figures)
+        page = self._rendered(out)
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
 
@@ -312,19 +349,22 @@ class Study:
         self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
     ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
         """Return tables and record with what `out` has of other groups before them."""
-        column, whole = self.plan.group, dict(tables)
+        column, whole, old = self.plan.group, dict(tables), read_json(out / f"{RECORD}.json")
         for name, table in tables.items():
             path = out / "tables" / f"{name}.csv"
             if column in table and path.exists():
-                before, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
-                                for file in (path, StringIO(csv_of(table))))
-                whole[name] = pd.concat([before[~before[column].isin(only)], text],
+                there, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
+                               for file in (path, StringIO(csv_of(table))))
+                whole[name] = pd.concat([there[~there[column].isin(only)], text],
                                         ignore_index=True)
-        made = read_json(out / f"{RECORD}.json")
-        others = [run for run in made["runs"] if run["group"] not in only]
-        record = {**record, "runs": [*others, *record["runs"]]}
-        if FROM in made:
-            return whole, {**record, FROM: {**made[FROM], **record[FROM]}}
+        others = [run for run in old["runs"] if run["group"] not in only]
+        named, before = {run["name"] for run in others}, old.get("results", {})
+        results = {name: [*(one for one in before.get(name, ())
+                            if one.get("run") in named), *of]
+                   for name, of in record["results"].items()}
+        record = {**record, "runs": [*others, *record["runs"]], "results": {**before, **results}}
+        if FROM in old:
+            return whole, {**record, FROM: {**old[FROM], **record[FROM]}}
         return whole, {key: value for key, value in record.items() if key != FROM}
 
     def write_page(self, out: Path | None = None) -> Path:
@@ -334,13 +374,13 @@ class Study:
         """
         out = out or self.root / self.plan.out
         self._check_made(out)
-        return self._write_page(out)
-
-    def _write_page(self, out: Path) -> Path:
         if self.claims:
-            tables = tables_in(out)
+            tables = tables_in(out, read_json(out / f"{RECORD}.json").get("tables"))
             tables.pop("verdicts", None)
             write_tables(out, {"verdicts": judged(self.claims, tables)})
+        return self._rendered(out)
+
+    def _rendered(self, out: Path) -> Path:
         write_text(self.page_at(out), self.page(out))
         return self.page_at(out)
 
@@ -364,10 +404,12 @@ class Study:
 
     def page(self, out: Path) -> str:
         """Return the page of the tables in a folder, with what stands around it."""
-        tables = tables_in(out)
+        record = read_json(out / f"{RECORD}.json")
+        # Others are left of what the study asked once.
+        tables = tables_in(out, record.get("tables"))
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
         page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
-                      record=read_json(out / f"{RECORD}.json"), **more)
+                      record=record, **more)
         return with_results(self.page_at(out).read_text(encoding="utf-8"), page) if (
             self.plan.within) else page
 
@@ -375,8 +417,9 @@ class Study:
         asked = self.plan.ask[name]
         if not self.plan.runs:
             return [([], {})]
-        chosen = [run for group in runs if not asked.of or group in asked.of
-                  for run in runs[group]]
+        # A run of several groups is asked once.
+        chosen = list({run.id: run for group in runs if not asked.of or group in asked.of
+                       for run in runs[group]}.values())
         together = [chosen] if chosen else []
         return [(of, more) for of in (together if asked.together else [[run] for run in chosen])
                 for more in asked.of_run(of[0])]
@@ -387,7 +430,7 @@ class Study:
             told = f"{name} of {'all runs' if asked.together else of[0].name}" if of else name
             at = {"step": more["step"]} if "step" in more else {}
             folder = work / "-".join([name, *(run.name for run in of[:1]),
-                                      key_of(of, asked.record | at)])
+                                      key_of(of, asked.record | asked.text | at)])
             print(f"{number} of {len(calls)}, {told}", *at.values(), flush=True)
             found.append((of, kept(folder, asked.kind, partial(
                 asked.answer, of, progress=bar(told), work=work, **more))))
@@ -401,19 +444,26 @@ class Found:
     plan: Plan
     runs: Mapping[str, Sequence[Run]]
     results: Mapping[str, Sequence[Answered]]
+    steps: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of what is asked of several checkpoints: which one each result is of."""
 
     def joined(self, name: str, table: str) -> pd.DataFrame:
-        """Return a table of the results of `name`, after the columns that name their run."""
+        """Return a table of the results of `name`, after the columns that name their run; if
+        several checkpoints were asked, `checkpoint` is the step of each."""
         asked = self.plan.ask[name]
         settings = {column: asked.settings[column] for column in asked.columns}
 
-        def part(of: list[Run], result: Any) -> pd.DataFrame:
+        def part(of: list[Run], result: Any, at: dict[str, int]) -> pd.DataFrame:
             own = (result.tables if isinstance(result, Measured) else result.tables())[table]
-            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **settings)
+            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **at, **settings)
 
-        parts = [part(of, result) for of, result in self.results[name]]
+        # A question of a study's own says itself which step it was asked at.
+        steps = [{CHECKPOINT: step} for step in self.steps.get(name, ())
+                 if not issubclass(asked.kind, Measured)] or [{}] * len(self.results[name])
+        parts = [part(of, result, at) for (of, result), at in zip(
+            self.results[name], steps, strict=True)]
         whole = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
-        first = [column for column in (*NAMING, *settings) if column in whole]
+        first = [column for column in (*NAMING, CHECKPOINT, *settings) if column in whole]
         return whole[[*first, *(column for column in whole if column not in first)]]
 
     def figures(self, tables: Tables) -> dict[str, Any]:
@@ -438,10 +488,16 @@ class TablesByName(dict[str, pd.DataFrame]):
         raise UnknownNameError("table", name, self)
 
 
-def tables_in(out: Path) -> TablesByName:
-    """Return the tables that the folder of a study holds."""
-    return TablesByName({path.stem: pd.read_csv(path, keep_default_na=False, na_values=[""])
-                         for path in sorted((out / "tables").glob("*.csv"))})
+def tables_in(out: Path, names: Sequence[str] | None = None) -> TablesByName:
+    """Return the tables that the folder of a study holds, or those of these names."""
+    return TablesByName({path.stem: _read(path) for path in sorted((out / "tables").glob("*.csv"))
+                         if names is None or path.stem in names})
+
+
+def _read(file: Path | StringIO) -> pd.DataFrame:
+    """Return a table as it was written: what is empty is no number, and no text is."""
+    table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=[""])
+    return table
 
 
 def naming(run: Run) -> dict[str, Any]:

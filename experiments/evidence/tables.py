@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 
@@ -24,7 +23,6 @@ def span(values: Sequence[float], digits: int = 2, scale: float = 1) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-@cache
 def read_table(folder: Path, name: str) -> Rows:
     """Return all rows of a CSV table; its numbers are in `value` until a column is named."""
     path = folder / name

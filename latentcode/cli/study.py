@@ -36,11 +36,11 @@ class Study:
     def run(self) -> None:
         from latentcode.experiments.evidence.study import study
 
-        parts = study(self.name).parts(self.out)
+        parts = study(self.name).parts(self.out, self.only)
         for part in () if self.page else parts:
-            part.opened()  # so that nothing is asked before all runs are there
+            part.opened(self.only)  # so that nothing is asked before all runs are there
         for part in parts:
             if self.page:
                 print(f"wrote {part.write_page()}")
             else:
-                part.run(self.work, only=self.only)
+                part.run(self.work, only=() if part.plan.apart else self.only)

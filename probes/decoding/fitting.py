@@ -211,7 +211,9 @@ def _contrasts(
     of = {(reading.pair, reading.layer, reading.width, reading.name): reading
           for reading in readings if reading.shuffled is not None}
     first: dict[tuple[str, int | None, str], int | str] = {}
-    for (pair, layer, width, name), reading in of.items():
+    # Layers may have been asked in any order; of all together there is one.
+    for (pair, layer, width, name), reading in sorted(
+            of.items(), key=lambda one: one[0][1] if isinstance(one[0][1], int) else 0):
         if (pair, width, name) not in first and reading.heldout.size and varies(reading.heldout):
             first[pair, width, name] = layer
     for (about, layer, width, name), outcome in outcomes.items():

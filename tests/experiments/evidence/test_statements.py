@@ -56,6 +56,9 @@ IDENTITY = {"name": "identity", "equals": 0.5, "within": 0.001}
     (NUMBER, table(0.2, 0.5, 0.8), "undecided"),
     (IDENTITY, table(0.5, 0.5005), "agrees"),
     (IDENTITY, table(0.5, 0.51), "differs"),
+    *((rule, table(*values, kinds="aaabbb"), "undecided") for values in (
+        [float("nan")] * 6, [float("nan"), 0.1, 0.1, 0.9, 0.9, 0.9])
+      for rule in (DIFFERENCE, NOWHERE, BOUND, ORDERING, NUMBER, IDENTITY)),
 ])
 def test_a_rule_decides(
     tmp_path: Path, rule: dict[str, Any], rows: pd.DataFrame, verdict: str
@@ -70,6 +73,21 @@ def test_places_are_judged_by_themselves(tmp_path: Path) -> None:
     found = judged(claims, {"scores": rows}).set_index("place")
     assert found["verdict"].to_dict() == {"a": "agrees", "b": "differs"}
     assert found.loc["a", "estimate"] == pytest.approx(0.7 / 3)
+
+
+def test_places_without_a_name_are_judged_too(tmp_path: Path) -> None:
+    rows = table(0.2, 0.3, 0.2).assign(width=float("nan"))
+    found = judged(statements(tmp_path, {"rule": DIFFERENCE, "by": ["width"]}), {"scores": rows})
+    assert found["verdict"].tolist() == ["agrees"]
+
+
+@pytest.mark.parametrize("rule", [DIFFERENCE, BOUND, NUMBER, ORDERING])
+def test_several_rows_of_a_run_are_not_several_runs(
+    tmp_path: Path, rule: dict[str, Any]
+) -> None:
+    rows = table(0.2, 0.3, 0.2).assign(run="one", layer=[0, 1, 2])
+    with pytest.raises(ConfigError, match=r"3 rows of run one.* differ in layer,"):
+        judged(statements(tmp_path, {"rule": rule}), {"scores": rows})
 
 
 @pytest.mark.parametrize(("changed", "error", "named"), [
@@ -94,18 +112,3 @@ def test_a_file_of_claims_has_every_id_once(tmp_path: Path) -> None:
         statements(tmp_path, *2 * [{"rule": DIFFERENCE}])
     with pytest.raises(ArtifactError, match="nowhere"):
         read_statements(tmp_path / "nowhere.yaml")
-
-
-@pytest.mark.parametrize("rule", [DIFFERENCE, BOUND, ORDERING, NUMBER])
-def test_a_run_counts_once(tmp_path: Path, rule: dict[str, Any]) -> None:
-    """Three layers of one run are not three runs."""
-    rows = table(0.6, 0.7, 0.6, kinds="abb").assign(run="seed=0", layer=[0, 0, 1])
-    with pytest.raises(ConfigError, match=r"the-claim has 2 rows of run seed=0.*\(layer\)"):
-        judged(statements(tmp_path, {"rule": rule}), {"scores": rows})
-    judged(statements(tmp_path, {"rule": rule, "rows": {"layer": 0}}), {"scores": rows})
-
-
-def test_rows_without_an_entry_in_a_column_are_judged_too(tmp_path: Path) -> None:
-    rows = table(0.6, 0.7, 0.6).assign(width=[None, None, None])
-    found = judged(statements(tmp_path, {"rule": BOUND, "by": ["width"]}), {"scores": rows})
-    assert found["verdict"].tolist() == ["agrees"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from copy import deepcopy
 from dataclasses import replace
@@ -17,9 +18,10 @@ from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
 from latentcode.experiments.evidence.pages import ROOT
-from latentcode.experiments.evidence.study import NAMING, Study, names, study
+from latentcode.experiments.evidence.study import NAMING, Found, Study, names, study
 from latentcode.figures.markdown import MARKS
 from latentcode.files.storage import read_json
+from latentcode.probes.saved import load_result
 from latentcode.runs import Run
 
 PLAN: dict[str, Any] = {
@@ -122,19 +124,83 @@ def test_questions_of_ones_own_checkpoints_and_other_problems(tmp_path: Path) ->
     asked = {"question": f"{__name__}:seen", "settings": {"n": 3}, "steps": [10, 50_000],
              "task": {"inputs": "fixed_query"}}
     mine = written(tmp_path / "mine", "{{ tables.seen.inputs[0] }}\n", {}, figures=[],
-                   ask={"near": asked}, apart=True,
-                   runs={"one": ["logic-hyla"], "other": ["logic-linear"]})
-    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=True):
+                   ask={"near": asked, "far": {**deepcopy(asked), "of": ["two"]}}, apart=True,
+                   runs={"one": ["logic-hyla"], "other": ["logic-linear"],
+                         "two": ["logic-linear"]})
+    assert [sorted(part.plan.ask) for part in mine.parts()] == [["near"], ["near"], ["far", "near"]]
+    for part, name in zip(mine.parts(tmp_path / "apart"), ("one", "other"), strict=False):
         page = part.run(tmp_path / "work")
         assert page == tmp_path / "apart" / name / "README.md"
         assert page.read_text(encoding="utf-8") == "fixed_query\n"
         # The run has no checkpoint 10.
+        assert [part.plan.out] == [alone.plan.out for alone in mine.parts(
+            tmp_path / "apart", only=[name])]
         table = pd.read_csv(page.parent / "tables" / "seen.csv")
         assert table[["seed", "inputs", "at", "n"]].to_numpy().tolist() == [
             [0, "fixed_query", 50_000, 3]]
 
 
+def counted(run: Run, *, work: Path) -> dict[str, pd.DataFrame]:
+    """A question of a study's own: what the folder `work` has been told."""
+    return {"seen": pd.DataFrame({"group": [run.name], "value": [float((work / "n").read_text())]})}
+
+
+def test_some_groups_asked_alone_are_judged_with_what_there_is_of_the_others(
+    tmp_path: Path
+) -> None:
+    claim: dict[str, Any] = {
+        "id": "all-are-high", "claim": "All are high.", "table": "seen", "rows": {}, "by": [],
+        "rule": {"name": "bound", "side": "above", "bound": 2, "fewest": 2}, "seen": None}
+    plan: dict[str, Any] = {
+        "runs": {"logic-hyla": ["logic-hyla"], "logic-linear": ["logic-linear"]},
+        "ask": {"near": {"question": f"{__name__}:counted", "settings": {}}}, "figures": [],
+        "group": "group"}
+    # The template reads the committed table, as it is when the page is written.
+    template = '{{ table("out/tables/seen.csv").span("run") }} {{ tables.verdicts.verdict[0] }}\n'
+    works = [tmp_path / "first", tmp_path / "second"]
+    for n, work in zip((2, 3), works, strict=True):
+        work.mkdir()
+        (work / "n").write_text(str(n))
+    mine = written(tmp_path / "mine", template, [claim], **plan)
+    assert mine.run(works[0]).read_text() == "2.00 agrees\n"
+    assert mine.run(works[1], only=["logic-hyla"]).read_text() == "2.00 to 3.00 agrees\n"
+    assert len(pd.read_csv(mine.root / "out" / "tables" / "seen.csv")) == 2
+
+
+def test_a_page_has_the_verdicts_of_todays_claims_on_the_tables_of_its_study(
+    tmp_path: Path
+) -> None:
+    (tmp_path / "n").write_text("1")
+    ask = {"near": {"question": f"{__name__}:counted", "settings": {}}}
+    claims = [{**CLAIMS[0], "table": "seen", "rows": {}, "by": [],
+               "rule": {"name": "bound", "side": "above", "bound": bound}} for bound in (0, 1)]
+    template = "{{ tables.verdicts.low[0] }}, {{ tables.verdicts.why[0][-14:] }}\n"
+    made = written(tmp_path / "mine", template, claims[:1], ask=ask, figures=[])
+    before = made.run(tmp_path).read_text()
+    other = written(tmp_path / "mine", template, claims[1:], ask=ask, figures=[])
+    assert other.write_page().read_text() != before
+    # A table of the same folder that the study does not make is not on its page.
+    (other.root / "out" / "tables" / "old.csv").write_text("value\n1\n")
+    (other.folder / "README.md.jinja2").write_text("{{ tables | sort | join(' ') }}\n")
+    assert other.write_page().read_text() == "seen verdicts\n"
+
+
+def test_checkpoints_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    asked = {"near": {"question": "decode", "settings": {}, "steps": [10, 20]}}
+    claim: dict[str, Any] = {**CLAIMS[0], "rows": {}, "by": ["checkpoint"]}
+    mine = written(tmp_path / "mine", claims=[claim], ask=asked)
+    mine.check()
+    run = mine.opened()["zoo"][0]
+    result = load_result(run.path / "results" / "decoding")
+    found = Found(mine.plan, {"zoo": [run]}, {"near": 2 * [([run], result)]}, {"near": [10, 20]})
+    table = found.joined("near", "table")
+    assert list(table)[:5] == [*NAMING, "checkpoint"]
+    assert table["checkpoint"].value_counts().to_dict() == dict.fromkeys((10, 20), len(table) // 2)
+
+
 @pytest.mark.parametrize(("changed", "error", "named"), [
+    ({"ask": {"near": {"question": "knn_purity", "settings": {}, "steps": [0]}}}, ConfigError,
+     "takes no step"),
     ({"runs": {"zoo": ["no-such-model"]}}, LatentCodeError, "no-such-model"),
     ({"runs": {"zoo": ["runs/none*"]}}, RunError, "runs/none"),
     ({"ask": {"near": {"question": "guess", "settings": {}}}}, LatentCodeError, "guess"),
@@ -186,6 +252,12 @@ def test_a_study_without_runs_asks_what_its_functions_make(
     for _ in range(2):
         assert mine.run(tmp_path / "work") == tmp_path / "page.md"
     assert (tmp_path / "work" / "made.txt").read_text() == "0 1 2 "
+    # Another text of the functions is asked again, the same one not.
+    (tmp_path / "making.py").write_text((tmp_path / "making.py").read_text() + "# changed\n")
+    linecache.checkcache()
+    for _ in range(2):
+        mine.run(tmp_path / "work")
+    assert (tmp_path / "work" / "made.txt").read_text() == 2 * "0 1 2 "
     assert pd.read_csv(tmp_path / "out" / "tables" / "sizes.csv").to_dict("list") == {
         "size": [1, 2], "value": [10, 20]}
     assert (tmp_path / "page.md").read_text().split() == [
@@ -196,8 +268,8 @@ def test_a_study_without_runs_asks_what_its_functions_make(
 def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
     ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
                   "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
-    claims = [{**CLAIMS[0], "by": ["split", "layer", "label"]}]
-    mine = written(tmp_path / "mine", claims=claims, ask=ask, figures=["b"])
+    mine = written(tmp_path / "mine", ask=ask, figures=["b"],
+                   claims=[{**CLAIMS[0], "by": ["split", "layer", "label"]}])
     mine.run(tmp_path / "work")
     out = tmp_path / "mine" / "out"
     near = pd.read_csv(out / "tables" / "near.csv")
