@@ -48,9 +48,7 @@ from latentcode.experiments.evidence.rules import (
 from latentcode.experiments.evidence.statistics import LEVEL, narrowest_half
 from latentcode.experiments.evidence.values import COLUMNS, COMPARED, evidence
 
-__all__ = [
-    "COLUMNS", "COMPARED", "Judgement", "Part", "Verdict", "can_agree", "evidence",
-    "expected_false_differs", "judge"]
+__all__ = ["Judgement", "can_agree", "expected_false_differs", "judge"]
 
 
 @dataclass(frozen=True)

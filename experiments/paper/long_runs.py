@@ -154,10 +154,11 @@ def _known(at: Path) -> Path:
     return at.absolute()
 
 
-def _folder(name: str, folder: Path | None, of: str, example: str) -> Path | None:
+def _folder(name: str, folder: Path | None) -> Path | None:
     """Return a folder of runs; `RunError` where there is none, or all would be trained again."""
     check(folder is None or folder.is_dir(), f"{name} is {folder}, which is no folder; expected "
-          f"one of {of}, such as experiments/results/{example}", RunError)
+          f"one of runs, such as experiments/results/{'runs' if name == 'published' else name}",
+          RunError)
     return None if folder is None else folder.absolute()
 
 
@@ -173,17 +174,22 @@ def _lives(process: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Resume:
-    """Continue all trainings, in the background and at the lowest priority."""
-
+class _Training:
     at: At
     published: Published = None
     unfinished: Unfinished = None
 
+    def folders(self) -> dict[str, Path | None]:
+        """Return where runs lie that are not begun anew."""
+        return {name: _folder(name, getattr(self, name)) for name in ("published", "unfinished")}
+
+
+@dataclass(frozen=True)
+class Resume(_Training):
+    """Continue all trainings, in the background and at the lowest priority."""
+
     def run(self) -> None:
-        at = self.at.absolute()
-        published = _folder("published", self.published, "finished runs", "runs")
-        unfinished = _folder("unfinished", self.unfinished, "runs to go on with", "unfinished")
+        at, folders = self.at.absolute(), self.folders()
         check(at.is_dir() or not at.exists(), f"{at} is a file; expected a folder", RunError)
         at.mkdir(parents=True, exist_ok=True)
         busy = owner(at)
@@ -192,8 +198,8 @@ class Resume:
             # A session of its own: it outlives the terminal, and Ctrl-C there is not for it.
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
-                 *(["--published", str(published)] if published else []),
-                 *(["--unfinished", str(unfinished)] if unfinished else [])], cwd=at,
+                 *(word for name, folder in folders.items() if folder is not None
+                   for word in (f"--{name}", str(folder)))], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while owner(at) != process.pid and time.monotonic() < deadline:
@@ -233,7 +239,7 @@ class Status:
     def run(self) -> None:
         at = _known(self.at)
         process = owner(at)
-        published = _folder("published", self.published, "finished runs", "runs")
+        published = _folder("published", self.published)
         print(table(at, published=published).to_string(index=False, na_rep="?"))
         print("paused" if process is None else f"process {process} is training")
 
@@ -269,19 +275,16 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(_Training):
     """Train here and now, rather than in the background; what `resume` starts."""
 
-    at: At
     processes: int | None = None
     """Models at once; default: one per core."""
-    published: Published = None
-    unfinished: Unfinished = None
 
     def run(self) -> None:
-        work(self.at.absolute(), processes=self.processes,
-             published=_folder("published", self.published, "finished runs", "runs"),
-             unfinished=_folder("unfinished", self.unfinished, "runs to go on with", "unfinished"))
+        folders = self.folders()
+        work(self.at.absolute(), processes=self.processes, published=folders["published"],
+             unfinished=folders["unfinished"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

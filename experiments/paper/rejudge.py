@@ -11,22 +11,14 @@ measures it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.evidence.claim import Claim, load_claims
 from latentcode.experiments.paper.reproduce import judged_claim
-from latentcode.experiments.paper.reproduction import (
-    Findings,
-    Reproduction,
-    Work,
-    needs_runs,
-    reproduction,
-)
+from latentcode.experiments.paper.reproduction import Work, needs_runs, reproduction
 from latentcode.experiments.paper.results import RESULT, read_result
 from latentcode.experiments.paper.runs import KnownRuns, default_folders, find_runs
 from latentcode.files.storage import write_json
@@ -38,14 +30,6 @@ def rejudge(name: str, out: Path, known: KnownRuns) -> list[str]:
     """Give a result at `paper` the verdicts of claims that it lacks; return their names."""
     folder, wanted = out / "paper" / name, reproduction(name)
     result = read_result(folder)
-    found, new = _with_new(wanted, result, known)
-    write_json(folder / RESULT, {**result, "claims": found})
-    return new
-
-
-def _with_new(
-    wanted: Reproduction, result: Mapping[str, Any], known: KnownRuns
-) -> tuple[list[Any], list[str]]:
     there = {claim["id"]: claim for claim in result["claims"]}
     lacking = tuple(claim for claim in wanted.claims if claim.id not in there)
     tables = {key: pd.DataFrame(rows) for key, rows in result["tables"].items()}
@@ -53,10 +37,11 @@ def _with_new(
     evidence = wanted.again(work, tables) if wanted.again is not None and lacking else {}
     for claim in lacking:
         check(claim.id in evidence or not _has_runs(claim, known), f"claim {claim.id} has runs, "
-              f"and {wanted.name} keeps no numbers of it; expected `latentcode reproduce "
-              f"{wanted.name}`", ArtifactError)
-        there[claim.id] = judged_claim(claim, Findings("", {}, evidence=evidence), known)
-    return [there[claim.id] for claim in wanted.claims], [claim.id for claim in lacking]
+              f"and {name} keeps no numbers of it; expected `latentcode reproduce {name}`",
+              ArtifactError)
+        there[claim.id] = judged_claim(claim, evidence, known)
+    write_json(folder / RESULT, {**result, "claims": [there[claim.id] for claim in wanted.claims]})
+    return [claim.id for claim in lacking]
 
 
 def _has_runs(claim: Claim, known: KnownRuns) -> bool:

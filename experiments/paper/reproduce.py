@@ -214,7 +214,7 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
     work = Work(request.preset, known, request.work / "measured", request.device,
                 request.deadline, wanted.claims if request.preset == "paper" else (), say)
     findings = wanted.measure(work)
-    judged = [judged_claim(claim, findings, known) for claim in work.claims]
+    judged = [judged_claim(claim, findings.evidence, known) for claim in work.claims]
     result = {
         **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
         "digest": _digest(wanted, request, used, lacking), "summary": findings.summary,
@@ -276,9 +276,11 @@ def _digest(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def judged_claim(claim: Claim, findings: Findings, known: KnownRuns) -> dict[str, Any]:
-    """Return a claim with its verdict, as plain data."""
-    judgement: Judgement = judge(claim, findings.evidence.get(claim.id, evidence([])))
+def judged_claim(
+    claim: Claim, values: Mapping[str, pd.DataFrame], known: KnownRuns
+) -> dict[str, Any]:
+    """Return a claim with its verdict, as plain data; without values of its own it is not run."""
+    judgement: Judgement = judge(claim, values.get(claim.id, evidence([])))
     lacking = {**missing([claim.setting], known, N_SPLITS["paper"]),
                **_of_same_seeds([claim], known)} if needs_runs(claim) else {}
     undecided = judgement.verdict in ("undecided", "not run")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,15 @@ from latentcode.runs import Run
 R = TypeVar("R", bound=TableResult)
 KIND_TITLES: Mapping[str, str] = {"softmax": "softmax", "linear": "linear", "hyla": "HYLA"}
 """The three main kinds, in the paper's order, as they are written."""
+KINDS = f"kind={','.join(KIND_TITLES)}"
+"""These as an axis of a setting."""
+TOGETHER: Mapping[str, str] = dict.fromkeys(
+    ("fig2c", "figA3", "fig4", "figA4", "fig5c", "fig5d", "figA5"), "curves")
+"""Figures that share a module below `reproductions`, and its name; others have one of theirs."""
+NO_RUNS: Mapping[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
+"""What figures and tables show that ask no model."""
+ONLY_SHOWN = ("drawing", "score_figures", "words")
+"""Modules of `measuring` that determine no number."""
 MEASURED = "measured"
 """Below published runs: what was measured of those without weights."""
 WITHOUT_RUNS = ("tabA2-", "figA9-", "tabA3-", "figA1-no-additional-parameters")
@@ -62,6 +72,7 @@ class Findings:
 class Reproduction:
     """A figure or table of the paper.
 
+    name     one of `RESULTS`
     title    what it shows, as its caption says
     shows    preset -> the settings whose runs it shows; none where no run is needed
     measure  what the runs say; called with those that are finished
@@ -69,15 +80,11 @@ class Reproduction:
              do not hold it
     """
 
+    name: str
     title: str
     shows: Mapping[str, tuple[Setting, ...]]
     measure: Callable[[Work], Findings]
     again: Callable[[Work, Mapping[str, pd.DataFrame]], dict[str, pd.DataFrame]] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of its module, one of `RESULTS`."""
-        return self.measure.__module__.rpartition(".")[2]
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -93,13 +100,35 @@ class Reproduction:
         return (*self.shows[preset], *(judged if preset == "paper" else ()))
 
     def source(self) -> str:
-        """Return the text that measures and judges it, by which an old result is known."""
+        """Return what measures and judges it, by which an old result is known: code alone, so that
+        docstrings, comments and lines, and what only draws or words, leave a result as it is."""
         of_all = Path(__file__).parent
-        shared = [*sorted((of_all / "measuring").glob("*.py")),
+        shared = [*(path for path in sorted((of_all / "measuring").glob("*.py"))
+                    if path.stem not in ONLY_SHOWN),
                   *(of_all.with_name("evidence") / f"{name}.py"
                     for name in ("rules", "statistics", "values", "verdicts"))]
-        return "".join([inspect.getsource(import_module(self.measure.__module__)),
-                        *(path.read_text(encoding="utf-8") for path in shared)])
+        return "\n".join(map(code_of, [inspect.getsource(import_module(self.measure.__module__)),
+                                       *(path.read_text(encoding="utf-8") for path in shared)]))
+
+
+@cache
+def code_of(text: str) -> str:
+    """Return the code of a module without its comments, docstrings and line breaks."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [part for part in body if not (  # type: ignore[attr-defined]
+                isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+    return ast.dump(tree)
+
+
+def by_preset(
+    task: str, *, kinds: str = KINDS, paper: Sequence[str] = (), small: Sequence[str] = (),
+    smoke: Sequence[str] = (),
+) -> dict[str, tuple[Setting, ...]]:
+    """Return preset -> the setting of some kinds, and of further axes at each of them."""
+    return {preset: (Setting(preset, task, (kinds, *axes)),) for preset, axes in (
+        ("paper", paper), ("small", small), ("smoke", smoke))}
 
 
 def needs_runs(claim: Claim) -> bool:
@@ -110,9 +139,10 @@ def needs_runs(claim: Claim) -> bool:
 def reproduction(name: str) -> Reproduction:
     """Return a figure or table by name; `UnknownNameError` lists the names."""
     check_choice("result", name, RESULTS)
-    module = import_module(f"latentcode.experiments.paper.reproductions.{name}")
-    found: Reproduction = module.REPRODUCTION
-    return found
+    module = import_module(
+        f"latentcode.experiments.paper.reproductions.{TOGETHER.get(name, name)}")
+    found: Mapping[str, Reproduction] = {one.name: one for one in module.REPRODUCTIONS}
+    return found[name]
 
 
 @dataclass(frozen=True)
@@ -195,8 +225,9 @@ class Work:
     def _place(
         self, runs: Sequence[Run], function: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> Path:
-        # Another text of the function's module may measure something else.
-        what = [function.__qualname__, inspect.getsource(import_module(function.__module__))]
+        # Other code in the function's module may measure something else.
+        what = [function.__qualname__,
+                code_of(inspect.getsource(import_module(function.__module__)))]
         plain = {key: repr(value) for key, value in arguments.items()}
         return self.folder / f"{function.__name__}-{key_of(runs, {'of': what, **plain})}"
 
@@ -246,14 +277,9 @@ def final_metrics(
         "se", "n"])
 
 
-def metric_evidence(work: Work, metric: str, split: str) -> dict[str, pd.DataFrame]:
-    """Return, for every claim that is judged, a metric of all runs of its setting."""
-    found = {}
-    for claim in work.claims:
-        table = final_metrics(work, [claim.setting])
-        chosen = table[(table["split"] == split) & (table["metric"] == metric)]
-        columns = ["member", "run", "seed", "split_seed", "value"]
-        found[claim.id] = evidence(
-            {str(key): value for key, value in row.items()}
-            for row in chosen[columns].to_dict("records"))
-    return found
+def metric_evidence(work: Work, claim: Claim, metric: str, split: str) -> pd.DataFrame:
+    """Return the values by which a claim is judged: a metric of all runs of its setting."""
+    table = final_metrics(work, [claim.setting])
+    chosen = table[(table["split"] == split) & (table["metric"] == metric)]
+    return evidence({str(key): value for key, value in row.items()} for row in chosen[
+        ["member", "run", "seed", "split_seed", "value"]].to_dict("records"))

@@ -18,13 +18,9 @@ from latentcode.experiments.evidence.claim import (
     Welch,
     load_claims,
 )
-from latentcode.experiments.evidence.rules import over_instances
-from latentcode.experiments.evidence.verdicts import (
-    Judgement,
-    Verdict,
-    evidence,
-    judge,
-)
+from latentcode.experiments.evidence.rules import Verdict, over_instances
+from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.evidence.verdicts import Judgement, judge
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 Rows = list[dict[str, Any]]

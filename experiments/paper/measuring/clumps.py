@@ -26,8 +26,6 @@ CLASSES, CLUMPS = (4, 8, 46), (1, 4)
 """Of synthetic planes: 8 is the number of rules, 46 that of held-out functions."""
 APART = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0)
 """Distances of neighbouring centres, in standard deviations of a clump."""
-DIP = 2.0
-"""Where two equal clumps of one dimension begin to show two peaks."""
 N, SEEDS, PAIRS = 2_000, 3, 100_000
 LEVELS = (0.25, 0.5, 0.75)
 
@@ -138,11 +136,6 @@ def at_levels(table: pd.DataFrame) -> pd.DataFrame:
         rows.append({"measure": measure, "best reader": level, "least": min(said),
                      "most": max(said)})
     return pd.DataFrame(rows)
-
-
-def at_the_dip(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the planes whose clumps just begin to show a dip between them."""
-    return table[table["apart"] == DIP].reset_index(drop=True)
 
 
 def write(out: Path) -> Mapping[str, pd.DataFrame]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from latentcode.experiments.evidence.claim import Claim, Excess, Setting
-from latentcode.experiments.paper.reproduction import Work
+from latentcode.experiments.paper.reproduction import KINDS, Work
 from latentcode.runs import Run
 
-KINDS = "kind=softmax,linear,hyla"
 PUBLISHED = Setting("paper", "logic", (KINDS,))
 OF_CODE = Setting("paper", "logic", (KINDS, "task.n_examples=96", "task.ood_fraction=0.5"))
 """In which the authors' code keeps codes (its sweeps/logic_latent.yaml)."""

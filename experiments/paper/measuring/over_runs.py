@@ -64,10 +64,18 @@ def controls_of(claim: Claim) -> tuple[str, ...]:
     return claim.rule.controls
 
 
+def with_control(
+    claims: Iterable[Claim], rows: Mapping[str, Iterable[Mapping[Any, Any]]]
+) -> dict[str, list[dict[Any, Any]]]:
+    """Return claim -> its rows, under the name of the one control that it has."""
+    return {claim.id: [{**row, "control": controls_of(claim)[0]} for row in rows[claim.id]]
+            for claim in claims}
+
+
 def judged(rows: Mapping[str, Iterable[Mapping[Any, Any]]]) -> dict[str, pd.DataFrame]:
     """Return claim -> evidence, of rows that may say more of a run than evidence does."""
     return {claim: evidence({name: row[name] for name in COLUMNS if name in row} for row in found)
             for claim, found in rows.items()}
 
 
-__all__ = ["controls_of", "judged", "n_runs", "nothing", "over_runs", "per_kind"]
+__all__ = ["controls_of", "judged", "n_runs", "nothing", "over_runs", "per_kind", "with_control"]

@@ -29,6 +29,10 @@ from latentcode.tasks import make_task
 N: Mapping[str, int] = {"paper": 2_000, "small": 1_000, "smoke": 100}
 """Codes in a plane, by preset."""
 N_BOOTSTRAP = 1_000
+IN_BRACKETS = "In brackets below the panels: the same of labels shuffled among combinations."
+PICTURES = "The pictures are of the first run of each kind, the numbers of all."
+NO_PLANE = "A layer whose codes are the same for all instances has no plane."
+"""What a reader must know of several figures."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,11 @@ def agreement_table(found: Sequence[Planes]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def last_planes(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of an agreement table that are of each run's last layer."""
+    return table[table["layer"] == table.groupby("run")["layer"].transform("max")]
+
+
 def _inputs(one: Planes) -> dict[str, str]:
     return {"inputs": one.inputs} if one.inputs else {}
 
@@ -235,5 +244,6 @@ def planes_figure(
     return figure
 
 
-__all__ = ["LOGIC", "SRAVEN", "Label", "Planes", "agreement", "agreement_table", "first_of_each",
-           "planes", "planes_figure", "points_table", "target_over_rule"]
+__all__ = ["IN_BRACKETS", "LOGIC", "NO_PLANE", "PICTURES", "SRAVEN", "Label", "Planes", "agreement",
+           "agreement_table", "first_of_each", "last_planes", "planes", "planes_figure",
+           "points_table", "target_over_rule"]

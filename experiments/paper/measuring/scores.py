@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from latentcode.experiments.evidence.claim import Claim, Setting
+from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.measuring.sraven_instances import ceiling
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, final_metrics
 
@@ -131,19 +132,11 @@ def _listed(values: Iterable[float]) -> str:
                      for value in sorted(set(values)))
 
 
-def for_claims(work: Work, *ids: str, task: str | None = None) -> Work:
-    """Return the work with some of its claims: those named, or those on a task."""
-    return replace(work, claims=tuple(
-        claim for claim in work.claims if claim.id in ids or claim.setting.task == task))
-
-
 def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
     """Has no kind the lowest mean loss on `train` in every cell? Evidence of an exact rule.
 
     A cell is a member of the setting but for the kind; those without all three kinds are left out.
     """
-    from latentcode.experiments.evidence.verdicts import evidence
-
     table = final_metrics(work, [claim.setting])
     table = table[(table["split"] == "train") & (table["metric"] == "loss")]
     cells = table["member"].str.replace(r"kind=[a-z]+,?", "", regex=True)
@@ -156,4 +149,4 @@ def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
                       "value": float(lowest.nunique() > 1), "n": len(means)}])
 
 
-__all__ = ["Learning", "for_claims", "learning", "no_kind_is_always_lowest", "of_grid", "scores"]
+__all__ = ["Learning", "learning", "no_kind_is_always_lowest", "of_grid", "scores"]

@@ -39,8 +39,9 @@ def _written(value: float) -> str:
 
 
 def beside_ceiling(table: pd.DataFrame) -> str:
-    """Say what the Bayes-optimal solver reaches on the tasks of a table with a `ceiling`."""
-    if table.empty:
+    """Say what the Bayes-optimal solver reaches on the tasks of a table; nothing without `ceiling`.
+    """
+    if table.empty or "ceiling" not in table:
         return ""
     values = dict.fromkeys(f"{value:.2f}" for value in
                            (table["ceiling"].min(), table["ceiling"].max()))

@@ -17,6 +17,7 @@ from latentcode.experiments.paper.measuring.over_runs import controls_of, judged
 from latentcode.experiments.paper.measuring.words import count
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
+    KINDS,
     Findings,
     Reproduction,
     Work,
@@ -29,7 +30,6 @@ from latentcode.probes.interventions import Intervention, InterventionResult, in
 from latentcode.probes.interventions.class_figure import COLOURS
 from latentcode.runs import Run
 
-KINDS = "kind=softmax,linear,hyla"
 KNOWN = Setting("small", "sraven", (KINDS, "training.steps=9000"))
 LOGIC = Setting("paper", "logic", (KINDS,))
 SHOWS = {"paper": (KNOWN, LOGIC, Setting("paper", "sraven", (KINDS,))), "small": (KNOWN, LOGIC),
@@ -209,6 +209,7 @@ def _stack(
     axes.grid(axis="y", visible=False)
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "causal",
     "Whose answer comes out when a source's codes or values are written: operation or answer",
-    SHOWS, measure, again)
+    SHOWS, measure, again),)

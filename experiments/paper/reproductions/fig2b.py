@@ -80,6 +80,7 @@ def chosen_on_heldout(found: Sequence[Found]) -> pd.DataFrame:
     return where(in_layer(found, partial(best_layer, split="ood")), features="code")
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "fig2b",
     "F1 of probes for the terms of held-out functions, per layer, from the code of the query",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -21,8 +21,10 @@ from latentcode.experiments.paper.measuring.logic_codes import (
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
+    PICTURES,
     Planes,
     agreement_table,
+    last_planes,
     planes,
     planes_figure,
     points_table,
@@ -40,7 +42,7 @@ def measure(work: Work) -> Findings:
         every = [one for of_runs in found.values() for one in of_runs]
         suffix = SUFFIXES.get(setting, "")
         table = agreement_table(every)
-        last = table[table["layer"] == table.groupby("run")["layer"].transform("max")]
+        last = last_planes(table)
         tables[f"neighbours{suffix}"] = last
         figures[f"fig2d{suffix}"] = planes_figure(
             every, [LOGIC["target"], LOGIC["function"], LOGIC["term 1"]], last_alone=True,
@@ -61,7 +63,7 @@ def measure(work: Work) -> Findings:
         notes=(NOTE,
                "In brackets below the panels: the same of shuffled labels. Agreement on the target "
                "is that of five classes of equal size.",
-               "The pictures are of the first run of each kind, the numbers of all."),
+               PICTURES),
         raw=raw)
 
 
@@ -86,6 +88,7 @@ def _judged_by(claim: Claim, one: Planes) -> np.ndarray:
     return excess["term 1" if claim.id == "fig2d-clusters-by-first-term" else "function"]
 
 
-REPRODUCTION = Reproduction(
-    "t-SNE of the codes of the query on held-out functions, by target, function and term 1", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "fig2d",
+    "t-SNE of the codes of the query on held-out functions, by target, function and term 1",
+    SHOWS, measure),)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
-from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.over_runs import (
+    judged,
+    nothing,
+    per_kind,
+    with_control,
+)
 from latentcode.experiments.paper.measuring.planes import (
+    IN_BRACKETS,
+    PICTURES,
     SRAVEN,
     agreement_table,
+    last_planes,
     planes,
     planes_figure,
     points_table,
 )
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, by_preset
 from latentcode.probes.common.results import where
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "sraven", (KINDS,)),),
-         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+SHOWS = by_preset("sraven", small=("training.steps=9000",))
 
 
 def measure(work: Work) -> Findings:
@@ -32,10 +36,9 @@ def measure(work: Work) -> Findings:
         "fig5ab-reach-of-rules": [(one, one.reach[one.layers[-1]]["rule"]) for one in found],
         "fig5ab-target-explains-less": [(one, excess["rule"] - excess["target"])
                                         for one, excess in last]}
-    evidence = {claim.id: [one.row(values) | {"control": controls_of(claim)[0]}
-                           for one, values in rows[claim.id]] for claim in work.claims}
-    table = agreement_table(found)
-    table = table[table["layer"] == table.groupby("run")["layer"].transform("max")]
+    evidence = with_control(work.claims, {claim: [one.row(values) for one, values in of_claim]
+                                          for claim, of_claim in rows.items()})
+    table = last_planes(agreement_table(found))
     runs = [one.run for one in found]
     return Findings(
         summary="Share of the 15 nearest neighbours with the same label above that of shuffled "
@@ -46,12 +49,11 @@ def measure(work: Work) -> Findings:
         figures={"fig5ab": planes_figure(found, list(SRAVEN.values()), last_alone=True,
                                          title=titled(runs))},
         evidence=judged(evidence),
-        notes=("In brackets below the panels: the same of labels shuffled among combinations.",
-               "The pictures are of the first run of each kind, the numbers of all.",
-               *caveat(runs)),
+        notes=(IN_BRACKETS, PICTURES, *caveat(runs)),
         raw={"points": points_table(found, last_alone=True)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "fig5ab",
     "t-SNE of the last layer's codes on held-out combinations, by target (A) and by rule (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize, TwoSlopeNorm
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import (
     caveat,
     confusion,
@@ -21,7 +20,7 @@ from latentcode.experiments.paper.measuring.mean_codes import (
     sum_and_difference,
 )
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, n_runs, nothing
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about, by_preset
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
@@ -30,9 +29,7 @@ from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.runs import Run
 from latentcode.tasks.sraven.rules import RULES
 
-SHOWS = {"paper": (Setting("paper", "sraven", ("kind=hyla",)),),
-         "small": (Setting("small", "sraven", ("kind=hyla", "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", ("kind=hyla",)),)}
+SHOWS = by_preset("sraven", kinds="kind=hyla", small=("training.steps=9000",))
 N = {"paper": 4_096, "small": 2_048, "smoke": 300}
 
 
@@ -109,6 +106,6 @@ def _drawn(cosines: pd.DataFrame, confused: pd.DataFrame, title: str) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "Cosines between the mean codes of rules in HYLA, beside the rules that it confuses", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "fig5e", "Cosines between the mean codes of rules in HYLA, beside the rules that it confuses",
+    SHOWS, measure),)

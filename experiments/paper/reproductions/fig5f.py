@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing
 from latentcode.experiments.paper.measuring.probe_scores import (
@@ -20,13 +20,10 @@ from latentcode.experiments.paper.measuring.probe_scores import (
 )
 from latentcode.experiments.paper.measuring.score_figures import scores_figure
 from latentcode.experiments.paper.measuring.scores import of_grid
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about, by_preset
 from latentcode.probes.common.results import where
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "sraven", (KINDS,)),),
-         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+SHOWS = by_preset("sraven", small=("training.steps=9000",))
 N = {"paper": 4_096, "small": 2_048, "smoke": 200}
 
 
@@ -63,5 +60,6 @@ def last_layer(scores: pd.DataFrame) -> int:
     return int(scores["layer"].max())
 
 
-REPRODUCTION = Reproduction(
-    "Balanced accuracy of probes for the rule on held-out combinations, per layer", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "fig5f", "Balanced accuracy of probes for the rule on held-out combinations, per layer",
+    SHOWS, measure),)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from latentcode.experiments.evidence.claim import Bound, Setting
+from latentcode.experiments.evidence.claim import Bound
 from latentcode.experiments.evidence.values import COMPARED, evidence
 from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
@@ -19,6 +19,7 @@ from latentcode.experiments.paper.reproduction import (
     Reproduction,
     Work,
     about,
+    by_preset,
     metric_evidence,
 )
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
@@ -27,19 +28,16 @@ from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "language", (KINDS,)),),
-         "small": (Setting("small", "language", (KINDS, f"task.text={PACKAGES}")),),
-         "smoke": (Setting("smoke", "language", (KINDS, f"task.text={SMOKE}")),)}
+SHOWS = by_preset("language", small=(f"task.text={PACKAGES}",), smoke=(f"task.text={SMOKE}",))
 SPLIT, METRIC = "test", "loss"
 
 
 def measure(work: Work) -> Findings:
     """Return the loss over training, at its end, and of tokens that can be copied."""
     found = list(work.runs_of(SHOWS[work.preset]))
-    losses = metric_evidence(work, METRIC, SPLIT)
-    proof = {claim.id: shares(losses[claim.id]) if isinstance(claim.rule, Bound)
-             else losses[claim.id] for claim in work.claims}
+    losses = {claim: metric_evidence(work, claim, METRIC, SPLIT) for claim in work.claims}
+    proof = {claim.id: shares(table) if isinstance(claim.rule, Bound) else table
+             for claim, table in losses.items()}
     if not found:
         return Findings(NOTHING, {"cost": price()}, evidence=proof, notes=(_price_note(),))
     curves = pd.concat([_curve(run).assign(**about(member, run)) for member, run in found])
@@ -172,6 +170,7 @@ def _by_class(axes: Axes, own: pd.DataFrame, kind: str, shift: float) -> None:
                           color=color, marker=marker, markersize=4, capsize=2)
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "fig6",
     "Language models: loss on held-out text over training, for softmax, linear and HYLA attention",
-    SHOWS, measure)
+    SHOWS, measure),)

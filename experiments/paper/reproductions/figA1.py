@@ -11,13 +11,15 @@ import torch
 from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.claim import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim
+from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
     Reproduction,
     Work,
     about,
+    by_preset,
 )
 from latentcode.figures.heat_maps import signed_norm
 from latentcode.figures.style import DIVERGING, PALETTE, Figure, style
@@ -27,12 +29,8 @@ from latentcode.models.hypernetwork import TwoWays, ValueNetwork, two_ways
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {
-    "paper": (Setting("paper", "logic", (KINDS,)),),
-    "small": (Setting("paper", "logic", (KINDS,)),),
-    "smoke": (Setting("smoke", "logic", (KINDS,)),),
-}
+SHOWS = by_preset("logic")
+SHOWS["small"] = SHOWS["paper"]
 COLUMNS = ("member", "kind", "run", "seed", "split_seed", "layer", "difference", "holds")
 LARGEST_ERROR = 1e-10
 """Of the identity in float64, as the claim fixes it."""
@@ -91,8 +89,6 @@ def _summary(layers: pd.DataFrame, sizes: pd.DataFrame) -> str:
 
 
 def _evidence(claim: Claim, layers: pd.DataFrame, sizes: pd.DataFrame) -> pd.DataFrame:
-    from latentcode.experiments.evidence.verdicts import evidence
-
     if claim.id == "figA1-no-additional-parameters":
         own = sizes[sizes["task"] == claim.setting.task]
         return evidence([{"member": "the same number of parameters",
@@ -156,5 +152,5 @@ def _output(axes: Axes, both: TwoWays) -> None:
     axes.set_ylabel("sum of networks")
 
 
-REPRODUCTION = Reproduction(
-    "An attention layer as a hypernetwork, drawn from a trained model", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "figA1", "An attention layer as a hypernetwork, drawn from a trained model", SHOWS, measure),)

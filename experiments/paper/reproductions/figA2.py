@@ -17,6 +17,7 @@ from latentcode.experiments.paper.measuring.logic_codes import (
 from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
 from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
+    PICTURES,
     Planes,
     agreement_table,
     planes,
@@ -57,7 +58,7 @@ def measure(work: Work) -> Findings:
                "In brackets below the panels: the same of shuffled labels; functions and targets "
                "(in five classes of equal size) are shuffled among instances, terms among "
                "functions.",
-               "The pictures are of the first run of each kind, the numbers of all."),
+               PICTURES),
         raw={"points": points_table([one for of_runs in found.values() for one in of_runs])})
 
 
@@ -73,6 +74,8 @@ def _rows(one: Planes, control: str) -> list[dict[str, Any]]:
         for layer in one.layers for label in CLAIMED]
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA2",
     "t-SNE of the codes of the query on held-out functions, all layers, by target, function and "
-    "terms", SHOWS, measure)
+    "terms",
+    SHOWS, measure),)

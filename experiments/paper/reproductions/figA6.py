@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
-from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.over_runs import (
+    judged,
+    nothing,
+    per_kind,
+    with_control,
+)
 from latentcode.experiments.paper.measuring.planes import (
+    IN_BRACKETS,
+    NO_PLANE,
+    PICTURES,
     SRAVEN,
     agreement_table,
     planes,
@@ -15,12 +22,9 @@ from latentcode.experiments.paper.measuring.planes import (
     points_table,
     target_over_rule,
 )
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, by_preset
 
-KINDS = "kind=softmax,linear,hyla"
-SHOWS = {"paper": (Setting("paper", "sraven", (KINDS, "training.steps=312500")),),
-         "small": (Setting("small", "sraven", (KINDS, "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", (KINDS,)),)}
+SHOWS = by_preset("sraven", paper=("training.steps=312500",), small=("training.steps=9000",))
 
 
 def measure(work: Work) -> Findings:
@@ -31,8 +35,6 @@ def measure(work: Work) -> Findings:
     change = [one.row(target_over_rule(one, one.layers[:1])
                       - target_over_rule(one, one.layers[-1:]))
               for one in found if len(one.layers) > 1]
-    evidence = {claim.id: [row | {"control": controls_of(claim)[0]} for row in change]
-                for claim in work.claims}
     runs = [one.run for one in found]
     return Findings(
         summary="Agreement of the 15 nearest neighbours on the target minus that on the rule, each "
@@ -41,14 +43,12 @@ def measure(work: Work) -> Findings:
         tables={"neighbours": agreement_table(found), "first_less_last": pd.DataFrame(change)},
         figures={"figA6": planes_figure(found, list(SRAVEN.values()), last_alone=False,
                                         title=titled(runs))},
-        evidence=judged(evidence),
-        notes=("A layer whose codes are the same for all instances has no plane.",
-               "In brackets below the panels: the same of labels shuffled among combinations.",
-               "The pictures are of the first run of each kind, the numbers of all.",
-               *caveat(runs)),
+        evidence=judged(with_control(work.claims, {"figA6-target-in-early-layers": change})),
+        notes=(NO_PLANE, IN_BRACKETS, PICTURES, *caveat(runs)),
         raw={"points": points_table(found)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA6",
     "t-SNE of the codes on held-out combinations, all layers, by target (A) and by rule (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -6,8 +6,15 @@ import pandas as pd
 
 from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
-from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, nothing, per_kind
+from latentcode.experiments.paper.measuring.over_runs import (
+    judged,
+    nothing,
+    per_kind,
+    with_control,
+)
 from latentcode.experiments.paper.measuring.planes import (
+    IN_BRACKETS,
+    NO_PLANE,
     SRAVEN,
     agreement_table,
     planes,
@@ -38,8 +45,6 @@ def measure(work: Work) -> Findings:
             "figA7-deep-softmax-reach-of-rules":
             [one.row(one.reach[one.layers[-1]]["rule"]) for one in found],
             "figA7-deep-softmax-target-early": early}
-    evidence = {claim.id: [row | {"control": controls_of(claim)[0]} for row in rows[claim.id]]
-                for claim in work.claims}
     table, runs = agreement_table(found), [one.run for one in found]
     last = where(table[table["layer"] == table["layer"].max()], label="rule")
     return Findings(
@@ -51,13 +56,13 @@ def measure(work: Work) -> Findings:
         figures={"figA7": planes_figure(found[:1], [SRAVEN["rule"], SRAVEN["target"]],
                                         last_alone=False, layers_across=True,
                                         title=titled(runs))},
-        evidence=judged(evidence),
-        notes=("A layer whose codes are the same for all instances has no plane.",
-               "In brackets below the panels: the same of labels shuffled among combinations.",
-               "The pictures are of the first run, the numbers of all.", *caveat(runs)),
+        evidence=judged(with_control(work.claims, rows)),
+        notes=(NO_PLANE, IN_BRACKETS, "The pictures are of the first run, the numbers of all.",
+               *caveat(runs)),
         raw={"points": points_table(found)})
 
 
-REPRODUCTION = Reproduction(
+REPRODUCTIONS = (Reproduction(
+    "figA7",
     "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) and by target (B)",
-    SHOWS, measure)
+    SHOWS, measure),)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 
-from latentcode.experiments.evidence.claim import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.mean_codes import (
     ALL,
@@ -15,7 +14,7 @@ from latentcode.experiments.paper.measuring.mean_codes import (
     heads_in_use,
 )
 from latentcode.experiments.paper.measuring.over_runs import judged, n_runs, nothing
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about
+from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about, by_preset
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
@@ -23,9 +22,8 @@ from latentcode.probes.common.results import where
 from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.tasks.sraven.rules import RULES
 
-SHOWS = {"paper": (Setting("paper", "sraven", ("kind=softmax", "training.steps=312500")),),
-         "small": (Setting("small", "sraven", ("kind=softmax", "training.steps=9000")),),
-         "smoke": (Setting("smoke", "sraven", ("kind=softmax",)),)}
+SHOWS = by_preset("sraven", kinds="kind=softmax", paper=("training.steps=312500",),
+                  small=("training.steps=9000",))
 N = {"paper": 4_096, "small": 2_048, "smoke": 300}
 
 
@@ -92,6 +90,7 @@ def _drawn(similar: SimilarityResult, title: str) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "Codes of softmax attention: single ones (A), means per rule (B), cosines of means (C)", SHOWS,
-    measure)
+REPRODUCTIONS = (Reproduction(
+    "figA8",
+    "Codes of softmax attention: single ones (A), means per rule (B), cosines of means (C)",
+    SHOWS, measure),)

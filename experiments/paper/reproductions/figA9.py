@@ -8,13 +8,12 @@ import pandas as pd
 import torch
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.evidence.claim import Claim, Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.evidence.claim import Claim
+from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.tasks.sraven.counting import count_sraven, distinct_instances
 
-SHOWS: dict[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
-"""No model is asked."""
 N_FEATURES, N_VALUES, GRID_SIZE = range(1, 9), (4, 8, 16), 3
 ESTIMATED = range(1, 5)
 """Features up to which distinct grids are estimated; beyond, it takes long."""
@@ -62,8 +61,6 @@ def measure(work: Work) -> Findings:
 
 def _evidence(claim: Claim, table: pd.DataFrame) -> pd.DataFrame:
     """Does the printed formula give the number of tasks; are there many more instances?"""
-    from latentcode.experiments.evidence.verdicts import evidence
-
     found = {(row["n_features"], row["n_values"]): row for row in table.to_dict("records")}
     rows = []
     for member, config in claim.setting.grid.members().items():
@@ -107,5 +104,5 @@ def _figure(table: pd.DataFrame) -> Figure:
     return figure
 
 
-REPRODUCTION = Reproduction(
-    "The number of SRAVEN tasks and problem instances", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "figA9", "The number of SRAVEN tasks and problem instances", NO_RUNS, measure),)

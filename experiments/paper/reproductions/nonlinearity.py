@@ -49,9 +49,10 @@ def measure(work: Work) -> Findings:
         tables={"rows": rows, "runs": runs},
         figures=beside_published("nonlinearity", [Numbers(rows, "100 × OOD accuracy")],
                                  found.heading),
-        evidence=metric_evidence(work, "accuracy", "ood"),
+        evidence={claim.id: metric_evidence(work, claim, "accuracy", "ood")
+                  for claim in work.claims},
         notes=found.notes)
 
 
-REPRODUCTION = Reproduction(
-    "Nonlinearities in the value network of HYLA, on SRAVEN", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "nonlinearity", "Nonlinearities in the value network of HYLA, on SRAVEN", SHOWS, measure),)

@@ -7,7 +7,7 @@ import pandas as pd
 from latentcode.experiments.evidence.claim import Claim, Setting
 from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
 from latentcode.experiments.paper.measuring.published import beside, printed
-from latentcode.experiments.paper.measuring.scores import METRIC, for_claims, learning, scores
+from latentcode.experiments.paper.measuring.scores import METRIC, learning, scores
 from latentcode.experiments.paper.measuring.words import (
     NOTHING,
     beside_ceiling,
@@ -66,9 +66,8 @@ def measure(work: Work) -> Findings:
         figures=beside_published("tabA1", [
             Numbers(rows[rows["task"] == task], title) for task, title in COLUMNS.items()],
             found.heading),
-        evidence={name: values for task, metric in METRIC.items()
-                  for name, values in metric_evidence(
-                      for_claims(work, task=task), metric, "ood").items()},
+        evidence={claim.id: metric_evidence(work, claim, METRIC[claim.setting.task], "ood")
+                  for claim in work.claims},
         notes=(*found.notes, "Rows marked ? leave room for another reading; the column `reading` "
                "says which one was run."))
 
@@ -93,6 +92,6 @@ def _summary(runs: dict[str, pd.DataFrame]) -> str:
         beside_ceiling(sraven))
 
 
-
-REPRODUCTION = Reproduction(
-    "The ablations of Table A1 on held-out functions and rule combinations", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "tabA1", "The ablations of Table A1 on held-out functions and rule combinations",
+    SHOWS, measure),)

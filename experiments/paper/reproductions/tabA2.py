@@ -9,14 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.measuring.published import printed
 from latentcode.experiments.paper.measuring.sraven_instances import instances
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.metrics import mean_metric
 
-SHOWS: dict[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
-"""No model is asked."""
 N_VALUES = (4, 8, 16)
 N_FEATURES = 4
 N_INSTANCES = {"paper": 20_000, "small": 4_000, "smoke": 100}
@@ -71,8 +70,6 @@ def _only_value(setting: Setting) -> int:
 
 
 def _evidence(setting: Setting, table: pd.DataFrame, sense: str) -> pd.DataFrame:
-    from latentcode.experiments.evidence.verdicts import evidence
-
     (member,) = setting.grid.points()
     own = table[(table["n_values"] == _only_value(setting)) & (table["sense"] == sense)]
     return evidence([
@@ -115,5 +112,5 @@ def _label(axes: Axes, values: Sequence[float]) -> None:
                       fontsize=8)
 
 
-REPRODUCTION = Reproduction(
-    "Ambiguous instances of SRAVEN and the Bayes-optimal solver", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "tabA2", "Ambiguous instances of SRAVEN and the Bayes-optimal solver", NO_RUNS, measure),)

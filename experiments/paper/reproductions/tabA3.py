@@ -8,12 +8,10 @@ import pandas as pd
 
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.claim import Setting
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work
+from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.experiments.paper.runs import SEARCHED
 
-SHOWS: dict[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
-"""No model is asked."""
 TABLE_A3: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "logic": {
         "batch_size": (128,), "num_layers": (2,), "width_factor": (1,), "emb_dim": (128,),
@@ -98,8 +96,6 @@ def ours(name: str, config: RunConfig) -> float:
 
 
 def _evidence(rows: list[dict[str, object]]) -> pd.DataFrame:
-    from latentcode.experiments.evidence.verdicts import evidence
-
     return evidence([{"member": f"{row['task']} {row['parameter']}",
                       "value": 1.0 if row["holds"] else 0.0} for row in rows])
 
@@ -111,4 +107,5 @@ def _written(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-REPRODUCTION = Reproduction("The hyperparameters of Table A3 and of ours", SHOWS, measure)
+REPRODUCTIONS = (Reproduction(
+    "tabA3", "The hyperparameters of Table A3 and of ours", NO_RUNS, measure),)

@@ -172,56 +172,36 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
     return [entry]
 
 
-@pytest.mark.parametrize(("data", "message"), [
-    ({}, "paper.yaml is {}; expected a list of claims"),
-    ([], "paper.yaml is []; expected a list of claims"),
-    ([3], "claim 1 is 3; expected a mapping"),
-    (changed(ROW, colour="red"), f"claim {ROW} has unknown key(s) colour; expected: id, result"),
-    (changed(ROW, seen=REMOVED), f"claim {ROW} lacks key(s) seen"),
-    (changed(ROW, id=REMOVED), "claim 1 lacks key(s) id"),
-    (changed(ROW, id="Table A1"), "claim Table A1: id is 'Table A1'; expected words joined by"),
-    (changed(ROW, result="tabA4"), f"unknown result of claim {ROW} 'tabA4'; expected one of"),
-    (changed(ROW, kind="guess"), f"unknown claim {ROW}.kind 'guess'; expected one of: number"),
-    (changed(ROW, claim=" "), f"claim {ROW}: claim is empty"),
-    (changed(ROW, seen=""), f"claim {ROW}: seen is empty"),
-    (changed(ROW, seen=False), f"claim {ROW}.seen is False; expected str"),
-    (changed(ROW, margin=None), f"claim {ROW}: margin is None; expected a number above 0"),
-    (changed(ROW, margin=-1), f"claim {ROW}: margin is -1.0; expected a number above 0"),
-    (changed(ROW, margin="8.9"), f"claim {ROW}.margin is '8.9'; expected float"),
-    (changed(ROW, published=None), f"claim {ROW}: published is None; expected a value with"),
-    (changed(ROW, published__n=None), f"claim {ROW}: published.error is 2.31, error_of"),
-    (changed(ROW, published__n=REMOVED), f"claim {ROW}.published lacks key(s) n"),
-    (changed(ROW, published__unit="%"), f"unknown claim {ROW}.published.unit '%'; expected one of"),
-    (changed(ROW, rule={"name": "exact", "holds": "yes"}), "rule is 'exact'; expected 'welch'"),
-    (changed(ROW, rule={"quantity": "r2"}), f"claim {ROW}.rule is {{'quantity': 'r2'}}; expected"),
-    (changed(ROW, rule__name="t test"), f"unknown claim {ROW}.rule.name 't test'; expected one of"),
-    (changed(ROW, rule__level=0.9), f"claim {ROW}.rule has unknown key(s) level"),
-    (changed(ROW, setting__axes=["kind=softmax,hyla"]), f"claim {ROW}: setting has 2 members"),
-    (changed(ROW, setting__axes=["kind=hylla"]),
-     f"claim {ROW}: member kind=hylla: unknown attention kind 'hylla'"),
-    (changed(ROW, setting__axes=["model.layers=2"]), f"claim {ROW}: unknown axis 'model.layers'"),
-    (changed(ROW, setting__axes=["task.n_features=2"]),
-     f"claim {ROW}: member n_features=2: task has unknown key(s) n_features"),
-    (changed(ROW, setting__axes=["kind"]), f"claim {ROW}: setting.axes is 'kind'; expected a"),
-    (changed(ROW, setting__axes=["kind=hyla", "kind=hyla"]), "expected every axis once"),
-    (changed(ROW, setting__axes=["kind=hyla", "training.seed=0"]),
-     f"claim {ROW}: setting.axes has training.seed; expected no seeds"),
-    (changed(ROW, setting__axes=[]), f"claim {ROW}: a grid has no axes"),
-    (changed(ROW, setting__preset="huge"), f"claim {ROW}: unknown preset 'huge'"),
-    (changed(PAIR, margin=8.9), f"claim {PAIR}: margin is 8.9; expected null"),
-    (changed(PAIR, rule__higher=["kind=deep", "kind=hyla"]),
-     f"unknown member in rule.higher of claim {PAIR} 'kind=deep'; expected one of: kind=softmax"),
-    (changed(PAIR, rule__lower=["kind=softmax"]),
-     f"claim {PAIR}: rule.lower has 1 member(s); expected as many as rule.higher"),
-    (changed(PAIR, rule__higher=[], rule__lower=[]), "rule.higher has 0 member(s)"),
-    (changed(PAIR, rule__over="all"), f"unknown claim {PAIR}.rule.over 'all'"),
-    (changed(PAIR, kind="number"), f"claim {PAIR}: rule is 'permutation'; expected 'welch'"),
-    (2 * changed(ROW), f"paper.yaml: claim(s) {ROW} given twice; expected every id once"),
-])
-def test_what_is_wrong_with_a_claim_is_said(data: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+@pytest.mark.parametrize(("named", "data"), [
+    ("paper.yaml", {}), ("paper.yaml", []), ("claim 1 is 3", [3]),
+    ("claim 1 .*id", changed(ROW, id=REMOVED)),
+    ("Table A1", changed(ROW, id="Table A1")),
+    (f"{ROW}, {PAIR}", 2 * [*changed(ROW), *changed(PAIR)])])
+def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
+    with pytest.raises(ConfigError, match=named):
         read_claims(data, "paper.yaml")
-    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("named", "name", "keys"), [
+    ("colour", ROW, {"colour": "red"}), ("seen", ROW, {"seen": REMOVED}),
+    ("tabA4", ROW, {"result": "tabA4"}), ("guess", ROW, {"kind": "guess"}),
+    ("claim is empty", ROW, {"claim": " "}), ("seen is empty", ROW, {"seen": ""}),
+    ("margin", ROW, {"margin": None}), ("margin", ROW, {"margin": -1}),
+    ("published", ROW, {"published": None}), ("published.error", ROW, {"published__n": None}),
+    ("exact", ROW, {"rule": {"name": "exact", "holds": "yes"}}),
+    ("t test", ROW, {"rule__name": "t test"}), ("level", ROW, {"rule__level": 0.9}),
+    ("2 members", ROW, {"setting__axes": ["kind=softmax,hyla"]}),
+    ("hylla", ROW, {"setting__axes": ["kind=hylla"]}),
+    ("setting.axes", ROW, {"setting__axes": ["kind=hyla", "kind=hyla"]}),
+    ("training.seed", ROW, {"setting__axes": ["kind=hyla", "training.seed=0"]}),
+    ("margin", PAIR, {"margin": 8.9}), ("permutation", PAIR, {"kind": "number"}),
+    ("kind=deep", PAIR, {"rule__higher": ["kind=deep", "kind=hyla"]}),
+    ("rule.lower", PAIR, {"rule__lower": ["kind=softmax"]}),
+    ("rule.higher", PAIR, {"rule__higher": [], "rule__lower": []})])
+def test_what_is_wrong_with_a_claim_is_named(named: str, name: str, keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)) as caught:
+        read_claims(changed(name, **keys), "paper.yaml")
+    assert f"claim {name}" in str(caught.value)
 
 
 def test_a_number_may_stand_without_an_error_where_it_is_a_bound() -> None:

@@ -9,16 +9,10 @@ import re
 import pytest
 from judged_claims import CLAIMS, best, values_for
 
-from latentcode.experiments.evidence.claim import (
-    Claim,
-)
-from latentcode.experiments.evidence.verdicts import (
-    Verdict,
-    can_agree,
-    evidence,
-    expected_false_differs,
-    judge,
-)
+from latentcode.experiments.evidence.claim import Claim
+from latentcode.experiments.evidence.rules import Verdict
+from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.evidence.verdicts import can_agree, expected_false_differs, judge
 
 
 def numbers() -> list[Claim]:
@@ -69,7 +63,6 @@ def test_every_rule_can_have_every_verdict(name: str) -> None:
 
 @pytest.mark.slow
 def test_every_claim_can_have_every_verdict() -> None:
-    assert len(CLAIMS) == 147
     for claim in CLAIMS.values():
         for verdict in VERDICTS:
             if verdict != "agrees" or can_agree(claim):

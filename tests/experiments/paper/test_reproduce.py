@@ -30,7 +30,7 @@ from latentcode.experiments.paper.reproduce import (
     names_of,
     reproduce,
 )
-from latentcode.experiments.paper.reproduction import Findings, reproduction
+from latentcode.experiments.paper.reproduction import code_of, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
@@ -181,8 +181,8 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     assert "latentcode reproduce tabA1 --preset paper" in text
     assert "(out/paper/tabA1/result.json)" in text
     html = (tmp_path / "report.html").read_text()
-    assert "<p>Agrees and differs take evidence" in html
-    assert "chosen on test" in html or "One setting" in html
+    assert "take evidence" in html
+    assert "chosen on <code>test" in html or "One setting" in html
 
 
 @pytest.mark.slow
@@ -276,11 +276,11 @@ def test_claims_whose_runs_gave_no_value_ask_for_no_runs(tmp_path: Path) -> None
     wanted = reproduction("causal")
     searched = next(claim for claim in wanted.claims if claim.id == SUBSPACE)
     known = made_up([searched.setting], lambda member, config: {}, seeds=3)
-    judged = judged_claim(searched, Findings("", {}), known)
+    judged = judged_claim(searched, {}, known)
     assert judged["verdict"] == "not run"
     assert judged["cost"] is None
     assert judged["needs"] == UNUSED
-    judged = judged_claim(searched, Findings("", {}), KnownRuns({}))
+    judged = judged_claim(searched, {}, KnownRuns({}))
     assert judged["cost"]["runs"] == 6
     assert judged["needs"].startswith("3 runs of kind=linear,steps=9000")
 
@@ -289,11 +289,18 @@ def test_a_claim_about_changes_lacks_the_runs_of_the_same_seeds() -> None:
     """The published settings on three splits each, but only two pairs of seeds in common."""
     changes = next(claim for claim in load_claims() if claim.id == "fig2c-hyla-declines-less")
     known = made_up([changes.setting], lambda member, config: {}, seeds=3)
-    assert judged_claim(changes, Findings("", {}), known)["cost"] is None
+    assert judged_claim(changes, {}, known)["cost"] is None
     key, (*runs, last) = next(iter(known.finished.items()))
     other = replace(last, config=with_fields(last.config, {"training.seed": 0}))
     less = KnownRuns({**known.finished, key: (*runs, other)})
-    assert judged_claim(changes, Findings("", {}), less)["cost"]["runs"] == 1
+    assert judged_claim(changes, {}, less)["cost"]["runs"] == 1
+
+
+def test_a_result_is_known_by_code_and_not_by_what_stands_beside_it() -> None:
+    text = '"""Of a module."""\ndef f(x):\n    """Of a function."""\n    return 2 * x\n'
+    assert code_of(text) == code_of("def f(x):\n    # a comment\n    return (\n        2 * x)")
+    assert code_of(text) != code_of(text.replace("2 *", "3 *"))
+    assert code_of('x = 1\n"""Of x."""') != code_of('x = """Of x."""')
 
 
 def test_small_numbers_are_kept(tmp_path: Path) -> None:
@@ -335,7 +342,6 @@ def test_what_cannot_be_measured_holds_up_nothing_else(
         def measure(work: object) -> object:
             raise ProbeError("no codes vary")
 
-        measure.__module__ = found.measure.__module__
         return found if name == "tabA3" else replace(found, measure=measure)
 
     monkeypatch.setattr(module, "reproduction", broken)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
 import latentcode as lc
@@ -24,6 +23,7 @@ from latentcode.experiments.paper.runs import (
     split_seed,
 )
 from latentcode.models.config import kind_of
+from tests.helpers.paper_runs import MadeUpRun
 
 SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
 SHORT = Setting("smoke", "logic", ("kind=hyla", "training.steps=12"))
@@ -141,17 +141,8 @@ def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
         assert [run.id for run in find_runs(order).of(config)] == [first.id]
 
 
-class Fake:
-    """A run that says how well it does."""
-
-    def __init__(self, config: RunConfig, test: float, ood: float, metric: str = "r2") -> None:
-        self.config, self.id = config, str(test)
-        self.table = pd.DataFrame([
-            {"split": "test", "metric": metric, "mean": test},
-            {"split": "ood", "metric": metric, "mean": ood}])
-
-    def newest_metrics(self) -> pd.DataFrame:
-        return self.table
+def scored(config: RunConfig, test: float, ood: float, metric: str = "r2") -> MadeUpRun:
+    return MadeUpRun(config, str(test), {("test", metric): test, ("ood", metric): ood})
 
 
 def test_of_language_models_the_lowest_perplexity_counts() -> None:
@@ -160,7 +151,7 @@ def test_of_language_models_the_lowest_perplexity_counts() -> None:
     points = searched(config)
     assert [(point.training.learning_rate, point.training.weight_decay) for point in points] == [
         (1e-3, 0.1), (1e-3, 0.03), (3e-3, 0.1), (3e-3, 0.03)]
-    known = KnownRuns({signature(point): (Fake(point, value, value, "perplexity"),)
+    known = KnownRuns({signature(point): (scored(point, value, value, "perplexity"),)
                        for point, value in zip(points, (30.0, 20.0, 25.0, 40.0), strict=True)})
     assert known.chosen(config) == points[1]
     assert known.selection([setting])[0]["ood, chosen on test"] == 20.0
@@ -174,7 +165,7 @@ def test_of_a_grid_that_was_run_the_best_on_test_counts() -> None:
     points = searched(config)
     assert len(points) == 4
     assert points[0] == config
-    runs = {signature(point): (Fake(point, 0.1 * i, -0.1 * i),) for i, point in enumerate(points)}
+    runs = {signature(point): (scored(point, 0.1 * i, -0.1 * i),) for i, point in enumerate(points)}
     known = KnownRuns(runs)  # type: ignore[arg-type]
     assert known.chosen(config) == points[3]
     assert known.of_setting(setting)["kind=hyla"] == runs[signature(points[3])]
@@ -182,12 +173,12 @@ def test_of_a_grid_that_was_run_the_best_on_test_counts() -> None:
     assert row["ood, chosen on test"] == pytest.approx(-0.3)
     assert row["ood, chosen on ood"] == pytest.approx(0.0)
     # Two of three splits are still to come at a point: one setting.
-    runs[signature(config)] = tuple(Fake(seeded(config, seed), 0.0, 0.0) for seed in range(3))
+    runs[signature(config)] = tuple(scored(seeded(config, seed), 0.0, 0.0) for seed in range(3))
     assert known.chosen(config) == config
-    runs |= {signature(point): tuple(Fake(seeded(point, seed), 0.1 * i, 0.0) for seed in range(3))
+    runs |= {signature(point): tuple(scored(seeded(point, seed), 0.1 * i, 0.0) for seed in range(3))
              for i, point in enumerate(points)}
     assert known.chosen(config) == points[3]
-    runs[signature(config)] += (Fake(seeded(config, 3), 0.0, 0.0),)  # further ones change nothing
+    runs[signature(config)] += (scored(seeded(config, 3), 0.0, 0.0),)  # further ones change nothing
     assert known.chosen(config) == points[3]
     del runs[signature(points[2])]  # not the whole grid: one setting
     assert known.chosen(config) == config

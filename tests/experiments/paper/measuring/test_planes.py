@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from latentcode.config.presets import preset
 from latentcode.experiments.paper.measuring.planes import (
     LOGIC,
     SRAVEN,
@@ -14,6 +15,9 @@ from latentcode.experiments.paper.measuring.planes import (
     agreement,
     target_over_rule,
 )
+from tests.helpers.paper_runs import MadeUpRun
+
+RUN = MadeUpRun(preset("smoke", "sraven"), "a", {})
 
 
 def plane(kind: np.ndarray, apart: float, **labels: object) -> pd.DataFrame:
@@ -55,7 +59,7 @@ def test_functions_are_shuffled_among_instances_and_terms_among_functions() -> N
 def test_interval_is_that_of_combinations() -> None:
     """Twenty points of each of two combinations: the interval spans both of their means."""
     clusters = np.repeat([0, 1], 20)
-    one = Planes("kind=hyla", _Run(), pd.DataFrame(), clusters, {}, {})  # type: ignore[arg-type]
+    one = Planes("kind=hyla", RUN, pd.DataFrame(), clusters, {}, {})  # type: ignore[arg-type]
     row = one.row(np.where(clusters == 0, 0.2, 0.6))
     assert (row["value"], row["member"]) == (pytest.approx(0.4), "kind=hyla")
     assert (row["low"], row["high"]) == (pytest.approx(0.2), pytest.approx(0.6))
@@ -64,15 +68,6 @@ def test_interval_is_that_of_combinations() -> None:
 def test_target_over_rule_is_a_mean_over_layers() -> None:
     excess = {1: {"target": np.array([0.5, 0.1]), "rule": np.array([0.2, 0.0])},
               2: {"target": np.array([0.3, 0.1]), "rule": np.array([0.2, 0.2])}}
-    one = Planes("", _Run(), pd.DataFrame(), np.array([0, 1]), excess, {})  # type: ignore[arg-type]
+    one = Planes("", RUN, pd.DataFrame(), np.array([0, 1]), excess, {})  # type: ignore[arg-type]
     assert target_over_rule(one, [1]).tolist() == pytest.approx([0.3, 0.1])
     assert target_over_rule(one, [1, 2]).tolist() == pytest.approx([0.2, 0.0])
-
-
-class _Run:
-    """What `about` asks of a run."""
-
-    def __init__(self) -> None:
-        from latentcode.config.presets import preset
-
-        self.config, self.name = preset("smoke", "sraven"), "a"
