@@ -86,7 +86,7 @@ def _body(text: str, pictures: Path, markup: Mapping[str, str]) -> tuple[list[di
                 "</figcaption></figure>")
 
     reader.add_render_rule("image", picture)
-    tokens, contents = reader.parse(re.sub(r"<!--.*?-->\n?", "", text)), []
+    tokens, contents = reader.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)), []
     anchors: set[str] = {"provenance"}
     for index, token in enumerate(tokens):
         if token.type == "heading_open":

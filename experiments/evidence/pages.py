@@ -50,6 +50,9 @@ BARE = re.compile(r"(?<![\w./])(?:\d*\.\d+|\d[\d,]*(?=\s(?:%|per cent|of (?:the 
 """What looks like a result: a decimal, a percentage, a count of so many; no address or name."""
 ITEM = re.compile(r" *(?:-|\d+\.) ")
 """How an item of a list begins."""
+MARK = re.compile(r" (?=(?:[-+*]|#+|\d+[.)]) )")
+"""The space before what would be the mark of an item, or of a heading, at the beginning of a line.
+"""
 VERBATIM = ("#", "|", "!", "<")
 """How lines begin that are not part of a paragraph: headings, tables, pictures, marks."""
 
@@ -147,9 +150,9 @@ def wrapped(text: str) -> str:
             item = ITEM.match(paragraph[0])
             first = "" if item is None else item[0]
             text = " ".join(line.strip() for line in paragraph)
-            lines.extend(textwrap.wrap(
-                text.removeprefix(first.strip()).strip(), WIDTH, initial_indent=first,
-                subsequent_indent=" " * len(first), break_long_words=False,
+            lines.extend(line.replace("\0", " ") for line in textwrap.wrap(
+                MARK.sub("\0", text.removeprefix(first.strip()).strip()), WIDTH,
+                initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False,
                 break_on_hyphens=False))
             paragraph.clear()
 

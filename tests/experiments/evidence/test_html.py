@@ -56,7 +56,8 @@ def test_pictures_are_inside_with_their_captions(tmp_path: Path, suffix: str) ->
     assert str(image["src"]).startswith("data:image/")
     assert image["alt"] == "What it shows"
     assert "What it shows" in found.text
-    assert not found.all("p") or found.open == []
+    assert "<p><figure" not in (tmp_path / "sub" / "page.html").read_text(encoding="utf-8")
+    assert found.open == []
 
 
 def test_nothing_is_run_or_fetched_and_text_is_text(tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_nothing_is_run_or_fetched_and_text_is_text(tmp_path: Path) -> None:
     assert not found.all("img")
     assert not found.all("link")
     assert HOSTILE.split(" & ")[0] in "".join(found.text)
+    assert "writers" not in "".join(page(tmp_path, "<!-- for\nwriters -->\n\nText\n").text)
 
 
 def test_headings_are_listed_each_with_its_own_anchor(tmp_path: Path) -> None:

@@ -148,3 +148,8 @@ def test_only_paragraphs_and_items_are_broken() -> None:
     assert "\n  1. word" in broken
     assert broken.endswith("word more\n\nlast\n")
     assert wrapped(broken) == broken
+    # No line begins with what would make an item or a heading of it.
+    for mark in ("-", "#", "12."):
+        for n in range(90, 112):
+            assert not any(line.startswith(f"{mark} ")
+                           for line in wrapped(f"{'x' * n} {mark} b\n").splitlines())
