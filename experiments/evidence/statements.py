@@ -224,6 +224,10 @@ def judged(
                     raise UnknownNameError(f"{column} of table {one.table}, in claim {one.id}",
                                            entry, sorted(set(entries)))
             table = table[entries.isin([str(entry) for entry in as_tuple(wanted)])]
+        if isinstance(one.rule, Ordering):
+            for entry in (one.rule.higher, one.rule.lower):
+                check_choice(f"{one.rule.among} of table {one.table}, in claim {one.id}", entry,
+                             sorted(set(table[one.rule.among].astype(str))))
         for key, block in (table.groupby(list(one.by), sort=False, dropna=False) if one.by
                            else [((), table)]):
             place = ", ".join(map(str, as_tuple(key)))

@@ -56,6 +56,7 @@ from latentcode.experiments.evidence.statements import (
 )
 from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
 from latentcode.figures.markdown import with_results
+from latentcode.files.migrations import CURRENT
 from latentcode.files.storage import read_json, write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
@@ -133,11 +134,13 @@ class Asked:
                 **({"steps": list(self.steps)} if self.steps else {})}
 
     @property
-    def text(self) -> dict[str, str]:
-        """The text of the module of a function of the study's own: another may find something
-        else."""
-        return {"text": inspect.getsource(import_module(self.function.__module__))} if (
-            ":" in self.question) else {}
+    def text(self) -> dict[str, Any]:
+        """The text of the module of a function of the study's own, or the version of the format of
+        its result: another may find something else, or more."""
+        if ":" in self.question:
+            return {"text": inspect.getsource(import_module(self.function.__module__))}
+        kind: Any = self.kind
+        return {"format": CURRENT[kind.FORMAT]}
 
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;
@@ -312,6 +315,8 @@ class Study:
             tables = {**tables, "verdicts": judged(self.claims, every)}
             every = {**every, "verdicts": tables["verdicts"]}
         figures = found.figures(every)
+        # Until all is written, nothing says what the tables of the folder are of.
+        (out / f"{RECORD}.json").unlink(missing_ok=True)
         write_tables(out, tables)
         write_study(out, RECORD, {**record, "tables": sorted({*every, *tables})}, figures)
         page = self._rendered(out)

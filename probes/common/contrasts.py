@@ -6,7 +6,8 @@ A score of features f and of a control c, on the same problems, differs by
 
 where replicate r draws whole combinations with replacement, the same ones for both scores, so that
 what makes a combination hard for both is in neither difference. The quantiles are those of
-`percentile_interval`. Nothing is fitted again.
+`percentile_interval`. Nothing is fitted again. The best constant answer (`chance`) is chosen once,
+on all problems: the choice is not resampled, so that these intervals are a little too narrow.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def test_places_without_a_name_are_judged_too(tmp_path: Path) -> None:
 def test_several_rows_of_a_run_are_not_several_runs(
     tmp_path: Path, rule: dict[str, Any]
 ) -> None:
-    rows = table(0.2, 0.3, 0.2).assign(run="one", layer=[0, 1, 2])
-    with pytest.raises(ConfigError, match=r"3 rows of run one.* differ in layer,"):
+    rows = table(0.2, 0.3, 0.2, 0.2, kinds="aaab").assign(run="one", layer=[0, 1, 2, 0])
+    with pytest.raises(ConfigError, match=r"\d rows of run one.* differ in .*layer,"):
         judged(statements(tmp_path, {"rule": rule}), {"scores": rows})
 
 
@@ -97,6 +97,7 @@ def test_several_rows_of_a_run_are_not_several_runs(
     ({"by": ["seed"]}, UnknownNameError, "seed"),
     ({"rule": {"name": "difference"}}, ConfigError, "least"),
     ({"rule": {"name": "guess"}}, UnknownNameError, "guess"),
+    ({"rule": {**ORDERING, "lower": "c"}}, UnknownNameError, "'c'"),
     ({"seen": []}, ConfigError, "seen"),
 ])
 def test_a_claim_that_cannot_be_judged_is_one_error(

@@ -173,12 +173,13 @@ def test_a_page_has_the_verdicts_of_todays_claims_on_the_tables_of_its_study(
     (tmp_path / "n").write_text("1")
     ask = {"near": {"question": f"{__name__}:counted", "settings": {}}}
     claims = [{**CLAIMS[0], "table": "seen", "rows": {}, "by": [],
-               "rule": {"name": "bound", "side": "above", "bound": bound}} for bound in (0, 1)]
-    template = "{{ tables.verdicts.low[0] }}, {{ tables.verdicts.why[0][-14:] }}\n"
+               "rule": {"name": "bound", "side": "above", "bound": bound, "fewest": 1}}
+              for bound in (0, 5)]
+    template = "{{ tables.verdicts.verdict[0] }}\n"
     made = written(tmp_path / "mine", template, claims[:1], ask=ask, figures=[])
-    before = made.run(tmp_path).read_text()
+    assert made.run(tmp_path).read_text() == "agrees\n"
     other = written(tmp_path / "mine", template, claims[1:], ask=ask, figures=[])
-    assert other.write_page().read_text() != before
+    assert other.write_page().read_text() == "differs\n"
     # A table of the same folder that the study does not make is not on its page.
     (other.root / "out" / "tables" / "old.csv").write_text("value\n1\n")
     (other.folder / "README.md.jinja2").write_text("{{ tables | sort | join(' ') }}\n")
