@@ -14,7 +14,7 @@ from latentcode.config.presets import preset
 from latentcode.experiments.demo import shown
 from latentcode.experiments.demo.asking import Asked, Sizes, ask
 from latentcode.experiments.evidence.html import write_html
-from latentcode.experiments.evidence.pages import render
+from latentcode.experiments.evidence.pages import ROOT, render
 from latentcode.figures.style import Figure
 from latentcode.files.storage import check_writable, write_json
 from latentcode.runs import Run
@@ -60,7 +60,7 @@ def demo(out: str | Path, *, preset_name: str = "small", device: str = "cpu") ->
     tables = shown.tables(asked, sraven)
     _keep(out, figures, runs, asked, tables)
     page = render(
-        TEMPLATE, tables=tables, n_projected=sizes.n_projected,
+        TEMPLATE, ROOT, tables=tables, n_projected=sizes.n_projected,
         trustworthiness=trustworthiness, sraven_steps=sraven.config.training.steps,
         **shown.values(asked))
     minutes = (time.monotonic() - began) / 60

@@ -23,6 +23,7 @@ import tyro
 
 from latentcode.codes import LatentCodes
 from latentcode.config import LanguageConfig, LogicConfig, SravenConfig, TaskConfig
+from latentcode.config.training import Precision
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.zoo.describe import (
     KIND_TITLES,
@@ -61,7 +62,7 @@ SPLIT = "ood"
 """Whose codes come with a model: the held-out combinations, as in the paper's figures, or held-out
 documents."""
 SEED = 0
-PRECISION = "float32"
+PRECISION: Precision = "float32"
 TOLERANCE = 5e-4
 """Of a metric: an accuracy over 16,000 instances moves by this when 8 answers flip."""
 CODE_TOLERANCE = 1e-4
