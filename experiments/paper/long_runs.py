@@ -174,7 +174,9 @@ def _lives(process: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Training:
+class Training:
+    """The trainings that a command is about."""
+
     at: At
     published: Published = None
     unfinished: Unfinished = None
@@ -185,7 +187,7 @@ class _Training:
 
 
 @dataclass(frozen=True)
-class Resume(_Training):
+class Resume(Training):
     """Continue all trainings, in the background and at the lowest priority."""
 
     def run(self) -> None:
@@ -275,7 +277,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Work(_Training):
+class Work(Training):
     """Train here and now, rather than in the background; what `resume` starts."""
 
     processes: int | None = None
