@@ -165,10 +165,10 @@ def _contrasts(
     alike: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], truth: np.ndarray
 ) -> Iterator[dict[str, Any]]:
     """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
-    less those of the controls, for each two classes."""
+    less those of the controls, for each two classes; whole combinations of all problems are
+    resampled, `n` in all."""
     couples = list(combinations(range(len(names)), 2))
     i, j = np.array(couples).T
-    n = [int(truth[:, couple].any(axis=1).sum()) for couple in couples]
     for centring in CENTRINGS:
         of = {name: replace(found[centring], value=found[centring].value[i, j],
                             replicates=found[centring].replicates[:, i, j])
@@ -182,7 +182,8 @@ def _contrasts(
             low, high = difference.interval()
             yield from ({"centring": centring, "row": names[a], "column": names[b],
                          "features": features, "quantity": "cosine", "against": against,
-                         "value": difference.value[k], "low": low[k], "high": high[k], "n": n[k],
+                         "value": difference.value[k], "low": low[k], "high": high[k],
+                         "n": len(truth),
                          "n_clusters": difference.n_clusters}
                         for k, (a, b) in enumerate(couples) if np.isfinite(difference.value[k]))
 
