@@ -63,24 +63,30 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
+class _OfColumn:
+    """A rule that reads one column."""
+
+    column: str = later("value")
+    """Where the numbers are, a row per run."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(_OfColumn):
     """A bound that every run keeps: see `rules.everywhere`."""
 
     name: Literal["bound"] = later("bound")
     side: Literal["above", "below"]
     """On which side of the bound the claim puts it; the bound itself is on it."""
     bound: float
-    column: str = later("value")
-    """Where the numbers are."""
     fewest: int = later(FEWEST)
     """Runs without which nothing is decided."""
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         return everywhere(name, rows[self.column], self.side, self.bound, fewest=self.fewest)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +114,7 @@ class Ordering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number:
+class Number(_OfColumn):
     """A number that was published: see `rules.number`."""
 
     name: Literal["number"] = later("number")
@@ -119,8 +125,6 @@ class Number:
     n: int
     margin: float
     """The largest difference that is no disagreement."""
-    column: str = later("value")
-    """Where ours are, a row per run."""
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         ours = rows[self.column]
@@ -129,13 +133,9 @@ class Number:
         return number(name, ours.mean(), float(ours.std() / len(ours) ** 0.5), len(ours),
                       self.value, self.error, self.n, self.margin)
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class Identity(_OfColumn):
     """A number that has to be equal to another: see `rules.same`."""
 
     name: Literal["identity"] = later("identity")
@@ -143,15 +143,9 @@ class Identity:
     """What every number in the column has to be..."""
     within: float
     """...up to this much."""
-    column: str = later("value")
-    """Where the numbers are."""
 
     def part(self, name: str, rows: pd.DataFrame) -> Part:
         return same(name, rows[self.column], self.equals, self.within)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
 
 
 @dataclass(frozen=True)

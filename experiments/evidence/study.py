@@ -22,32 +22,34 @@ own is Python that the YAML names as `module:function`.
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-import latentcode
 from latentcode.config import to_dict
-from latentcode.config.fields import later
-from latentcode.config.reading import convert, from_dict, parse_yaml
-from latentcode.errors import (
-    ArtifactError,
-    ConfigError,
-    RunError,
-    UnknownNameError,
-    check,
-    check_choice,
+from latentcode.config.reading import convert, parse_yaml
+from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
+from latentcode.experiments.evidence.found import (
+    CHECKPOINT,
+    NAMING,
+    Answered,
+    Found,
+    Tables,
+    all_tables,
+    names_of_tables,
+    naming,
+    read_csv,
+    tables_in,
 )
 from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
+from latentcode.experiments.evidence.plan import Plan, imported
 from latentcode.experiments.evidence.statements import (
     Statement,
     check_columns,
@@ -56,11 +58,8 @@ from latentcode.experiments.evidence.statements import (
 )
 from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
 from latentcode.figures.markdown import with_results
-from latentcode.files.migrations import CURRENT
 from latentcode.files.storage import read_json, write_text
-from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.saved import RESULTS
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.runs.named import load_run
@@ -69,146 +68,8 @@ STUDIES = Path(__file__).parents[1] / "studies"
 FILE, TEMPLATE, PAGE, RECORD = "study.yaml", "README.md.jinja2", "README.md", "study"
 FROM = "from"
 """Key of the record: the names of the runs, by group, as the YAML gave them."""
-QUESTIONS: tuple[str, ...] = (
-    "align", "attribute", "check_model", "das", "decode", "intervene", "knn_purity", "project",
-    "similarity", "topography", "value_networks")
-"""Questions by the names of their functions."""
-NAMING = ("task", "kind", "run", "seed")
-"""Columns that name a run; they stand before those of a result."""
-CHECKPOINT = "checkpoint"
-"""Column of the step that was asked, where several are."""
-Tables = Mapping[str, pd.DataFrame]
 Call = tuple[list[Run], dict[str, Any]]
 """The runs that are asked, and what with beside the settings."""
-Answered = tuple[list[Run], Any]
-"""The runs that were asked, and what came of it, of the kind of its question (`Asked.kind`)."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question that is put to some runs."""
-
-    question: str
-    """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
-    tables by name (annotated as `dict[str, pd.DataFrame]`)."""
-    settings: dict[str, Any]
-    """Arguments of its function."""
-    of: tuple[str, ...] = later(())
-    """The groups of runs that are asked; default: all."""
-    together: bool = later(False)
-    """Whether the runs are asked as one list, as `topography` and `align` are."""
-    task: dict[str, Any] | None = later(None)  # noqa: RUF009
-    """Fields of the task that are others in the problems than in the runs' training, such as
-    `{inputs: fixed_query}`; `{}`: none is. Default: the problems that the question chooses."""
-    steps: tuple[int, ...] = later(())
-    """Checkpoints that are asked, where a run has them; default: the newest."""
-    into: str = later("")
-    """What its tables are called; several of one kind may go into the same. Default: the name of
-    what is asked."""
-    columns: tuple[str, ...] = later(())
-    """Settings that are columns of its tables, too, after those that name the run."""
-
-    @cached_property
-    def function(self) -> Callable[..., TableResult]:
-        """The function that answers it."""
-        if ":" in self.question:
-            return imported(self.question)
-        check_choice("question", self.question, QUESTIONS)
-        found: Callable[..., TableResult] = getattr(latentcode, self.question)
-        return found
-
-    @cached_property
-    def kind(self) -> type[TableResult | Measured]:
-        """The kind of its result."""
-        kinds: dict[str, type[TableResult | Measured]] = {
-            **{kind.__name__: kind for kind in RESULTS}, "dict[str, pd.DataFrame]": Measured}
-        name = str(inspect.signature(self.function).return_annotation)
-        check_choice(f"what {self.question} returns", name, kinds)
-        return kinds[name]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What its tables depend on, beside the runs."""
-        return {"question": self.question, "settings": self.settings,
-                **({} if self.task is None else {"task": self.task}),
-                **({"steps": list(self.steps)} if self.steps else {})}
-
-    @property
-    def text(self) -> dict[str, Any]:
-        """The text of the module of a function of the study's own, or the version of the format of
-        its result: another may find something else, or more."""
-        if ":" in self.question:
-            return {"text": inspect.getsource(import_module(self.function.__module__))}
-        kind: Any = self.kind
-        return {"format": CURRENT[kind.FORMAT]}
-
-    def of_run(self, run: Run) -> list[dict[str, Any]]:
-        """Return the arguments beside its settings that a run is asked with, once per checkpoint;
-        `ConfigError` for a field that its task does not have."""
-        task = {} if self.task is None else {
-            "problems": from_dict(type(run.config.task), {**to_dict(run.config.task), **self.task},
-                                  "task")}
-        return [task | at for at in ([{"step": step} for step in self.steps
-                                      if step in run.checkpoints()] if self.steps else [{}])]
-
-    def answer(self, of: list[Run], **more: Any) -> TableResult | Measured:
-        """Ask; `more` but for what the function does not take."""
-        asked = [of] if self.together else of
-        found = self.function(*asked, **self.settings, **_taken(self.function, **more))
-        return Measured(found) if isinstance(found, dict) else found
-
-    def check(self, where: str) -> None:
-        """Raise `UnknownNameError` for a setting that its function does not take; `ConfigError` for
-        checkpoints or other problems where it takes none."""
-        taken = inspect.signature(self.function).parameters
-        for key, given, name in (("steps", bool(self.steps), "step"),
-                                 ("task", self.task is not None, "problems")):
-            check(not given or name in taken, f"{where} has {key}, but {self.question} takes no "
-                  f"{name}; expected none", ConfigError)
-        if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
-            for name in self.settings:
-                check_choice(f"setting in {where}", name, list(taken)[1:])
-        for name in self.columns:
-            check_choice(f"columns in {where}", name, self.settings)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What the YAML says. `ConfigError` names the key that is wrong."""
-
-    title: str
-    """What it asks."""
-    out: str
-    """Folder of the page, its tables and figures, from the checkout."""
-    runs: dict[str, tuple[str, ...]]
-    """Group -> run folders (patterns with `*`, from the checkout), or models of the zoo. Without
-    any, every question is asked once, of what its function makes in the folder `work`."""
-    ask: dict[str, Asked]
-    """Name of the tables -> what is asked."""
-    tables: str | None = later(None)
-    """`module:function` from `Found` to tables by name; default: every table of every result."""
-    figures: tuple[str, ...] = later(())
-    """Names in `ask`, whose results' pictures are kept; or `module:function` from the tables (and
-    `found`, if it takes it) to figures by file name."""
-    shown: str | None = later(None)
-    """`module:function` from the tables to further values that the template is given."""
-    group: str | None = later(None)
-    """Column of the tables that has the group of a row's runs, so that some groups can be asked
-    alone."""
-    within: str = later("")
-    """A page, from the checkout, of which the study's is what stands between its two marks
-    (`latentcode.figures.markdown`); default: a page of its own, README.md in `out`."""
-    apart: bool = later(False)
-    """Whether every group of runs is asked by itself and has a page of its own, in `out/GROUP`."""
-
-    def __post_init__(self) -> None:
-        for name, asked in self.ask.items():
-            for group in asked.of:
-                check_choice(f"group of runs in ask.{name}", group, self.runs)
-            asked.check(f"ask.{name}")
-        for name in self.figures:
-            if ":" not in name:
-                check_choice("figures", name, self.ask)
 
 
 @dataclass(frozen=True)
@@ -280,7 +141,7 @@ class Study:
                 key: [*NAMING, *([CHECKPOINT] if asked.steps else []), *asked.columns,
                       *asked.kind.COLUMNS[of]]
                 for name, asked in plan.ask.items() if not issubclass(asked.kind, Measured)
-                for of, key in _named(asked.into or name, asked.kind).items()})
+                for of, key in names_of_tables(asked.into or name, asked.kind).items()})
         for name in filter(None, (plan.tables, plan.shown, *plan.figures)):
             if ":" in name:
                 imported(name)
@@ -309,7 +170,7 @@ class Study:
         record, every = self.record(found), tables
         if only:
             tables, record = self._extended(out, tables, record, only)
-            every = {**tables_in(out), **{name: _read(StringIO(csv_of(table)))
+            every = {**tables_in(out), **{name: read_csv(StringIO(csv_of(table)))
                                       for name, table in tables.items()}}
         if self.claims:
             tables = {**tables, "verdicts": judged(self.claims, every)}
@@ -442,115 +303,6 @@ class Study:
         return found
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was answered: by the name of what was asked, the runs that were asked and the result."""
-
-    plan: Plan
-    runs: Mapping[str, Sequence[Run]]
-    results: Mapping[str, Sequence[Answered]]
-    steps: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of what is asked of several checkpoints: which one each result is of."""
-
-    def joined(self, name: str, table: str) -> pd.DataFrame:
-        """Return a table of the results of `name`, after the columns that name their run; if
-        several checkpoints were asked, `checkpoint` is the step of each."""
-        asked = self.plan.ask[name]
-        settings = {column: asked.settings[column] for column in asked.columns}
-
-        def part(of: list[Run], result: Any, at: dict[str, int]) -> pd.DataFrame:
-            own = (result.tables if isinstance(result, Measured) else result.tables())[table]
-            return own.assign(**(naming(of[0]) if len(of) == 1 else {}), **at, **settings)
-
-        # A question of a study's own says itself which step it was asked at.
-        steps = [{CHECKPOINT: step} for step in self.steps.get(name, ())
-                 if not issubclass(asked.kind, Measured)] or [{}] * len(self.results[name])
-        parts = [part(of, result, at) for (of, result), at in zip(
-            self.results[name], steps, strict=True)]
-        whole = pd.concat([one for one in parts if len(one)] or parts[:1], ignore_index=True)
-        first = [column for column in (*NAMING, CHECKPOINT, *settings) if column in whole]
-        return whole[[*first, *(column for column in whole if column not in first)]]
-
-    def figures(self, tables: Tables) -> dict[str, Any]:
-        """Return the figures that the study keeps, by file name."""
-        drawn: dict[str, Any] = {}
-        for name in self.plan.figures:
-            if ":" in name:
-                draw = imported(name)
-                drawn |= {f"figures/{file}": figure for file, figure in draw(
-                    tables, **_taken(draw, found=self)).items()}
-            else:
-                drawn |= {f"figures/{'-'.join([name, *(run.name for run in of[:1]), file])}": figure
-                          for of, result in self.results[name] if isinstance(result, TableResult)
-                          for file, figure in result.figures().items()}
-        return drawn
-
-
-class TablesByName(dict[str, pd.DataFrame]):
-    """Tables by name, which say what they are where one is not among them."""
-
-    def __missing__(self, name: str) -> pd.DataFrame:
-        raise UnknownNameError("table", name, self)
-
-
-def tables_in(out: Path, names: Sequence[str] | None = None) -> TablesByName:
-    """Return the tables that the folder of a study holds, or those of these names."""
-    return TablesByName({path.stem: _read(path) for path in sorted((out / "tables").glob("*.csv"))
-                         if names is None or path.stem in names})
-
-
-def _read(file: Path | StringIO) -> pd.DataFrame:
-    """Return a table as it was written: what is empty is no number, and no text is."""
-    table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=[""])
-    return table
-
-
-def naming(run: Run) -> dict[str, Any]:
-    """Return the columns that name a run."""
-    return {"task": run.config.task.name, "kind": kind_of(run.config.model), "run": run.name,
-            "seed": run.config.training.seed}
-
-
-def all_tables(found: Found) -> dict[str, pd.DataFrame]:
-    """Return every table of every result: `NAME` is the first, `NAME_TABLE` the others; tables of a
-    question of one's own have their names."""
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for name, asked in found.plan.ask.items():
-        if not found.results[name]:
-            continue
-        _, first = found.results[name][0]
-        keys = (_named(asked.into or name, asked.kind) if issubclass(asked.kind, TableResult) else
-                {table: table for table in first.tables})
-        for table, key in keys.items():
-            parts.setdefault(key, []).append(found.joined(name, table))
-    return {key: pd.concat(of, ignore_index=True) for key, of in parts.items()}
-
-
-def _named(name: str, kind: type[TableResult]) -> dict[str, str]:
-    """Return what the tables of a result are called here; those with a row per instance are left
-    out."""
-    tables = [table for table in kind.COLUMNS if table not in kind.OPEN]
-    return {table: name if number == 0 else f"{name}_{table}"
-            for number, table in enumerate(tables)}
-
-
-def imported(address: str) -> Callable[..., Any]:
-    """Return what `module:function` names; `ConfigError` for what is not there."""
-    module, _, name = address.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{address} cannot be imported: {error}; expected module:function"
-                          ) from None
-    return found
-
-
-def _taken(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
-    """Return those of some arguments that a function takes."""
-    taken = inspect.signature(function).parameters
-    return {name: value for name, value in arguments.items() if name in taken}
-
-
 def names() -> list[str]:
     """Return the studies that come with the library."""
     return sorted(path.parent.name for path in STUDIES.glob(f"*/{FILE}"))
@@ -575,4 +327,4 @@ def study(name_or_file: str | Path, root: Path | None = None) -> Study:
                  root or (Path() if own else ROOT))
 
 
-__all__ = ["Asked", "Found", "Plan", "Study", "names", "study"]
+__all__ = ["Study", "names", "study"]

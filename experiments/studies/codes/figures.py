@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from latentcode.experiments.evidence.study import Found, Tables
+from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.interventions.figure import draw_rates

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.config.reading import task_from_dict
-from latentcode.experiments.evidence.study import Found, Tables
+from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.experiments.evidence.tables import fixed
 from latentcode.models.config import kind_of
 from latentcode.probes.alignment import align

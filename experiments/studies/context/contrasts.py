@@ -11,9 +11,9 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.criteria import SAID
+from latentcode.experiments.evidence.found import Found
 from latentcode.experiments.evidence.keeping import Measured
 from latentcode.experiments.evidence.rules import difference, together
-from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.paper.measuring.known_rules import least_known
 from latentcode.experiments.studies.context.patches import (
     ANOTHER,

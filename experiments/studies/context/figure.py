@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.evidence.study import Found, Tables
+from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.context.inside import planes_figure
 from latentcode.figures.style import Figure, style

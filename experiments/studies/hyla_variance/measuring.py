@@ -16,7 +16,7 @@ from torch import Tensor
 from latentcode.config import RunConfig
 from latentcode.config.presets import preset
 from latentcode.errors import check
-from latentcode.experiments.evidence.study import Found, all_tables
+from latentcode.experiments.evidence.found import Found, all_tables
 from latentcode.models.config import TABLE_A1
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.modes import evaluating

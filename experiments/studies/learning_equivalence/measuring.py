@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.config.presets import model_for
+from latentcode.experiments.evidence.found import Found
 from latentcode.experiments.evidence.rules import everywhere
-from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.studies.curves import curves_by_kind, learned
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import with_kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.evidence.study import Tables
+from latentcode.experiments.evidence.found import Tables
 from latentcode.experiments.studies.operation.criteria import BOTH, WHERE, place_of
 from latentcode.figures.style import Figure, style
 from latentcode.probes.common.results import distinct, where

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.evidence.study import Tables
+from latentcode.experiments.evidence.found import Tables
 from latentcode.experiments.evidence.tables import fixed
 from latentcode.experiments.studies.operation.criteria import BOTH, CRITERIA, WHERE, place_of
 from latentcode.probes.common.results import blocks, where

@@ -10,8 +10,8 @@ import pandas as pd
 from latentcode.answers import CLASSES
 from latentcode.config import to_dict
 from latentcode.errors import ProbeError, check
+from latentcode.experiments.evidence.found import Found, naming
 from latentcode.experiments.evidence.pages import ROOT
-from latentcode.experiments.evidence.study import Found, naming
 from latentcode.experiments.studies.operation.criteria import (
     BOTH,
     CRITERIA,

@@ -22,8 +22,8 @@ from matplotlib.axes import Axes
 
 from latentcode.config import RunConfig
 from latentcode.config.presets import preset
+from latentcode.experiments.evidence.found import Found
 from latentcode.experiments.evidence.rules import everywhere
-from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.studies.curves import curves_by_kind, learned
 from latentcode.experiments.studies.learning_equivalence.measuring import (
     FROM_STEP,

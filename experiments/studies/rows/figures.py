@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.experiments.evidence.study import Tables
+from latentcode.experiments.evidence.found import Tables
 from latentcode.experiments.studies.rows.tables import along, headline
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.probes.common.figures import name_panels, panels

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.evidence.study import Found, Tables, naming
+from latentcode.experiments.evidence.found import Found, Tables, naming
 from latentcode.experiments.evidence.tables import fixed, span
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding.naming import MODELS, parted

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from latentcode.experiments.evidence.found import Found, all_tables
 from latentcode.experiments.evidence.pages import ROOT
 from latentcode.experiments.evidence.rules import everywhere
-from latentcode.experiments.evidence.study import Found, all_tables
 from latentcode.experiments.studies.operation.criteria import CRITERIA, answer_entering
 from latentcode.probes.common.results import blocks, where
 from latentcode.probes.das.result import SOURCE

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from latentcode.experiments.evidence.found import Found
 from latentcode.experiments.evidence.rules import (
     Part,
     apart,
@@ -15,7 +16,6 @@ from latentcode.experiments.evidence.rules import (
     separate,
     together,
 )
-from latentcode.experiments.evidence.study import Found
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
 from latentcode.experiments.studies.operation.criteria import answer_entering, met
 from latentcode.experiments.studies.text.measuring import CRITERIA

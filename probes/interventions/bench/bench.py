@@ -30,17 +30,7 @@ from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 
 class Bench(Instances):
-    """A model, instances, and what can be written into their codes.
-
-    model  anything with `cfg` and `run_with_hooks`
-    task   `make_counterfactuals(make_task(...), factorial=False)`
-    batch  the instances, numbered from 0
-    seed   of sources and of noise: the same patch gives the same outcome
-    n_reference  training instances that `mean` codes are taken of, when they are first asked for
-
-    `ConfigError` for a task that offers no minimal pairs of a chosen constituent, or a model that
-    does not go on with the codes that are written.
-    """
+    """A model, instances, and what can be written into their codes; see `Instances`."""
 
     def constituents(self, instance: int) -> tuple[str, ...]:
         """Return the constituents of an instance, in the order in which `which` numbers them."""

@@ -17,8 +17,9 @@ import yaml
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunError
 from latentcode.experiments.evidence import keeping
+from latentcode.experiments.evidence.found import NAMING, Found
 from latentcode.experiments.evidence.pages import ROOT
-from latentcode.experiments.evidence.study import NAMING, Found, Study, names, study
+from latentcode.experiments.evidence.study import Study, names, study
 from latentcode.figures.markdown import MARKS
 from latentcode.files.storage import read_json
 from latentcode.probes.saved import load_result
