@@ -1,7 +1,5 @@
 """How does a test come out? The rules of every verdict, on measured values.
 
-For studies, on tables with a row per run:
-
     number       a number is that which was published
     difference   a paired difference is above 0, and enough
     ordering     the mean of some values is above that of others
@@ -10,35 +8,19 @@ For studies, on tables with a row per run:
     same         a number is equal to another
     together     the verdict of several of these
 
-For claims of the paper (`claim`, which says each rule in full), on a table of `values`: a function
-that yields the parts of a claim, for each of its rules.
+`statements` gives them tables of studies with a row per run, `claim_rules` the values that claims
+of the paper are judged by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal, NamedTuple
 
 import pandas as pd
 
-from latentcode.errors import check
-from latentcode.experiments.evidence.claim import (
-    Bound,
-    Claim,
-    Excess,
-    Permutation,
-    PermutationOfChanges,
-    Published,
-)
-from latentcode.experiments.evidence.statistics import (
-    exchange_labels,
-    mean_interval,
-    narrowest_half,
-    welch,
-)
-from latentcode.experiments.evidence.values import COMPARED
+from latentcode.experiments.evidence.statistics import exchange_labels, narrowest_half, welch
 
 Verdict = Literal["agrees", "differs", "undecided", "not run"]
 
@@ -73,33 +55,6 @@ class Part:
     """What would decide it; empty where it is decided."""
 
 
-def over_instances(published: Published | None) -> bool:
-    """Whether an instance is a value: Table A2, where the task alone is measured."""
-    return published is not None and "instances" in (published.error_of or "")
-
-
-def part_of_number(claim: Claim, rows: pd.DataFrame) -> Part:
-    """Does mean(ours) - published lie within the margin? See `Welch`."""
-    (member,), published = claim.setting.grid.points(), claim.published
-    assert published is not None
-    assert published.error is not None
-    assert published.n is not None
-    assert claim.margin is not None
-    kind = "instance" if over_instances(published) else "split"
-    if rows.empty:
-        return _not_run(member, [member], kind)
-    scale = 100.0 if published.unit == "points" else 1.0
-    if over_instances(published):
-        row = _the_only(rows)
-        mean, error, n = scale * row["value"], scale * row["se"], int(row["n"])
-    else:
-        # The published seed draws the split too: runs that share one are one value.
-        splits = scale * rows.groupby("split_seed")["value"].mean()
-        mean, error, n = splits.mean(), splits.sem(), len(splits)
-    return number(member, float(mean), float(error), n, published.value, published.error,
-                  published.n, claim.margin, kind=kind)
-
-
 def number(
     name: str, mean: float, error: float, n: int, published: float, published_error: float,
     published_n: int, margin: float, *, kind: str = "run",
@@ -115,11 +70,11 @@ def number(
     undecided  otherwise
     """
     if not n:
-        return _not_run(name, [name], kind)
+        return not_run(name, [name], kind)
     printed = f"published {published:g} +- {published_error:g} ({published_n})"
     if n < FEWEST:
-        return _too_few(name, {name: n}, kind,
-                        f"ours {mean:.4g} ({_count(n, kind)}), {printed}",
+        return too_few(name, {name: n}, kind,
+                        f"ours {mean:.4g} ({counted(n, kind)}), {printed}",
                         estimate=float(mean) - published)
     found = welch(mean, error, n, published, published_error, published_n)
     estimate, low, high, p = map(float, (found.estimate, found.low, found.high, found.p))
@@ -136,11 +91,11 @@ def number(
         needs = (f"more {kind}s of {name}" + hopeless * ", which can only tell a difference: the "
                  "published error is too wide for an interval within the margin",)
     return Part(name, verdict, estimate, low, high, p, (n,),
-                f"ours {mean:.4g} +- {error:.2g} ({_count(n, kind)}), {printed}: the interval of "
+                f"ours {mean:.4g} +- {error:.2g} ({counted(n, kind)}), {printed}: the interval of "
                 f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """Values that a permutation test compares."""
 
     name: str
@@ -148,18 +103,6 @@ class _Side(NamedTuple):
     """By the seed of their split."""
     measured: bool
     """Whether there is any value of its members, even one that has no counterpart."""
-
-
-def parts_of_permutation(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part]:
-    """Is mean(higher) > mean(lower)? See `Permutation`."""
-    def side(member: str) -> _Side:
-        own = rows[rows["member"] == member]
-        return _Side(member, own.set_index("split_seed")["value"], not own.empty)
-
-    pairs = [(side(above), side(below))
-             for above, below in zip(rule.higher, rule.lower, strict=True)]
-    for tested in [pairs] if rule.over == "together" else [[pair] for pair in pairs]:
-        yield _compare(tested)
 
 
 def ordering(above: str, higher: pd.Series, below: str, lower: pd.Series) -> Part:
@@ -172,37 +115,21 @@ def ordering(above: str, higher: pd.Series, below: str, lower: pd.Series) -> Par
     missing = int(higher.isna().sum() + lower.isna().sum())
     if missing:
         return unknown(f"{above} > {below}", (len(higher), len(lower)), missing)
-    one, other = (_Side(name, values.set_axis([0] * len(values)), not values.empty)
+    one, other = (Side(name, values.set_axis([0] * len(values)), not values.empty)
                   for name, values in ((above, higher), (below, lower)))
-    return _compare([(one, other)])
+    return compare([(one, other)])
 
 
-def parts_of_changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
-    """Is higher - higher_from > lower - lower_from? See `PermutationOfChanges`."""
-    # Runs of the same seeds are not independent: they count as their mean.
-    means = rows.groupby(["member", "split_seed", "seed"])["value"].mean()
-
-    def side(member: str, start: str) -> _Side:
-        of, since = (means[means.index.get_level_values("member") == name].droplevel("member")
-                     for name in (member, start))
-        changes = (of - since).dropna().droplevel("seed")
-        return _Side(f"{member} minus {start}", changes, not (of.empty and since.empty))
-
-    for above, above_from, below, below_from in zip(
-            rule.higher, rule.higher_from, rule.lower, rule.lower_from, strict=True):
-        yield _compare([(side(above, above_from), side(below, below_from))])
-
-
-def _compare(pairs: Sequence[tuple[_Side, _Side]]) -> Part:
+def compare(pairs: Sequence[tuple[Side, Side]]) -> Part:
     sides = [side for pair in pairs for side in pair]
     name = " > ".join(" + ".join(dict.fromkeys(side.name for side in half))
                       for half in zip(*pairs, strict=True))
     if not any(side.measured for side in sides):
-        return _not_run(name, (side.name for side in sides), "run")
+        return not_run(name, (side.name for side in sides), "run")
     counts = {side.name: len(side.values) for side in sides}
-    means = ", ".join(_mean_of(side.name, side.values) for side in sides)
+    means = ", ".join(mean_of(side.name, side.values) for side in sides)
     if min(counts.values()) < FEWEST:
-        return _too_few(name, counts, "run", means)
+        return too_few(name, counts, "run", means)
     difference, above, below, total = exchange_labels([(a.values, b.values) for a, b in pairs])
     verdict: Verdict = ("agrees" if above / total <= LARGEST_P else
                         "differs" if below / total <= LARGEST_P else "undecided")
@@ -211,58 +138,6 @@ def _compare(pairs: Sequence[tuple[_Side, _Side]]) -> Part:
     return Part(name, verdict, difference, None, None, above / total, tuple(counts.values()),
                 f"{means}: {above} of {total} exchanges of labels give as large a difference, "
                 f"p = {above / total:.3g}{opposite}", needs)
-
-
-def parts_of_bound(
-    rule: Bound, members: Sequence[str], rows: pd.DataFrame
-) -> Iterator[Part]:
-    """Is the quantity above, or below, a number? See `Bound`."""
-    compared = COMPARED in set(rows["member"])
-    for member in (COMPARED,) if compared else members:
-        yield _bounded(rule, member, rows[rows["member"] == member])
-
-
-def _bounded(rule: Bound, member: str, rows: pd.DataFrame) -> Part:
-    if rows.empty:
-        return _not_run(member, [member], "run")
-    values = rows["value"]
-    if rows["split_seed"].isna().any():
-        row = _the_only(rows)
-        mean, low, high, n, kind = row["value"], row["low"], row["high"], int(row["n"]), "instance"
-    elif len(values) < FEWEST:
-        return _too_few(member, {member: len(values)}, "run", _mean_of(member, values),
-                        estimate=float(values.mean()))
-    else:
-        (mean, low, high), n, kind = mean_interval(values.tolist()), len(values), "run"
-    above, below = low > rule.bound, high < rule.bound
-    claimed, opposite = (above, below) if rule.side == "above" else (below, above)
-    verdict: Verdict = "agrees" if claimed else "differs" if opposite else "undecided"
-    lies = "above" if above else "below" if below else "on both sides of"
-    as_claimed = ", as claimed" if claimed else f"; {rule.side} is claimed"
-    return Part(member, verdict, float(mean), float(low), float(high), None, (n,),
-                f"{member} {mean:.4g} ({_count(n, kind)}): the interval {low:.3g} to {high:.3g} "
-                f"lies {lies} {rule.bound:g}{as_claimed}",
-                () if verdict != "undecided" else (f"more {kind}s of {member}",))
-
-
-def parts_of_excess(
-    rule: Excess, members: Sequence[str], rows: pd.DataFrame
-) -> Iterator[Part]:
-    """Is the quantity above its controls? See `Excess`."""
-    # What has to pass by itself for one member has to for all.
-    aspects = dict.fromkeys(aspect_of(name) for name in rows["member"]) or {"": None}
-    for member, aspect, control in product(members, aspects, rule.controls):
-        name = f"{member}: {aspect}" if aspect else member
-        own = rows[(rows["member"] == name) & (rows["control"] == control)]
-        yield _exceeding(rule, name, control, own)
-
-
-def _exceeding(rule: Excess, member: str, control: str, rows: pd.DataFrame) -> Part:
-    name = f"{member}, above {control}"
-    if rows.empty:
-        return _not_run(name, [member], "run")
-    return difference(name, rows, rule.least,
-                      of=member.removesuffix(f": {aspect_of(member)}"))
 
 
 def difference(
@@ -283,16 +158,16 @@ def difference(
     """
     of = name if of is None else of
     if rows.empty:
-        return _not_run(name, [of], "run")
+        return not_run(name, [of], "run")
     missing = int(rows[["value", "low", "high"]].isna().any(axis=1).sum())
     if missing:
         return unknown(name, (len(rows),), missing)
     mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
                        float(rows["high"].max()))
     n, positive = len(rows), int((rows["low"] > 0.0).sum())
-    said = f"{name}, by {mean:.3g} ({_count(n, 'run')})"
+    said = f"{name}, by {mean:.3g} ({counted(n, 'run')})"
     if n < fewest:
-        return _too_few(name, {of: n}, "run", said, estimate=mean, fewest=fewest)
+        return too_few(name, {of: n}, "run", said, estimate=mean, fewest=fewest)
     against = positive == 0 if differs == "nowhere above 0" else high < least
     verdict: Verdict = ("agrees" if positive == n and mean >= least else
                         "differs" if against else "undecided")
@@ -321,14 +196,14 @@ def everywhere(
     undecided  otherwise, and where a run has no value
     """
     if values.empty:
-        return _not_run(name, [name], "run")
+        return not_run(name, [name], "run")
     if values.isna().any():
         return unknown(name, (len(values),), int(values.isna().sum()))
     mean, low, high, n = (float(values.mean()), float(values.min()), float(values.max()),
                           len(values))
-    said = f"{name} {mean:.4g} ({_count(n, 'run')})"
+    said = f"{name} {mean:.4g} ({counted(n, 'run')})"
     if n < fewest:
-        return _too_few(name, {name: n}, "run", said, estimate=mean, fewest=fewest)
+        return too_few(name, {name: n}, "run", said, estimate=mean, fewest=fewest)
     met = int(((values >= bound) if side == "above" else (values <= bound)).sum())
     verdict: Verdict = "agrees" if met == n else "undecided" if met else "differs"
     return Part(name, verdict, mean, low, high, None, (n,),
@@ -353,11 +228,11 @@ def separate(
     counts = {f"{name} ({side})": len(values)
               for side, values in (("higher", higher), ("lower", lower))}
     if not any(counts.values()):
-        return _not_run(name, counts, "run")
+        return not_run(name, counts, "run")
     mean = float(higher.mean() - lower.mean())
     said = f"{name}: means differ by {mean:.3g}"
     if min(counts.values()) < fewest:
-        return _too_few(name, counts, "run", said, estimate=mean, fewest=fewest)
+        return too_few(name, counts, "run", said, estimate=mean, fewest=fewest)
     enough = abs(mean) >= least
     verdict: Verdict = ("agrees" if enough and higher.min() > lower.max() else
                         "differs" if enough and lower.min() > higher.max() else "undecided")
@@ -372,7 +247,7 @@ def same(name: str, values: pd.Series, equals: float, within: float = 0.0) -> Pa
     """Is every number what it has to be? agrees where |value - equals| <= within, differs where one
     is not; undecided where one is missing. An identity needs no number of runs."""
     if values.empty:
-        return _not_run(name, [name], "run")
+        return not_run(name, [name], "run")
     if values.isna().any():
         return unknown(name, (len(values),), int(values.isna().sum()))
     distance = float((values - equals).abs().max())
@@ -395,75 +270,40 @@ def together(parts: Iterable[Part]) -> Verdict:
     return "differs" if "differs" in verdicts else "undecided"
 
 
-def parts_of_statement(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:
-    """Does it hold? See `Exact`."""
-    named = list(dict.fromkeys(rows["member"])) or ["the statement"]
-    # Named by members, it has a part for each of them; otherwise those that are given.
-    for part in members if set(named) <= set(members) else named:
-        own = rows[rows["member"] == part]
-        if own.empty:
-            yield Part(part, "not run", None, None, None, None, (0,), f"{part}: no value",
-                       (f"whether it holds for {part}",))
-            continue
-        holds = float(own["value"].min())
-        verdict: Verdict = "agrees" if holds else "differs"
-        said = f"{part}: it {'holds' if holds else 'does not hold'}"
-        cells = own["n"].dropna().tolist()
-        if cells and min(cells) < FEWEST:
-            # A statement about cells names at least three of them.
-            yield Part(part, "undecided", holds, None, None, None, (len(own),),
-                       f"{said}, in {_count(min(cells), 'cell')}: at least three are needed",
-                       (f"{_wanted(part, min(cells), 'cell')}",))
-        else:
-            yield Part(part, verdict, holds, None, None, None, (len(own),), said)
-
-
-def aspect_of(name: str) -> str:
-    """Return what follows the member in `kind=hyla: layer 0, term 1`; see `COLUMNS`."""
-    return name.partition(": ")[2]
-
-
-def _the_only(rows: pd.DataFrame) -> pd.Series:
-    """Return the one row of a member for which the task alone is measured."""
-    check(len(rows) == 1, f"evidence of {rows.iloc[0]['member']!r}, of which the task alone is "
-          f"measured, has {len(rows)} rows; expected one, over all instances")
-    return rows.iloc[0]
-
-
-def _not_run(name: str, members: Iterable[str], kind: str) -> Part:
+def not_run(name: str, members: Iterable[str], kind: str) -> Part:
     members = list(dict.fromkeys(members))
     return Part(name, "not run", None, None, None, None, (0,) * len(members), f"{name}: no value",
-                tuple(_wanted(member, 0, kind) for member in members))
+                tuple(wanted(member, 0, kind) for member in members))
 
 
 def unknown(name: str, n: tuple[int, ...], missing: int) -> Part:
     """Return a test of values of which some are no number: what they would say is not known."""
     return Part(name, "undecided", None, None, None, None, n,
-                f"{name}: no number in {missing} of {_count(sum(n), 'run')}",
+                f"{name}: no number in {missing} of {counted(sum(n), 'run')}",
                 (f"what is missing of {name}",))
 
 
-def _too_few(
+def too_few(
     name: str, counts: dict[str, int], kind: str, said: str, estimate: float | None = None,
     fewest: int = FEWEST,
 ) -> Part:
     least = "three" if fewest == FEWEST else str(fewest)
     return Part(name, "undecided", estimate, None, None, None, tuple(counts.values()),
                 f"{said}: at least {least} {kind}s{' of each' * (len(counts) > 1)} are needed",
-                tuple(_wanted(member, n, kind, fewest) for member, n in counts.items()
+                tuple(wanted(member, n, kind, fewest) for member, n in counts.items()
                       if n < fewest))
 
 
-def _wanted(member: str, n: int, kind: str, fewest: int = FEWEST) -> str:
+def wanted(member: str, n: int, kind: str, fewest: int = FEWEST) -> str:
     if kind == "instance":
         return f"instances of {member}"
-    return f"{_count(fewest - n, kind, 'more ' * (n > 0))} of {member}"
+    return f"{counted(fewest - n, kind, 'more ' * (n > 0))} of {member}"
 
 
-def _count(n: int, kind: str, more: str = "") -> str:
+def counted(n: int, kind: str, more: str = "") -> str:
     return f"{n} {more}{kind}{'s' * (n != 1)}"
 
 
-def _mean_of(name: str, values: pd.Series) -> str:
+def mean_of(name: str, values: pd.Series) -> str:
     mean = f" {values.mean():.4g}" if len(values) else ""
-    return f"{name}{mean} ({_count(len(values), 'run')})"
+    return f"{name}{mean} ({counted(len(values), 'run')})"

@@ -63,7 +63,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfColumn:
+class OfColumn:
     """A rule that reads one column."""
 
     column: str = later("value")
@@ -75,7 +75,7 @@ class _OfColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound(_OfColumn):
+class Bound(OfColumn):
     """A bound that every run keeps: see `rules.everywhere`."""
 
     name: Literal["bound"] = later("bound")
@@ -114,7 +114,7 @@ class Ordering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number(_OfColumn):
+class Number(OfColumn):
     """A number that was published: see `rules.number`."""
 
     name: Literal["number"] = later("number")
@@ -135,7 +135,7 @@ class Number(_OfColumn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity(_OfColumn):
+class Identity(OfColumn):
     """A number that has to be equal to another: see `rules.same`."""
 
     name: Literal["identity"] = later("identity")

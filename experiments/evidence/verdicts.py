@@ -31,10 +31,7 @@ from latentcode.experiments.evidence.claim import (
     PermutationOfChanges,
     Welch,
 )
-from latentcode.experiments.evidence.rules import (
-    FEWEST,
-    Part,
-    Verdict,
+from latentcode.experiments.evidence.claim_rules import (
     aspect_of,
     over_instances,
     part_of_number,
@@ -43,6 +40,11 @@ from latentcode.experiments.evidence.rules import (
     parts_of_excess,
     parts_of_permutation,
     parts_of_statement,
+)
+from latentcode.experiments.evidence.rules import (
+    FEWEST,
+    Part,
+    Verdict,
     together,
 )
 from latentcode.experiments.evidence.statistics import LEVEL, narrowest_half

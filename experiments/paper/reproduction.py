@@ -106,7 +106,7 @@ class Reproduction:
         shared = [*(path for path in sorted((of_all / "measuring").glob("*.py"))
                     if path.stem not in ONLY_SHOWN),
                   *(of_all.with_name("evidence") / f"{name}.py"
-                    for name in ("rules", "statistics", "values", "verdicts"))]
+                    for name in ("claim_rules", "rules", "statistics", "values", "verdicts"))]
         return "\n".join(map(code_of, [inspect.getsource(import_module(self.measure.__module__)),
                                        *(path.read_text(encoding="utf-8") for path in shared)]))
 

@@ -18,7 +18,8 @@ from latentcode.experiments.evidence.claim import (
     Welch,
     load_claims,
 )
-from latentcode.experiments.evidence.rules import Verdict, over_instances
+from latentcode.experiments.evidence.claim_rules import over_instances
+from latentcode.experiments.evidence.rules import Verdict
 from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.evidence.verdicts import Judgement, judge
 
