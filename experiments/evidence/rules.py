@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pandas as pd
 
@@ -95,7 +95,8 @@ def number(
                 f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """Values that a permutation test compares."""
 
     name: str
