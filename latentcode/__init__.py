@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.interventions import Bench as Bench
     from latentcode.probes.interventions import BenchOutcome as BenchOutcome
-    from latentcode.probes.interventions import Intervention as Intervention
+    from latentcode.probes.interventions import ByHand as ByHand
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import intervene as intervene
+    from latentcode.probes.interventions import register_patch as register_patch
     from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
     from latentcode.probes.knn_purity import knn_purity as knn_purity
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult

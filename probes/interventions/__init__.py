@@ -9,12 +9,13 @@ from latentcode.lazy import lazy_module
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench as Bench
     from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
-    from latentcode.probes.interventions.bench.patch import Patch as Patch
     from latentcode.probes.interventions.bench.replication import Replication as Replication
-    from latentcode.probes.interventions.intervention import Intervention as Intervention
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
     from latentcode.probes.interventions.of_subject import intervene as intervene
+    from latentcode.probes.interventions.patch import ByHand as ByHand
+    from latentcode.probes.interventions.patch import Patch as Patch
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
+    from latentcode.probes.interventions.registering import register_patch as register_patch
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -15,16 +14,15 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
-from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.patch import Added, Patch, edits_of, to_plain
 from latentcode.probes.interventions.patches import (
     PATCHES,
-    Clean,
-    Material,
     PatchKind,
     possible,
     resample,
     thirds,
 )
+from latentcode.probes.interventions.problem import Clean, Problem
 from latentcode.probes.interventions.references import References, label_to_erase, measure
 from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
@@ -50,7 +48,7 @@ UNANSWERED = ("unrelated", "permuted")
 def intervene_model(
     model: Any,
     task: Counterfactuals,
-    interventions: Sequence[Intervention] | Intervention,
+    interventions: Sequence[Added] | Added,
     *,
     split: str = "ood",
     n: int = 2_000,
@@ -91,23 +89,21 @@ def intervene_model(
         "factorial": task.factorial, "normalization": normalization_of(model),
         "constituents": list(task.constituents),
         "notes": list(task.notes),
-        "interventions": [
-            {**asdict(i), "layers": list(i.layers),
-             "heads": None if i.heads is None else list(i.heads)} for i in interventions]}
+        "interventions": [to_plain(i) for i in interventions]}
     return InterventionResult(
-        **tables(instances, [i.row() for i in interventions], task.constituents, n_bootstrap, seed),
+        **tables(instances, interventions, task.constituents, n_bootstrap, seed),
         settings=settings)
 
 
 def _check(
-    model: Any, task: Counterfactuals, interventions: Sequence[Intervention],
+    model: Any, task: Counterfactuals, interventions: Sequence[Added],
     n: int, batch_size: int, n_reference: int,
 ) -> None:
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
     check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
     for i in interventions:
-        check(isinstance(i, Intervention), f"interventions has {i!r}; expected lc.Intervention, "
-              f"which says what is written where, such as lc.Intervention({_named(i)}, layers=0)")
+        check(isinstance(i, Added), f"interventions has {i!r}; expected lc.Patch, which says what "
+              f"is put where, such as lc.Patch({_named(i)}, layers=0)")
         check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
               "each intervention once", ConfigError)
     for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2)):
@@ -125,12 +121,16 @@ def _named(given: object) -> str:
     return repr(given) if isinstance(given, str) and given in PATCHES else "'interchange'"
 
 
-def _need_references(interventions: Sequence[Intervention]) -> bool:
-    return any(PATCHES[i.patch].needs in ("means", "erasers") for i in interventions)
+def _need_references(interventions: Sequence[Added]) -> bool:
+    return any(part.kind.needs in ("means", "erasers") for part in _parts(interventions))
+
+
+def _parts(interventions: Sequence[Added]) -> list[Patch]:
+    return [part for i in interventions for part in i.parts]
 
 
 def outcomes_of_model(
-    model: Any, task: Counterfactuals, interventions: Sequence[Intervention], *,
+    model: Any, task: Counterfactuals, interventions: Sequence[Added], *,
     split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
     batch_size: int = 250, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
@@ -145,10 +145,10 @@ def outcomes_of_model(
     _check(model, task, interventions, n, batch_size, n_reference)
     n_reference = n_reference if _need_references(interventions) else 0
     device = next(model.parameters()).device
-    frozen = any(PATCHES[i.patch].frozen for i in interventions)
+    frozen = any(part.kind.frozen for part in _parts(interventions))
     held = tuple(("code", layer) for layer in range(model.cfg.n_layers)) if frozen else ()
     places = sorted({*held, *(place for i in interventions for place in i.places)})
-    sources = {PATCHES[i.patch].source for i in interventions} - {""}
+    sources = {part.kind.source for part in _parts(interventions)} - {""}
     answered = {"sources", "control", *(CORE if task.factorial else ())}
     n_passes = len(interventions) + 1 + len(answered | sources)
     total = n_reference + n * n_passes
@@ -161,8 +161,8 @@ def outcomes_of_model(
     if n_reference:
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
-            erase={(i.scope, i.patch == "erase_shuffled") for i in interventions
-                   if PATCHES[i.patch].needs == "erasers"}, progress=advance)
+            erase={_eraser(part) for part in _parts(interventions)
+                   if part.kind.needs == "erasers"}, progress=advance)
     few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
@@ -187,24 +187,31 @@ def outcomes_of_model(
                            make_generator(seed, f"thirds batch {index}", device))
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
-            how = PATCHES[intervention.patch]
-            scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
-            material = Material(
-                clean, resample(clean.membership, known, noise), references,
-                _erasers(intervention, references, scope, known, task), noise, scope, third)
+            resampled = resample(clean.membership, known, noise)
+            problems = []
+            for part in intervention.parts:
+                scope = part.cells(task, known)
+                problems.append(Problem(
+                    known, clean.sources, scope, noise, references=references,
+                    erasers=_erasers(part, references, scope, known, task), pool=clean.pool,
+                    resampled=resampled, third=third))
             if few:
-                _check_means(how, material, task)
-            edits = intervention.edits(model, scope, partial(_value, intervention, material))
-            if how.frozen:
+                for part, problem in zip(intervention.parts, problems, strict=True):
+                    _check_means(part.kind, problem, task)
+            edits = edits_of(intervention, model, problems)
+            if any(part.kind.frozen for part in intervention.parts):
                 edits = {place: partial(_held, clean.own[place]) for place in held} | edits
             patched = run_patched(model, known.bases.inputs, edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control flips where the answer becomes that of the minimal pair, all the same.
-            written = known.with_sources(how.source) if how.source and not how.control else known
+            written = (known.with_sources(intervention.source)
+                       if intervention.source and not intervention.control else known)
             outcomes = task.outcomes(written, unpatched, clean.answered, patched)
-            frames.append(_frame(
-                number, n_known - len(known), outcomes, material, intervention))
+            counted = torch.stack([
+                possible(part.kind, problem, clean)
+                for part, problem in zip(intervention.parts, problems, strict=True)]).all(0)
+            frames.append(_frame(number, n_known - len(known), outcomes, known, counted))
             advance(done + (before + number + 1) * len(pairs))
     advance(total)
     asked = "four different answers" if task.factorial else "two different answers"
@@ -254,11 +261,12 @@ def _means_of_few(references: References, task: Counterfactuals) -> bool:
     return bool(((count > 0) & (count < task.least_problems)).any())
 
 
-def _check_means(how: PatchKind, material: Material, task: Counterfactuals) -> None:
+def _check_means(how: PatchKind, problem: Problem, task: Counterfactuals) -> None:
     """Raise `TooFewCountError` for a mean of fewer than `Counterfactuals.least_problems`."""
-    count, pairs = material.references.count, material.pairs
+    count, pairs = problem.measured.count, problem.pairs
     for name in how.measured if how.needs == "means" else ():
-        constituent = material.third if name == "third" else getattr(pairs, name)
+        constituent = problem.third if name == "third" else getattr(pairs, name)
+        assert constituent is not None
         n = count[pairs.slot, constituent.clamp_min(0)]
         few = ((n > 0) & (n < task.least_problems) & (constituent >= 0)).nonzero()[:, 0]
         if len(few):
@@ -272,35 +280,34 @@ def _held(own: Tensor, live: Tensor) -> Tensor:
     return own
 
 
+def _eraser(patch: Patch) -> tuple[str, bool]:
+    """Return which eraser a patch needs: of a scope, and whether its labels are shuffled."""
+    return str(patch.where), patch.value == "erase_shuffled"
+
+
 def _erasers(
-    intervention: Intervention, references: References, scope: Tensor, pairs: MinimalPairs,
+    patch: Patch, references: References, scope: Tensor, pairs: MinimalPairs,
     task: Counterfactuals,
 ) -> dict[Place, Edit]:
     """Return what erases the label of each instance in each layer, where that is wanted."""
-    if PATCHES[intervention.patch].needs != "erasers":
+    if patch.kind.needs != "erasers":
         return {}
-    fitted = references.erasers[intervention.scope, intervention.patch == "erase_shuffled"]
+    fitted = references.erasers[_eraser(patch)]
     label = label_to_erase(task, pairs)
-    return {place: fitted[place].edit(scope, pairs.slot, label) for place in intervention.places}
-
-
-def _value(intervention: Intervention, material: Material, place: Place, live: Tensor) -> Tensor:
-    return PATCHES[intervention.patch].values(material, place, live, intervention.alpha)
+    return {place: fitted[place].edit(scope, pairs.slot, label) for place in patch.places}
 
 
 def _frame(
-    number: int, first: int, outcomes: Mapping[str, Tensor], material: Material,
-    intervention: Intervention,
+    number: int, first: int, outcomes: Mapping[str, Tensor], pairs: MinimalPairs, counted: Tensor,
 ) -> pd.DataFrame:
     """Return one row per instance that counts.
 
     first  how many instances of earlier batches count; the numbers of these go on from there
     """
-    pairs = material.pairs
     frame = pd.DataFrame({
         "intervention": number, "number": first + np.arange(len(pairs)),
         "combination": pairs.bases.combination.cpu().numpy(),
         "base_label": pairs.base_label.cpu().numpy(),
         "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    return frame[possible(PATCHES[intervention.patch], material).cpu().numpy()]
+    return frame[counted.cpu().numpy()]

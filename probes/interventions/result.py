@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -22,6 +22,9 @@ from latentcode.probes.common.contrasts import (
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.patch import Added
 
 PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
@@ -73,6 +76,14 @@ class InterventionResult(TableResult):
     classes: pd.DataFrame
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
+
+    def patches(self) -> list[Added]:
+        """Return what was patched, to be run again; `ConfigError` for a function that is not
+        registered."""
+        # Here: opening a result needs no torch.
+        from latentcode.probes.interventions.patch import from_plain
+
+        return [from_plain(plain) for plain in self.settings["interventions"]]
 
     @staticmethod
     def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
@@ -173,14 +184,15 @@ class InterventionResult(TableResult):
 
 
 def tables(
-    instances: pd.DataFrame, rows: Sequence[Mapping[str, Any]], constituents: Sequence[str],
+    instances: pd.DataFrame, patches: Sequence[Added], constituents: Sequence[str],
     n_bootstrap: int, seed: int,
 ) -> dict[str, Any]:
     """Return the tables and contrasts of the outcomes of single instances.
 
-    instances  `intervention` (a row of `rows`), `number`, which is that of the instance,
-               `combination`, `base_label`, `source_label`, and one column per metric
+    instances  `intervention` (the number of one of the patches), `number`, which is that of the
+               instance, `combination`, `base_label`, `source_label`, and one column per metric
     """
+    rows = [patch.row() for patch in patches]
     metrics = [c for c in instances.columns
                if c not in ("intervention", "number", "combination", "base_label", "source_label")]
     classes = [c for c in CLASSES if c in metrics]
@@ -203,7 +215,7 @@ def tables(
                 "unchanged": cell["unchanged"].mean()})
             found["classes"] += [{**which, "class": name, "n": len(cell),
                                   "rate": cell[name].mean()} for name in classes]
-        for other in _beside(number, rows, controls=not classes):
+        for other in _beside(number, patches, controls=not classes):
             asked = classes or ["flip"]
             found["contrasts"] += [
                 {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
@@ -215,20 +227,17 @@ def tables(
             for name, rows_of in found.items()} | {"contrasts": of_all}
 
 
-def _beside(number: int, rows: Sequence[Mapping[str, Any]], *, controls: bool) -> list[int]:
+def _beside(number: int, patches: Sequence[Added], *, controls: bool) -> list[int]:
     """Return the other sources' patches at the place of a source's patch, by their numbers.
 
     controls  of a patch that is none those that are controls alone
     """
-    # Here: opening a result needs no torch.
-    from latentcode.probes.interventions.patches import PATCHES
-
-    def where(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def where(patch: Added) -> tuple[Any, ...]:
+        row = patch.row()
         return tuple(row[name] for name in PLACE if name not in ("patch", "alpha"))
 
-    own = PATCHES[rows[number]["patch"]]
+    own = patches[number]
     if not own.source or (controls and own.control):
         return []
-    return [other for other, row in enumerate(rows) if other != number
-            and PATCHES[row["patch"]].source and where(row) == where(rows[number])
-            and (PATCHES[row["patch"]].control or not controls)]
+    return [other for other, patch in enumerate(patches) if other != number
+            and patch.source and where(patch) == where(own) and (patch.control or not controls)]

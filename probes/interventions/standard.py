@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.references import ERASABLE
 from latentcode.tasks.counterfactuals import Counterfactuals
@@ -20,7 +20,7 @@ OF_PROMPTS = (*SOURCES, "elsewhere", "shuffled", "random", "identity")
 def standard_interventions(
     n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
     lacks: Collection[str] = (), places: Sequence[str] = (),
-) -> tuple[Intervention, ...]:
+) -> tuple[Patch, ...]:
     """Return every way to patch, with its controls, once over.
 
     - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
@@ -46,31 +46,31 @@ def standard_interventions(
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     factorial = "factorial" not in lacks
     sources = SOURCES if factorial else SOURCES[:2]
-    chosen = [Intervention(patch, scope, layers)
+    chosen = [Patch(patch, scope, layers)
               for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
               for patch in sources]
     for name, patch in PATCHES.items():
-        if patch.pooled or patch.frozen or "third" in patch.measured:
+        if patch.pooled or patch.frozen or patch.own or "third" in patch.measured:
             continue
         if patch.needs == "erasers":
-            chosen += [Intervention(name, scope, upper) for scope in scopes if scope in ERASABLE]
+            chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]
             continue
         alphas = (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,)
         for alpha in alphas:
-            chosen.append(Intervention(name, "row", upper, alpha=alpha))
+            chosen.append(Patch(name, "row", upper, alpha=alpha))
             if normalized and not patch.real and name != "zero_ablation":
-                chosen.append(Intervention(name, "row", upper, alpha=alpha, renormalize=True))
-    chosen += [Intervention("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
+                chosen.append(Patch(name, "row", upper, alpha=alpha, renormalize=True))
+    chosen += [Patch("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
     # Sources of another rest: at the row above, and in all codes here.
-    chosen += [Intervention(name, "everything", every)
+    chosen += [Patch(name, "everything", every)
                for name, patch in PATCHES.items()
                if name in ("shuffled", "resample", "random", "permuted")
                or name.endswith("rest")]
     if normalized:  # a pair alone breaks the sum over keys of a softmax
-        chosen += [Intervention(patch, scope, upper, renormalize=True)
+        chosen += [Patch(patch, scope, upper, renormalize=True)
                    for scope in scopes if scope.startswith("pair")
                    for patch in ("interchange", "control")]
-    chosen += [Intervention(patch, scope, layers, site=site)
+    chosen += [Patch(patch, scope, layers, site=site)
                for site, scope, layers in (
                    ("value", "everything", every[:1]), ("value", "everything", upper),
                    ("value", "everything", every),
@@ -79,18 +79,18 @@ def standard_interventions(
                for patch in (sources if site == "value" else ("interchange", "control"))]
     if factorial:
         lower = every[:max(1, n_layers // 2)]
-        chosen += [Intervention(patch, place, lower) for place in places for patch in sources]
-        chosen += [Intervention(patch, "everything", every, site="code+value")
+        chosen += [Patch(patch, place, lower) for place in places for patch in sources]
+        chosen += [Patch(patch, "everything", every, site="code+value")
                    for patch in sources]
         if "examples" in scopes:
-            chosen += [Intervention(patch, "examples", every, site="value")
+            chosen += [Patch(patch, "examples", every, site="value")
                        for patch in (*sources, "permuted")]
-    return tuple(i for i in dict.fromkeys(chosen) if not lacked(PATCHES[i.patch], lacks))
+    return tuple(i for i in dict.fromkeys(chosen) if not lacked(i.kind, lacks))
 
 
 def prompt_interventions(
     task: Counterfactuals, n_layers: int, normalized: bool = True
-) -> tuple[Intervention, ...]:
+) -> tuple[Patch, ...]:
     """Return what is written by default: the source's codes, and codes that change nothing.
 
     Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
@@ -103,10 +103,10 @@ def prompt_interventions(
     every = tuple(range(n_layers))
     chosen = [
         i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
-        if i.patch in OF_PROMPTS and i.site == "code"
-        and (i.scope != "everything" or i.layers == every)
-        and (not i.renormalize or PATCHES[i.patch].real)]
-    return (*chosen, Intervention("identity", "everything", every))
+        if i.value in OF_PROMPTS and i.site == "code"
+        and (i.where != "everything" or i.layers == every)
+        and (not i.renormalize or i.kind.real)]
+    return (*chosen, Patch("identity", "everything", every))
 
 
 def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:

@@ -16,14 +16,16 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import check, check_choice, check_count
-from latentcode.probes.interventions.bench.cells import code_at, where
+from latentcode.errors import check, check_count
+from latentcode.probes.interventions.bench.ask import Ask, answer_of
+from latentcode.probes.interventions.bench.cells import code_at
 from latentcode.probes.interventions.bench.instances import DRAWS, Instances
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, candidates
 from latentcode.probes.interventions.bench.passes import Passes, passes
-from latentcode.probes.interventions.bench.patch import HOW, WHAT, Patch, answer_of
 from latentcode.probes.interventions.bench.replicate import replicating
 from latentcode.probes.interventions.bench.replication import Replication
+from latentcode.probes.interventions.patch import ByHand, Patch
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import Place, capture
 from latentcode.progress import Progress
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
@@ -38,10 +40,15 @@ class Bench(Instances):
         return tuple(self.task.constituents[c] for c in held)
 
     @cached_property
-    def what(self) -> tuple[str, ...]:
-        """What can be written, those of `WHAT` for which the task makes sources."""
+    def values(self) -> tuple[str, ...]:
+        """The patches that can be put here, by name: those of a source of the minimal pair or of a
+        factorial that the task makes, the mean of the target, and what comes from nothing."""
         others = self._one(0, 0).others
-        return tuple(name for name in WHAT if name not in OTHERS or name in others)
+        return tuple(name for name, kind in PATCHES.items()
+                     if (name in others or kind.source in ("sources", "") or kind.source in others)
+                     and not kind.control and not kind.frozen and not kind.pooled
+                     and (kind.needs in ("", "factorial") or (kind.needs == "means"
+                          and set(kind.measured) <= {"source_label"})))
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return what each constituent would answer in place of one of an instance.
@@ -91,42 +98,54 @@ class Bench(Instances):
         of_scope = self.task.scope(scope, self._one(instance, which))[0]  # [Q, K]
         return tuple(of_scope.any(0).nonzero().flatten().tolist())
 
-    def patch(self, patch: Patch) -> BenchOutcome:
-        """What does the model answer when other codes are written into an instance?
+    def patch(
+        self, patch: Patch, instance: int, target: str, which: int = 0, *, other: int | None = None,
+    ) -> BenchOutcome:
+        """What does the model answer when a patch is put into one instance?
+
+        patch     what is put where (`lc.Patch`): of codes, one of `values` or a function
+        instance, target, which, other  the base and its source (`Ask`)
 
         Beside it, at the same codes: `DRAWS` sources with the same constituents, as many unrelated
         instances, random codes of equal norm, and the instance's own codes. Raises `ConfigError`
         for what does not fit the task or the model, with the choices; `ProbeError` for a mean of
         something that no training instance has.
         """
-        self._check(patch)
-        pairs = self.pairs(patch.instance, patch.which, patch.target, DRAWS)
-        return self._outcome(patch, passes(self, [patch], [pairs], DRAWS))
+        return self.outcome(Ask(patch, instance, target, which, other))
+
+    def outcome(self, ask: Ask) -> BenchOutcome:
+        """Return what `patch` does of what is asked."""
+        self._check(ask)
+        pairs = self.pairs(ask.instance, ask.which, ask.target, DRAWS)
+        return self._outcome(ask, passes(self, [ask], [pairs], DRAWS))
 
     def replicate(
-        self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50,
-        progress: Progress | None = None,
+        self, patch: Patch, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
     ) -> Replication:
-        """Replicate it: whose answers come out where the same is written into many instances?
+        """Replicate it: whose answers come out where the same is put into many instances?
 
-        patch      what, scope, layers and heads; its instance and target stand for any
+        patch      what is put where
         instances  their numbers; default: the first 200
+        which, other  see `Ask`
         batch_size  instances at once
         progress   called with (instances looked at, those in all)
 
         Each instance has its own target: drawn among those whose source is natural, whose answers
         can be told apart, and whose source the model answers rightly. An instance without such a
         target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
-        What is written, and the controls `control` and `unrelated`, are those that `patch` has for
+        What is put, and the controls `control` and `unrelated`, are those that `patch` has for
         that target (its draw 0). Raises what `patch` raises.
         """
-        for outcome in self.replicating(patch, instances, batch_size=batch_size):
+        for outcome in self.replicating(patch, instances, which=which, other=other,
+                                        batch_size=batch_size):
             if progress is not None:
                 progress(outcome.n_seen, outcome.n)
         return outcome
 
     def replicating(
-        self, patch: Patch, instances: Sequence[int] | None = None, *, batch_size: int = 50
+        self, patch: Patch, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50,
     ) -> Iterator[Replication]:
         """Yield what `replicate` knows after each batch of instances, so that one can stop."""
         numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
@@ -134,11 +153,12 @@ class Bench(Instances):
         twice = [number for number, n in Counter(numbers).items() if n > 1]
         check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
         check_count("batch_size", batch_size)
+        ask = Ask(patch, numbers[0], "", which, other)
         for number in numbers:
-            self._check(replace(patch, instance=number))
-        return replicating(self, patch, numbers, batch_size)
+            self._check(replace(ask, instance=number))
+        return replicating(self, ask, numbers, batch_size)
 
-    def _outcome(self, patch: Patch, done: Passes) -> BenchOutcome:
+    def _outcome(self, ask: Ask, done: Passes) -> BenchOutcome:
         """Return what became of the answer."""
         one, source, patched = done.pairs, done.source, done.patched
 
@@ -161,43 +181,48 @@ class Bench(Instances):
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
         rows["kept"], rows["flipped"] = kept, flipped
-        before, after = (code_at(_first(codes), self.task, one, patch.key)
+        before, after = (code_at(_first(codes), self.task, one, ask.key)
                          for codes in (done.before, done.after))
         n_layers, n_heads = before.shape
-        heads = range(n_heads) if patch.heads is None else patch.heads
+        heads = range(n_heads) if ask.patch.heads is None else ask.patch.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
         return BenchOutcome(
-            patch=patch, base_label=base_label, symbolic=self.task.symbolic,
+            ask=ask, base_label=base_label, symbolic=self.task.symbolic,
             truth=float(answers[int(one.base_label)]),
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
             counts=counts, source_answer=answer_of(outputs(source)[0]),
-            source_right=counts and bool(self.task.right(one, source, patch.source)),
-            candidates=candidates(patch, one), least=self.task.least_difference,
+            source_right=counts and bool(self.task.right(one, source, ask.source)),
+            candidates=candidates(ask, one), least=self.task.least_difference,
             natural=all(bool(self.task.natural(batch, one.slot))
-                        for batch in (one.sources, one.batch(patch.source))),
+                        for batch in (one.sources, one.batch(ask.source))),
             before=was, outputs=result, table=rows,
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
-                "written": np.isin(layer, patch.layers) & np.isin(head, list(heads))}),
+                "written": np.isin(layer, ask.patch.layers) & np.isin(head, list(heads))}),
             exact=done.exact)
 
-    def _check(self, patch: Patch) -> None:
+    def _check(self, ask: Ask) -> None:
         """Raise what `patch` raises, before anything is computed."""
-        check_choice("what", patch.what, self.what)
-        check_choice("how", patch.how, HOW)
-        where(patch).check(self.task, self.model)
-        self._check_which(patch.instance, patch.which)
-        if patch.what == "instance":
-            check(patch.other is not None, "other is None; expected the number of the instance "
-                  "whose codes are written")
-        if patch.other is not None:
-            self._check_instance(patch.other)
-        if patch.what == "hand":
+        patch = ask.patch
+        check(isinstance(patch, Patch), f"patch is {patch!r}; expected lc.Patch, which says what "
+              "is put where")
+        if isinstance(patch.value, str):
+            PATCHES.find(patch.value, self.values)
+        check(patch.site == "code", f"site is {patch.site!r}; expected 'code', which the bench "
+              "shows before and after")
+        # A chosen target has sources of a factorial, which drawn pairs need not have.
+        (replace(patch, value="interchange") if patch.value in OTHERS else patch).check(
+            self.task, self.model)
+        self._check_which(ask.instance, ask.which)
+        if ask.other is not None:
+            self._check_instance(ask.other)
+            check(patch.kind.source == "sources", f"other is {ask.other}, but {patch.named!r} does "
+                  "not put the minimal pair's; expected a patch such as 'interchange'")
+        if isinstance(patch.value, ByHand):
             n_heads = self.model.cfg.n_heads
-            numbers = patch.numbers or ()
-            check(len(numbers) == n_heads and bool(np.isfinite(numbers).all()),
-                  f"numbers are {patch.numbers}; expected {n_heads} finite ones, one per head")
+            check(len(patch.value.numbers) == n_heads, f"numbers are {patch.value.numbers}; "
+                  f"expected {n_heads}, one per head")
 
     def _one(self, instance: int, which: int) -> MinimalPairs:
         """Return an instance, with a source of the first target."""

@@ -1,40 +1,15 @@
-"""Which codes of an instance are written, and which one is shown: a response and its keys."""
+"""Which code of an instance is shown: that of the response and a key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.probes.interventions.bench.patch import Patch
-from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.sites import Place
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
-
-
-def where(patch: Patch) -> Intervention:
-    """Return the intervention that writes a source's codes where a patch of the bench writes."""
-    return Intervention("interchange", patch.scope, patch.layers, heads=patch.heads,
-                        renormalize=patch.renormalize)
-
-
-def cells(task: Counterfactuals, patch: Patch, pairs: MinimalPairs) -> Tensor:
-    """Return which codes a patch overwrites, bool [B, Q, K]: those of its scope and its keys.
-
-    `ConfigError` for keys that the instances, or the scope, do not have.
-    """
-    scope = task.scope(patch.scope, pairs)
-    if patch.keys is None:
-        return scope
-    chosen = torch.zeros(scope.shape[-1], dtype=torch.bool, device=scope.device)
-    chosen[[checked_key(key, pairs) for key in patch.keys]] = True
-    found, possible = scope & chosen, scope[0].any(0).nonzero().flatten().tolist()
-    check(bool(found.any(2).any(1).all()), f"keys are {patch.keys}, of which scope "
-          f"{patch.scope!r} has none; expected some of {possible}")
-    return found
 
 
 def checked_key(key: int, one: MinimalPairs) -> int:

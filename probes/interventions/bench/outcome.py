@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -17,13 +17,7 @@ from matplotlib.lines import Line2D
 from latentcode.answers import CLASSES
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
-from latentcode.probes.interventions.bench.patch import (
-    ANSWERS,
-    CONTROLS,
-    Patch,
-    answer_of,
-    possible,
-)
+from latentcode.probes.interventions.bench.ask import ANSWERS, CONTROLS, Ask, answer_of
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
@@ -34,7 +28,7 @@ _CONTROLS = ("control", "unrelated", "random")
 class BenchOutcome:
     """What became of one answer.
 
-    patch     what was written where
+    ask       what was put where, and for which base and source
     base_label  the constituent that the target takes the place of
     symbolic  whether an answer is one of n symbols (SRAVEN), or a number (fuzzy logic)
     truth     the right answer
@@ -59,7 +53,7 @@ class BenchOutcome:
     exact     whether its own codes, written back, leave all logits as they are, bit for bit
     """
 
-    patch: Patch
+    ask: Ask
     base_label: str
     symbolic: bool
     truth: float
@@ -116,9 +110,9 @@ class BenchOutcome:
             if before == after:
                 return f"The answer stays {self._named(after)}."
             if self.counts and after == self.target_answer:
-                outcome = f"what {self.patch.target} answers"
+                outcome = f"what {self.ask.target} answers"
             else:
-                outcome = f"not what {self.patch.target} answers"
+                outcome = f"not what {self.ask.target} answers"
                 if self.counts:
                     outcome += f", which is {self.written(self.target_answer)}"
             return (f"The answer changes from {self._named(before)} to {self._named(after)}: "
@@ -127,7 +121,7 @@ class BenchOutcome:
         right = f"{self.truth:.3f} is right"
         if np.isnan(self.target_answer):
             return f"{moved}; {right}."
-        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.patch.target} in "
+        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.ask.target} in "
                 f"place of {self.base_label}.")
 
     @property
@@ -157,7 +151,7 @@ class BenchOutcome:
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
                       "is also the right one" if self.symbolic else "hardly differs")
-            notes.append(f"The answer of {self.patch.target} {reason} on this instance: it "
+            notes.append(f"The answer of {self.ask.target} {reason} on this instance: it "
                          "cannot show a flip.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
@@ -166,12 +160,12 @@ class BenchOutcome:
         if any(b - a <= self.least for a, b in pairwise(answers)):
             notes.append("Some of these answers are the same, or hardly differ: they do not tell "
                          "whose the model's is.")
-        if self.patch.what in OTHERS and not self.candidates:
-            notes.append(f"An answer of {self.base_label} or {self.patch.target} to other operands "
+        if self.ask.source in OTHERS and not self.candidates:
+            notes.append(f"An answer of {self.base_label} or {self.ask.target} to other operands "
                          "is not defined here: whose answer it is cannot be told.")
         if not self.natural:
             notes.append(f"The task draws no problem with these operands under {self.base_label} "
-                         f"and under {self.patch.target}: a source that is not natural may be "
+                         f"and under {self.ask.target}: a source that is not natural may be "
                          "answered rightly by luck.")
         return notes
 
@@ -200,8 +194,10 @@ class BenchOutcome:
         return [text for text in (self.sentence(), self.whose(), *self.caveats()) if text]
 
     def __repr__(self) -> str:
-        asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.patch).items() if v is not None)
-        return "\n".join([f"BenchOutcome({asked})", *self._said(), "",
+        ask = self.ask
+        source = f"instance {ask.other}" if ask.other is not None else f"{ask.target} in its place"
+        return "\n".join([f"BenchOutcome: instance {ask.instance}, {self.base_label} "
+                          f"({ask.which}), source {source}", str(ask.patch), *self._said(), "",
                           self.summary().to_string(index=False)])
 
     def _repr_html_(self) -> str:
@@ -211,15 +207,15 @@ class BenchOutcome:
                 f"{self.figure().to_html('the answer before and after')}")
 
 
-def candidates(patch: Patch, one: MinimalPairs) -> dict[str, float]:
+def candidates(ask: Ask, one: MinimalPairs) -> dict[str, float]:
     """Return the answers that what is written can bring, by class; see `BenchOutcome`.
 
     Those that need other operands, or another operation, only where the source has them.
     """
-    if one.candidates is None or not patch.of_source:
+    if one.candidates is None or not ask.of_source:
         return {}
     answers = dict(zip(ANSWERS, one.candidates[0].tolist(), strict=True))
-    found = {name: answers[name] for name in possible(patch)}
+    found = {name: answers[name] for name in ask.classes}
     return {} if np.isnan(list(found.values())).any() else found
 
 
@@ -272,7 +268,7 @@ def _draw_control(axes: Axes, outcome: BenchOutcome, name: str) -> None:
 
 
 def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
-    lines = {"before": outcome.before[None], outcome.patch.what: outcome.after[None],
+    lines = {"before": outcome.before[None], outcome.ask.patch.named: outcome.after[None],
              **{name: outcome.control(name) for name in _CONTROLS}}
     for row, (name, outputs) in enumerate(lines.items()):
         color = BEFORE if name == "before" else AFTER
@@ -282,7 +278,7 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
     axes.set_ylim(len(lines) - 0.4, -0.6)
     marks = [(outcome.truth, BEFORE, f"right: {outcome.base_label}")]
     if np.isfinite(outcome.target_answer):
-        marks.append((outcome.target_answer, TARGET, f"with {outcome.patch.target}"))
+        marks.append((outcome.target_answer, TARGET, f"with {outcome.ask.target}"))
     for value, color, _ in marks:
         axes.axvline(value, color=color, linestyle="--")
     for value in outcome.answers["answer"].dropna():
@@ -295,7 +291,7 @@ def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
 
 
 def _draw_codes(axes: np.ndarray, outcome: BenchOutcome) -> None:
-    key = "itself" if outcome.patch.key is None else f"token {outcome.patch.key}"
+    key = "itself" if outcome.ask.key is None else f"token {outcome.ask.key}"
     norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
     for ax, name in zip(axes, ("before", "after"), strict=True):
         heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)

@@ -1,27 +1,27 @@
-"""What a model computes for instances before and after something is written, and for controls."""
+"""What a model computes for instances before and after something is put there, and for controls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check
-from latentcode.probes.interventions.bench.cells import cells, where
+from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.instances import Instances
-from latentcode.probes.interventions.bench.patch import Patch
-from latentcode.probes.interventions.patches import noise_like
-from latentcode.probes.interventions.sites import SITES, Place, capture, run_patched
+from latentcode.probes.interventions.patch import Patch
+from latentcode.probes.interventions.problem import Problem
+from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import MinimalPairs
 
 
 @dataclass(frozen=True)
 class Passes:
-    """N instances to which the same is written, and with each d draws of every control.
+    """N instances into which the same is put, and with each d draws of every control.
 
     A row is an instance and a patch: first what was asked for (N), then d sources with the same
     constituents, d unrelated instances and d random codes for each (N d each, those of an instance
@@ -31,7 +31,7 @@ class Passes:
     patches  the name of each row's patch
     draws    which of the draws of its control a row is
     owner    int64 [rows], the instance of each row
-    source   logits of the sources that are written [N, ...]
+    source   logits of the sources that are put [N, ...]
     clean, patched  logits of the rows before and after, computed side by side
     before, after   place -> codes of the rows before and after
     """
@@ -48,85 +48,91 @@ class Passes:
 
     @property
     def exact(self) -> bool:
-        """Whether own codes, written back, leave all logits as they are, bit for bit."""
+        """Whether own codes, put back, leave all logits as they are, bit for bit."""
         n = len(self.pairs)
         return torch.equal(self.clean[-n:], self.patched[-n:])
 
 
 def passes(
-    bench: Instances, patches: Sequence[Patch], pairs: Sequence[MinimalPairs], draws: int
+    bench: Instances, asked: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
 ) -> Passes:
-    """Write to several instances in one pass, and beside it `draws` times every control.
+    """Patch several instances in one pass, and beside it `draws` times every control.
 
-    patches  alike but for instance and target
-    pairs    the minimal pairs of each patch, at least `draws`
+    asked  alike but for instance and target
+    pairs  the minimal pairs of each, at least `draws`
     """
-    patch, n = patches[0], len(patches)
+    ask, n = asked[0], len(asked)
     one = MinimalPairs.cat([drawn[:1] for drawn in pairs])
     same = Batch.cat([drawn[:draws].control for drawn in pairs])
-    generators = [bench.generator("noise", w.instance, w.which, w.target) for w in patches]
-    unrelated = Batch.cat([bench.unrelated(w.instance, generator, draws)
-                           for w, generator in zip(patches, generators, strict=True)])
-    other = bench.rows([w.instance if w.other is None else w.other for w in patches])
+    generators = [bench.generator("noise", a.instance, a.which, a.target) for a in asked]
+    unrelated = Batch.cat([bench.unrelated(a.instance, generator, draws)
+                           for a, generator in zip(asked, generators, strict=True)])
+    other = bench.rows([a.instance if a.other is None else a.other for a in asked])
     logits, codes = capture(bench.model, torch.cat([batch.inputs for batch in (
-        one.bases, one.batch(patch.source), other, same, unrelated)]), bench.places)
-    asked = _asked(bench, patch, codes, one)
+        one.bases, one.batch(ask.source), other, same, unrelated)]), bench.places)
     every = torch.arange(n, device=bench.device)
     drawn = every.repeat_interleave(draws)
     owner = torch.cat([every, drawn, drawn, drawn, every])
+    scope = ask.patch.cells(bench.task, one)
 
-    def values(place: Place, live: Tensor) -> Tensor:
-        mine, _, _, noisy, own = live.split([n, n * draws, n * draws, n * draws, n])
-        noise = [noise_like(x, SITES["code"].vector, generator)
-                 for x, generator in zip(noisy.split(draws), generators, strict=True)]
-        return torch.cat([asked(place, mine), codes[place][3 * n:], *noise, own])
+    def of(batch: str, start: int, n_rows: int) -> dict[str, dict[Place, Tensor]]:
+        return {batch: {place: code[start:start + n_rows] for place, code in codes.items()}}
 
-    scope = cells(bench.task, patch, one)[owner]
-    edits = where(patch).edits(bench.model, scope, values)
-    after: dict[Place, Tensor] = {}
+    def group(
+        value: str | Patch, rows: Tensor, sources: dict[str, dict[Place, Tensor]] | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Patch, Problem]:
+        patch = value if isinstance(value, Patch) else replace(ask.patch, value=value)
+        return patch, Problem(
+            one[rows], sources or {}, scope[rows], generator or generators[0],
+            references=bench.references if patch.kind.needs == "means" else None)
 
-    def written(place: Place, live: Tensor) -> Tensor:
+    controls = ("control", "unrelated", "random")
+    kind = ask.patch.kind
+    groups = [
+        group(ask.patch, every, of(kind.source, n if ask.other is None else 2 * n, n)),
+        group("control", drawn, of("control", 3 * n, n * draws)),
+        group("unrelated", drawn, of("unrelated", (3 + draws) * n, n * draws)),
+        *(group("random", every[i:i + 1].expand(draws), generator=generator)
+          for i, generator in enumerate(generators)),
         # Own codes stay as they are, whatever their constraint does to last digits.
-        after[place] = (torch.cat([edits[place](live)[:-n], live[-n:]]) if place in edits
-                        else live)
-        return after[place]
-
+        group(replace(ask.patch, value="identity", renormalize=False), every)]
+    if kind.needs == "means":
+        count = bench.references.count
+        check(bool((count[one.slot, one.source_label] > 0).all()), f"none of {bench.n_reference} "
+              f"training instances has {ask.target}; expected a constituent that is trained on",
+              ProbeError)
     inputs = one.bases.inputs[owner]
     # Instances of one pass are compared: the last digits depend on how many are computed.
     clean, before = capture(bench.model, inputs, bench.places)
-    patched = run_patched(bench.model, inputs, {
-        place: partial(written, place) for place in bench.places})
-    check(bool(patched.isfinite().all()), f"{patch} gives logits that are not finite", ProbeError)
-    controls = ("control", "unrelated", "random")
+    patched, after = together(bench, inputs, groups)
+    check(bool(patched.isfinite().all()), f"{ask.patch} gives logits that are not finite",
+          ProbeError)
     return Passes(
-        one, (patch.what,) * n + tuple(name for name in controls for _ in range(n * draws))
+        one, (ask.patch.named,) * n + tuple(name for name in controls for _ in range(n * draws))
         + ("identity",) * n, (0,) * n + tuple(range(draws)) * (n * len(controls)) + (0,) * n,
         owner, logits[n:2 * n], clean, patched, before, after)
 
 
-def _asked(
-    bench: Instances, patch: Patch, codes: Mapping[Place, Tensor], one: MinimalPairs
-) -> Callable[[Place, Tensor], Tensor]:
-    """Return what is to be put at a place, given what is computed there, both [N, H, Q, K].
+def together(
+    bench: Instances, inputs: Tensor, groups: Sequence[tuple[Patch, Problem]]
+) -> tuple[Tensor, dict[Place, Tensor]]:
+    """Return the logits of one pass in which groups of rows have patches of their own, and codes.
 
-    codes  those of the N instances, the N sources, the N other instances, ...
+    groups  a patch and its problems, rows after rows of the inputs; all at the same places
     """
-    n = len(one)
-    if patch.what == "instance" or patch.of_source:
-        rows = slice(2 * n, 3 * n) if patch.what == "instance" else slice(n, 2 * n)
-        return lambda place, live: codes[place][rows]
-    if patch.what == "mean":
-        count, means = bench.references.count, bench.references.means
-        check(bool((count[one.slot, one.source_label] > 0).all()), f"none of {bench.n_reference} "
-              f"training instances has {patch.target}; expected a constituent that is trained on",
-              ProbeError)
-        return lambda place, live: means[place][one.slot, one.source_label]
-    numbers = torch.tensor(patch.numbers, device=bench.device)[None, :, None, None]
-    if patch.how == "set":
-        return lambda place, live: numbers.expand_as(live)
-    if patch.how == "add":
-        return lambda place, live: live + numbers
-    return lambda place, live: live * numbers
+    sizes = [len(problem.pairs) for _, problem in groups]
+    edits: list[dict[Place, Edit]] = [patch.edits(bench.model, problem)
+                                      for patch, problem in groups]
+    after: dict[Place, Tensor] = {}
+
+    def put(place: Place, live: Tensor) -> Tensor:
+        after[place] = live if place not in edits[0] else torch.cat([
+            of_group[place](rows) for of_group, rows in zip(edits, live.split(sizes), strict=True)])
+        return after[place]
+
+    return run_patched(bench.model, inputs, {
+        place: partial(put, place) for place in bench.places}), after
 
 
 __all__ = ["Passes", "passes"]

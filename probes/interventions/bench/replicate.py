@@ -12,38 +12,39 @@ import torch
 from torch import Tensor
 
 from latentcode.answers import CLASSES
+from latentcode.probes.interventions.bench.ask import ANSWERS, Ask, answer_of
 from latentcode.probes.interventions.bench.instances import Instances
 from latentcode.probes.interventions.bench.passes import Passes, passes
-from latentcode.probes.interventions.bench.patch import ANSWERS, Patch, answer_of, possible
 from latentcode.probes.interventions.bench.replication import LEFT_OUT, Replication
+from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.sites import capture
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 
 
 def replicating(
-    bench: Instances, patch: Patch, instances: Sequence[int], batch_size: int
+    bench: Instances, ask: Ask, instances: Sequence[int], batch_size: int
 ) -> Iterator[Replication]:
     """Yield what `Bench.replicate` knows after each batch of instances."""
     left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
-    frames, exact = [_frame(bench, patch, None)], True
+    frames, exact = [_frame(bench, ask, None)], True
     for start in range(0, len(instances), batch_size):
         numbers = instances[start:start + batch_size]
-        chosen, reasons = _chosen(bench, patch, numbers)
+        chosen, reasons = _chosen(bench, ask, numbers)
         left_out.update(reasons)
         if chosen:
-            done = passes(bench, [replace(patch, instance=number, target=target)
+            done = passes(bench, [replace(ask, instance=number, target=target)
                                   for number, (target, _) in chosen.items()],
                           [pairs for _, pairs in chosen.values()], draws=1)
             exact = exact and done.exact
-            frames.append(_frame(bench, patch, done, list(chosen)))
+            frames.append(_frame(bench, ask, done, list(chosen)))
         yield Replication(
-            patch=patch, classes=possible(patch), table=pd.concat(frames[1:] or frames),
+            ask=ask, classes=ask.classes, table=pd.concat(frames[1:] or frames),
             n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out),
             least=bench.task.least_difference, exact=exact, seed=bench.seed)
 
 
 def _chosen(
-    bench: Instances, patch: Patch, numbers: Sequence[int]
+    bench: Instances, ask: Ask, numbers: Sequence[int]
 ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
     """Return a target and its pair for each instance that counts, and why the others do not.
 
@@ -53,25 +54,25 @@ def _chosen(
     names = bench.task.constituents
     waiting: dict[int, list[str]] = {}
     why = dict.fromkeys(numbers, "alike")
-    for number, offered in zip(numbers, _offered(bench, patch, numbers).tolist(), strict=True):
+    for number, offered in zip(numbers, _offered(bench, ask, numbers).tolist(), strict=True):
         # "hold" names a stream of random numbers: another name would draw other targets.
         order = torch.randperm(len(names), device=bench.device, generator=bench.generator(
-            "hold", number, patch.which, "")).tolist()
+            "hold", number, ask.which, "")).tolist()
         waiting[number] = [names[c] for c in order if offered[c]]
-        if patch.what == "instance" and patch.other == number:
+        if ask.other == number:
             waiting[number], why[number] = [], "own"
     chosen: dict[int, tuple[str, MinimalPairs]] = {}
     while waiting := {number: targets for number, targets in waiting.items() if targets}:
         targets = {number: targets.pop(0) for number, targets in waiting.items()}
-        drawn = [bench.pairs(number, patch.which, target)[:1]
+        drawn = [bench.pairs(number, ask.which, target)[:1]
                  for number, target in targets.items()]
         one = MinimalPairs.cat(drawn)
         logits, _ = capture(bench.model, torch.cat([
-            one.bases.inputs, one.batch(patch.source).inputs]), ())
+            one.bases.inputs, one.batch(ask.source).inputs]), ())
         own, source = logits.chunk(2)
         known = bench.task.right(one, own, "bases").tolist()
-        solved = bench.task.right(one, source, patch.source).tolist()
-        told = _told_apart(bench, patch, one).tolist()
+        solved = bench.task.right(one, source, ask.source).tolist()
+        told = _told_apart(bench, ask, one).tolist()
         for row, (number, target) in enumerate(targets.items()):
             if not known[row]:
                 why[number] = "wrong"
@@ -85,16 +86,17 @@ def _chosen(
             [why[number] for number in numbers if number not in chosen])
 
 
-def _offered(bench: Instances, patch: Patch, numbers: Sequence[int]) -> Tensor:
+def _offered(bench: Instances, ask: Ask, numbers: Sequence[int]) -> Tensor:
     """Return which targets are worth a try, bool [N, constituent].
 
     By what hangs on the base and the target alone, and not on which operands a source has.
     """
     batch = bench.rows(list(numbers))
-    which = torch.full((len(batch),), patch.which, device=bench.device)
+    which = torch.full((len(batch),), ask.which, device=bench.device)
     offered = bench.task.choices(batch, which)
-    generator = bench.generator("offered", numbers[0], patch.which, "")
-    alone = replace(patch, what="interchange" if "operation" in possible(patch) else "rest")
+    generator = bench.generator("offered", numbers[0], ask.which, "")
+    alone = replace(ask, patch=Patch(
+        "interchange" if "operation" in ask.classes else "rest"), other=None)
     for target in range(len(bench.task.constituents)):
         rows = offered[:, target].nonzero()[:, 0]
         if len(rows):
@@ -104,35 +106,35 @@ def _offered(bench: Instances, patch: Patch, numbers: Sequence[int]) -> Tensor:
     return offered
 
 
-def _told_apart(bench: Instances, patch: Patch, pairs: MinimalPairs) -> Tensor:
+def _told_apart(bench: Instances, ask: Ask, pairs: MinimalPairs) -> Tensor:
     """Return where the answers that can come out tell whose they are, bool [B].
 
     All are defined and differ, and the task could have drawn the sources: one that is not natural
     may be answered rightly by luck. A mean must have been measured.
     """
-    task, answers = bench.task, _candidates(bench, patch, pairs)
+    task, answers = bench.task, _candidates(bench, ask, pairs)
     told = answers.isfinite().all(1) & all_differ(answers, task.least_difference)
-    for batch in (pairs.sources, pairs.batch(patch.source)):
+    for batch in (pairs.sources, pairs.batch(ask.source)):
         told = told & task.natural(batch, pairs.slot)
-    if patch.what == "mean":
+    if ask.patch.kind.needs == "means":
         told = told & (bench.references.count[pairs.slot, pairs.source_label] > 0)
     return told
 
 
-def _candidates(bench: Instances, patch: Patch, pairs: MinimalPairs) -> Tensor:
+def _candidates(bench: Instances, ask: Ask, pairs: MinimalPairs) -> Tensor:
     """Return the answer of each class that can come out, float64 [B, class]."""
     found = pairs.candidates
     if found is None:  # without a factorial: A(x) and B(x)
         both = torch.stack([pairs.base_label, pairs.source_label], 1)
         found = bench.task.answers(pairs).gather(1, both)
-    return found[:, [list(ANSWERS).index(name) for name in possible(patch)]]
+    return found[:, [list(ANSWERS).index(name) for name in ask.classes]]
 
 
 def _frame(
-    bench: Instances, patch: Patch, done: Passes | None, numbers: Sequence[int] = ()
+    bench: Instances, ask: Ask, done: Passes | None, numbers: Sequence[int] = ()
 ) -> pd.DataFrame:
     """Return one row per instance and patch (`Replication.table`); none before there are passes."""
-    classes = possible(patch)
+    classes = ask.classes
     columns = ["number", "combination", "base_label", "source_label", "patch", "answer", "class",
                *(ANSWERS[name] for name in classes)]
     if done is None:
@@ -141,7 +143,7 @@ def _frame(
     token = bench.task.answer_token(pairs)[done.owner]
     outputs = bench.task.outputs(token, done.patched).cpu().numpy()
     answers = np.array([answer_of(output) for output in outputs])
-    candidates = _candidates(bench, patch, pairs).cpu().numpy()
+    candidates = _candidates(bench, ask, pairs).cpu().numpy()
     distance = np.abs(answers[:, None] - candidates[owner])
     near = distance <= bench.task.least_difference / 2  # at most one: they are told apart
     found = np.where(near.any(1), near.argmax(1), len(classes))

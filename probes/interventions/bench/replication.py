@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -13,8 +13,7 @@ from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
-from latentcode.probes.interventions.bench.cells import where
-from latentcode.probes.interventions.bench.patch import ANSWERS, WHAT, Patch
+from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
 from latentcode.probes.interventions.class_figure import class_figure
 
 LEFT_OUT: dict[str, str] = {
@@ -34,7 +33,7 @@ IN_SHORT = {"control": "same constituents", "unrelated": "unrelated instances",
 class Replication:
     """What became of the answers of many instances.
 
-    patch     what was written where; its instance and target stand for any
+    ask       what was put where; its instance and target stand for any
     classes   whose answers can come out of it, those of `CLASSES`; all others are `else`
     table     one row per instance that counts and patch (what was asked for, then one draw of
               `control`, `unrelated` and `random`): `number`, `combination`, `base_label`,
@@ -48,7 +47,7 @@ class Replication:
     seed      of the bench, and of the intervals
     """
 
-    patch: Patch
+    ask: Ask
     classes: tuple[str, ...]
     table: pd.DataFrame
     n_seen: int
@@ -66,7 +65,7 @@ class Replication:
     @property
     def patches(self) -> tuple[str, ...]:
         """Return what was asked for, then its controls."""
-        return (self.patch.what, *IN_SHORT)
+        return (self.ask.patch.named, *IN_SHORT)
 
     def rates(self) -> pd.DataFrame:
         """How often is an answer of each class? One row per patch and class.
@@ -95,7 +94,7 @@ class Replication:
             return f"None of {self.n_seen} instances counts."
         rates = {(row["patch"], row["class"]): row
                  for row in self.rates().to_dict(orient="records")}
-        what = self.patch.what
+        what = self.ask.patch.named
 
         def rate(patch: str, name: str) -> str:
             value, low, high = (100 * rates[patch, name][part] for part in ("value", "low", "high"))
@@ -106,8 +105,8 @@ class Replication:
         name = max(others, key=lambda name: float(rates[what, name]["value"]), default="base")
         if others:
             most = "" if len(others) == 1 else "most often "
-            meant = CLASSES[name] if self.patch.of_source else "B(x), the target's answer"
-            if what == "interchange":
+            meant = CLASSES[name] if self.ask.of_source else "B(x), the target's answer"
+            if what == "interchange" and self.ask.other is None:
                 # Its operands are the base's: B(x) is what it answers itself.
                 meant = "the source's answer (its operation, or a copy: not told apart)"
             said += f" and {most}becomes {meant}, in {rate(what, name)}"
@@ -130,7 +129,7 @@ class Replication:
         if self.least:
             notes.append("An answer is of a class where it lies within "
                          f"{self.least / 2:g} of that class's.")
-        if self.patch.what == "interchange":
+        if self.ask.patch.named == "interchange" and self.ask.other is None:
             notes.append("The sources have the operands of their bases: operation and answer "
                          "are the same.")
         if not self.exact:
@@ -147,21 +146,19 @@ class Replication:
 
     def figure(self) -> Figure:
         """Return the classes as stacked bars, a bar per patch."""
-        place, rates = where(self.patch).row(), self.rates().set_index(["patch", "class"])
+        place, rates = self.ask.patch.row(), self.rates().set_index(["patch", "class"])
         return class_figure(pd.DataFrame([
             {**place, "patch": patch, "metric": name, "n": self.n_counted,
              "value": rates["value"].get((patch, name), 0.0)}
             for patch in self.patches for name in CLASSES]))
 
     def __repr__(self) -> str:
-        asked = ", ".join(f"{k}={v!r}" for k, v in asdict(self.patch).items()
-                          if v is not None and k not in ("instance", "target"))
-        return "\n".join([f"Replication({asked})", self.sentence(), *self.notes(), "",
+        return "\n".join([f"Replication: {self.ask.patch}", self.sentence(), *self.notes(), "",
                           self.summary().to_string(index=False)])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
-        figure = (self.figure().to_html(f"whose answers came out: {WHAT[self.patch.what]}")
-                  if self.n_counted else "")
+        title = f"whose answers came out: {self.ask.patch.kind.description}"
+        figure = self.figure().to_html(title) if self.n_counted else ""
         return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{figure}")

@@ -1,0 +1,461 @@
+"""What is put where: one patch, and several that are put in the same pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.arguments import as_tuple
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
+from latentcode.probes.interventions.problem import Problem, Value
+from latentcode.probes.interventions.references import ERASABLE
+from latentcode.probes.interventions.sites import (
+    SITES,
+    Edit,
+    Place,
+    check_constraint,
+    in_scope,
+    normalization_of,
+)
+from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
+
+Tokens: TypeAlias = str | int | Sequence[int] | None
+"""Some tokens: a place of the task (`PLACES`), one or several numbers (negative ones from the end),
+or None, all."""
+Chooser: TypeAlias = Callable[[MinimalPairs], Tensor]
+"""Problems -> bool [B, Q, K], which codes are written."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Codes of every problem alike, bool [Q][K]."""
+
+    cells: tuple[tuple[bool, ...], ...]
+
+    @classmethod
+    def of(cls, array: Any) -> Mask:
+        """Return the mask that an array or tensor is; `ConfigError` unless it is bool [Q, K]."""
+        array = np.asarray(array.cpu() if isinstance(array, Tensor) else array)
+        check(array.ndim == 2 and array.dtype == bool, f"where is a mask {array.dtype} "
+              f"{list(array.shape)}; expected bool [query, key]")
+        return cls(tuple(tuple(map(bool, row)) for row in array))
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """Numbers v_h that are set by hand, one per head, for every code of the scope.
+
+    how  `set`: a_h becomes v_h; `add`: a_h + v_h; `scale`: a_h v_h
+    """
+
+    numbers: tuple[float, ...]
+    how: str = "set"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", as_tuple(self.numbers))
+        check_choice("how", self.how, HOW)
+        check(bool(np.isfinite(self.numbers).all()), f"numbers are {self.numbers}; expected "
+              "finite ones, one per head")
+
+    def __call__(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
+        check(problem.place[0] == "code" and len(self.numbers) == base.shape[1],
+              f"numbers are {self.numbers} at site {problem.place[0]!r}; expected {base.shape[1]}, "
+              "one per head, at site 'code'")
+        numbers = base.new_tensor(self.numbers)[None, :, None, None]
+        if self.how == "set":
+            return numbers.expand_as(base)
+        return base + numbers if self.how == "add" else base * numbers
+
+
+HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
+                       "scale": "a_h becomes a_h v_h"}
+"""What the numbers v_h set by hand do to every code of the scope."""
+
+
+class Added:
+    """What can be put together with `+`: all of it is put in one forward pass."""
+
+    @property
+    def parts(self) -> tuple[Patch, ...]:
+        """The patches, in the order in which they are put at a place that several have."""
+        raise NotImplementedError
+
+    def __add__(self, other: object) -> Patches:
+        if not isinstance(other, Added):
+            return NotImplemented
+        return Patches((*self.parts, *other.parts))
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every site in every layer that is written."""
+        return tuple(dict.fromkeys(place for part in self.parts for place in part.own_places))
+
+    @property
+    def source(self) -> str:
+        """The batch of `MinimalPairs` whose answer would come out: that of the first part which
+        comes from one; "" for what comes from none."""
+        return next((part.kind.source for part in self.parts if part.kind.source), "")
+
+    @property
+    def control(self) -> bool:
+        """Whether nothing should come of it."""
+        return all(part.kind.control for part in self.parts)
+
+    def check(self, task: Counterfactuals, model: Any) -> None:
+        """Raise a `ConfigError` that names what does not fit the task or the model."""
+        for part in self.parts:
+            part.check_alone(task, model)
+
+    def row(self) -> dict[str, Any]:
+        """Return the columns that name this intervention in tables."""
+        rows = [part.own_row() for part in self.parts]
+        if len(rows) == 1:
+            return rows[0]
+        joined: dict[str, Any] = {}
+        for name in rows[0]:
+            different = list(dict.fromkeys(row[name] for row in rows if row[name] == row[name]))
+            joined[name] = (different[0] if len(different) == 1 else float("nan")
+                            if name == "alpha" else any(different) if name == "renormalized"
+                            else " + ".join(map(str, different)))
+        return joined
+
+
+@dataclass(frozen=True)
+class Patch(Added):
+    """What is put where.
+
+    value        what: a name of `PATCHES` (`lc.register_patch` adds to these), or a function
+                 (base, source, problem) -> Tensor as it takes
+    where        into which codes: a scope or place that the task offers, such as `row`,
+                 `everything`, `context` or `within context`; a mask, bool [query, key]; or a
+                 function of the problems (`MinimalPairs`) that returns bool [B, query, key]
+    layers       in which layers, all in one pass
+    site         `code`, `value` or `residual`: the activation that is written; several joined by
+                 `+`, such as `code+value`, are written in one pass
+    alpha        how far `steer` goes
+    heads        of which heads alone; None: all
+    renormalize  bring what was written back to the constraint of the model's codes
+    queries, keys  of these queries or keys of `where` alone: a place of the task, such as
+                 `response`, one or several numbers of tokens, or None, all
+
+    `a + b` puts both in one pass. Raises `ConfigError` for values that no task or model could take.
+    """
+
+    value: str | Value = "interchange"
+    where: str | Mask | Chooser = "row"
+    layers: tuple[int, ...] = (0,)
+    site: str = "code"
+    alpha: float = 1.0
+    heads: tuple[int, ...] | None = None
+    renormalize: bool = False
+    queries: Tokens = None
+    keys: Tokens = None
+
+    def __post_init__(self) -> None:
+        check(isinstance(self.value, str) or callable(self.value), f"value is {self.value!r}; "
+              "expected the name of a patch, or a function (base, source, problem)")
+        object.__setattr__(self, "layers", as_tuple(self.layers))
+        object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
+        for name in ("queries", "keys"):
+            tokens = getattr(self, name)
+            if tokens is not None and not isinstance(tokens, str):
+                object.__setattr__(self, name, as_tuple(tokens))
+        if not isinstance(self.where, str | Mask) and not callable(self.where):
+            object.__setattr__(self, "where", Mask.of(self.where))
+
+    @property
+    def parts(self) -> tuple[Patch, ...]:
+        return (self,)
+
+    @property
+    def named(self) -> str:
+        """What tables call the value: its name, or that of its function."""
+        return self.value if isinstance(self.value, str) else _name(self.value)
+
+    @property
+    def kind(self) -> PatchKind:
+        """What is put, with what it needs; `UnknownNameError` for a name that is not registered."""
+        if isinstance(self.value, str):
+            return PATCHES.find(self.value)
+        if isinstance(self.value, ByHand):
+            return PatchKind(self.value, f"numbers set by hand: {HOW[self.value.how]}")
+        return PatchKind(self.value, _name(self.value), source="sources", own=True)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The parts of `site`."""
+        return tuple(self.site.split("+"))
+
+    @property
+    def own_places(self) -> tuple[Place, ...]:
+        """Every site in every layer that is written."""
+        return tuple((site, layer) for site in self.sites for layer in self.layers)
+
+    def cells(self, task: Counterfactuals, pairs: MinimalPairs) -> Tensor:
+        """Return which codes are written, bool [B, Q, K].
+
+        `ConfigError` for tokens that the problems do not have, a mask of another size, and where
+        nothing is left to be written in some problem.
+        """
+        n, n_tokens = pairs.bases.inputs.shape[:2]
+        if isinstance(self.where, str):
+            scope = task.scope(self.where, pairs, elsewhere=self.kind.elsewhere)
+        else:
+            scope = (torch.tensor(self.where.cells, device=pairs.slot.device).expand(n, -1, -1)
+                     if isinstance(self.where, Mask) else self.where(pairs))
+            shape = list(getattr(scope, "shape", ()))
+            check(shape == [n, n_tokens, n_tokens] and scope.dtype == torch.bool,
+                  f"where is {self._where()}, which gives {getattr(scope, 'dtype', scope)} {shape} "
+                  f"for {n} problems of {n_tokens} tokens; expected bool "
+                  f"{[n, n_tokens, n_tokens]}")
+        whole = scope
+        for name, axis in (("queries", 2), ("keys", 1)):
+            tokens = getattr(self, name)
+            if tokens is not None:
+                chosen = _chosen(name, tokens, task, pairs)  # [B, T]
+                scope = scope & chosen.unsqueeze(axis)
+        if scope is not whole or not isinstance(self.where, str):
+            left = scope.any(2).any(1)
+            check(bool(left.all()), f"{self.restriction() or 'where is ' + self._where()}, of "
+                  f"which {self._where()} has none; expected some of its queries "
+                  f"{whole[0].any(1).nonzero().flatten().tolist()} and keys "
+                  f"{whole[0].any(0).nonzero().flatten().tolist()}")
+        return scope
+
+    def restriction(self) -> str:
+        """Return `queries are ...` and `keys are ...`, as far as they are given."""
+        return " and ".join(f"{name} are {getattr(self, name)}" for name in ("queries", "keys")
+                            if getattr(self, name) is not None)
+
+    def check_alone(self, task: Counterfactuals, model: Any) -> None:
+        """Raise a `ConfigError` that names what does not fit the task or the model."""
+        how = self.kind
+        for site in self.sites:
+            check_choice("site", site, SITES)
+        check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
+              "its parts once")
+        if isinstance(self.where, str):
+            task.check_scope(self.where)
+        for name in ("queries", "keys"):
+            tokens = getattr(self, name)
+            if isinstance(tokens, str):
+                check_choice("place", tokens, task.places)
+        check(len(self.layers) > 0, "layers is empty; expected at least one")
+        check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
+              "or at least one")
+        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
+        for layer in self.layers:
+            if layer not in range(model.cfg.n_layers):
+                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+        needs, lacks = how.needs, lacked(how, task.lacking)
+        if lacks:
+            raise ConfigError(f"{self.named!r} cannot be written: {task.lacking[lacks]}")
+        for site in self.sites:
+            check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
+                  f"{' or '.join(map(repr, how.sites))}, where it can be put")
+        check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
+              f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
+        check(needs != "elsewhere" or self.where not in ("examples", "everything",
+                                                         *task.place_scopes),
+              f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
+              "expected another scope")
+        every_key = ("row", "feature", *(
+            name for name in task.place_scopes if not name.startswith("within")))
+        check("value" not in self.sites or self.keys is not None or self.where not in every_key,
+              f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
+              "all queries; expected 'everything', the keys of a place with 'within ...', single "
+              "keys with 'pair' or 'pairs', or keys=")
+        check(needs != "erasers" or (self.where in ERASABLE and not self.restriction()),
+              f"scope is {self._where()!r}; expected one of {', '.join(ERASABLE)}, whole, to erase "
+              "a label")
+        if self.renormalize:
+            check_constraint(normalization_of(model))
+        groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
+        check(self.heads is None or "value" not in self.sites or groups == model.cfg.n_heads,
+              f"heads is {self.heads} at site {self.site!r}; expected None, as the "
+              f"{model.cfg.n_heads} heads of this model share the values of {groups}")
+        for head in self.heads or ():
+            check("residual" not in self.sites and head in range(model.cfg.n_heads),
+                  f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
+                  "of codes or values")
+
+    def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
+        """Return what puts the value into the codes, or whatever the site holds, of each layer."""
+        how = self.kind
+        masks = {site: SITES[site].mask(problem.scope, self.heads, model.cfg.n_heads)
+                 for site in self.sites}
+        normalization = normalization_of(model) if self.renormalize else None
+
+        def put(place: Place, base: Tensor) -> Tensor:
+            source = problem.sources[how.source][place] if how.source else None
+            at = replace(problem, place=place, alpha=self.alpha)
+            return (checked_value(self.named, how.value, base, source, at) if how.own
+                    else how.value(base, source, at))
+
+        return {place: in_scope(partial(put, place), masks[place[0]], problem.scope, normalization)
+                for place in self.own_places}
+
+    def own_row(self) -> dict[str, Any]:
+        """Return the columns that name this patch in tables."""
+        scope = self._where() + "".join(
+            f", {name} {tokens if isinstance(tokens, str) else ','.join(map(str, tokens))}"
+            for name in ("queries", "keys") if (tokens := getattr(self, name)) is not None)
+        return {"patch": self.named, "scope": scope,
+                "layers": ",".join(map(str, self.layers)), "site": self.site,
+                "alpha": self.alpha if self.named.startswith("steer") else float("nan"),
+                "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
+                "renormalized": self.renormalize}
+
+    def _where(self) -> str:
+        if isinstance(self.where, str):
+            return self.where
+        return (f"mask of {sum(map(sum, self.where.cells))} codes" if isinstance(self.where, Mask)
+                else _name(self.where))
+
+    def __str__(self) -> str:
+        """What it does, in words."""
+        row = self.own_row()
+        where = next((of for name, of in (SCOPES | PLACES).items() if name == self.where), "")
+        heads = "" if self.heads is None else f", heads {row['heads']} alone"
+        return (f"{row['site']} at {row['scope']}{f' ({where})' if where else ''}, layers "
+                f"{row['layers']}{heads} <- {self.named}: {self.kind.description}"
+                + (f", alpha {self.alpha:g}" if row["alpha"] == row["alpha"] else "")
+                + (", renormalized" if self.renormalize else ""))
+
+
+@dataclass(frozen=True)
+class Patches(Added):
+    """Several patches that are put in one forward pass: `a + b`.
+
+    At a place that several have, each is given what those before it left there. Whose answer comes
+    out is asked of the source of the first that comes from one.
+    """
+
+    parts: tuple[Patch, ...]  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        """What each does, a line per part."""
+        return "\n+ ".join(map(str, self.parts))
+
+
+def edits_of(patch: Added, model: Any, problems: Sequence[Problem]) -> dict[Place, Edit]:
+    """Return what every part of a patch puts at each place, one after the other.
+
+    problems  one per part, which differ in their scopes
+    """
+    found: dict[Place, list[Edit]] = {}
+    for part, problem in zip(patch.parts, problems, strict=True):
+        for place, edit in part.edits(model, problem).items():
+            found.setdefault(place, []).append(edit)
+    return {place: edits[0] if len(edits) == 1 else partial(_in_turn, edits)
+            for place, edits in found.items()}
+
+
+def _in_turn(edits: Sequence[Edit], base: Tensor) -> Tensor:
+    for edit in edits:
+        base = edit(base)
+    return base
+
+
+def checked_value(
+    name: str, value: Value, base: Tensor, source: Tensor | None, problem: Problem
+) -> Tensor:
+    """Return what a user's function returns; `ProbeError` unless it can be put at the place.
+
+    It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed.
+    """
+    given = {"base": base, "source": source}
+    versions = {of: x._version for of, x in given.items() if x is not None}
+    try:
+        found = value(base, source, problem)
+    except Exception as error:
+        raise ProbeError(f"patch {name!r} raised {type(error).__name__} at {problem.place}: {error}"
+                         "; expected a tensor of the shape of base") from error
+    check(isinstance(found, Tensor) and found.shape == base.shape,
+          f"patch {name!r} returned {_described(found)} at {problem.place}; expected a tensor "
+          f"{list(base.shape)}, the shape of base", ProbeError)
+    changed = [of for of, x in given.items() if x is not None and x._version != versions[of]]
+    check(not changed, f"patch {name!r} changes {' and '.join(changed)} in place at "
+          f"{problem.place}; expected a new tensor, which is put where the patch says and nowhere "
+          "else", ProbeError)
+    check(bool(found.isfinite().all()), f"patch {name!r} returned values that are not finite at "
+          f"{problem.place}; expected finite ones", ProbeError)
+    return found
+
+
+def to_plain(patch: Added) -> list[dict[str, Any]]:
+    """Return a patch as JSON holds it, a dictionary per part."""
+    return [{f.name: _plain(getattr(part, f.name)) for f in fields(Patch)} for part in patch.parts]
+
+
+def from_plain(parts: Any) -> Patch | Patches:
+    """Return the patch that `to_plain` wrote, or an earlier version, to be run again.
+
+    `ConfigError` for a function that is not registered, of which the name alone is known.
+    """
+    found = [_part(part) for part in ([parts] if isinstance(parts, Mapping) else parts)]
+    return found[0] if len(found) == 1 else Patches(tuple(found))
+
+
+def _part(plain: Mapping[str, Any]) -> Patch:
+    known = {FORMERLY.get(name, name): value for name, value in plain.items()}
+    for name in ("value", "where"):
+        value = known.get(name)
+        if isinstance(value, Mapping):
+            check("function" not in value, f"{name} is the function {value.get('function')!r}, "
+                  "which a result does not hold; expected a patch that is registered with "
+                  "lc.register_patch")
+            known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
+                           else Mask.of(np.asarray(value["mask"], dtype=bool)))
+    return Patch(**known)
+
+
+FORMERLY = {"patch": "value", "scope": "where"}
+"""Fields as earlier versions called them."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ByHand):
+        return {"numbers": list(value.numbers), "how": value.how}
+    if isinstance(value, Mask):
+        return {"mask": [[int(cell) for cell in row] for row in value.cells]}
+    if callable(value):
+        return {"function": _name(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _chosen(
+    name: str, tokens: str | tuple[int, ...], task: Counterfactuals, pairs: MinimalPairs
+) -> Tensor:
+    """Return which tokens are chosen, bool [B, T]."""
+    n, n_tokens = pairs.bases.inputs.shape[:2]
+    if isinstance(tokens, str):
+        return task.place(tokens, pairs)
+    for token in tokens:
+        check(token in range(-n_tokens, n_tokens), f"{name} has {token}; expected 0 to "
+              f"{n_tokens - 1}, or negative ones from the end")
+    chosen = torch.zeros(n_tokens, dtype=torch.bool, device=pairs.slot.device)
+    chosen[list(tokens)] = True
+    return chosen.expand(n, -1)
+
+
+def _name(value: object) -> str:
+    return {"ByHand": "by_hand"}.get(type(value).__name__) or str(
+        getattr(value, "__name__", type(value).__name__))
+
+
+def _described(found: object) -> str:
+    return (f"a tensor {list(found.shape)}" if isinstance(found, Tensor)
+            else f"a {type(found).__name__}")
+
+
+__all__ = ["HOW", "Added", "ByHand", "Mask", "Patch", "Patches", "checked_value",
+           "edits_of", "from_plain", "to_plain"]
