@@ -49,7 +49,7 @@ def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
         project_codes(codes, "hue")
     with pytest.raises(UnknownNameError, match="unknown split 'odd'"):
         lc.project("sraven-hyla", splits="odd")
-    assert lc.Intervention(layers=2, heads=1) == lc.Intervention(  # type: ignore[arg-type]
+    assert lc.Patch(layers=2, heads=1) == lc.Patch(  # type: ignore[arg-type]
         layers=(2,), heads=(1,))
     assert lc.Patch(0, "sum", layers=2).layers == (2,)  # type: ignore[arg-type]
 
@@ -127,5 +127,5 @@ def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run, unenforced: Non
 
 @pytest.mark.parametrize("given", ["mean", ["mean"]])
 def test_an_intervention_is_no_name(given: Any, unenforced: None) -> None:
-    with pytest.raises(ConfigError, match=r"interventions has 'mean'; expected lc\.Intervention"):
+    with pytest.raises(ConfigError, match=r"interventions has 'mean'; expected lc\.Patch"):
         lc.intervene("sraven-hyla", interventions=given)

@@ -85,8 +85,8 @@ def test_a_function_and_its_address_are_one() -> None:
 
 
 def test_the_fields_of_a_dataclass_are_read_too() -> None:
-    assert options_of(lc.Intervention)["heads"].words == tuple[int, ...]
-    assert options_of(lc.Intervention)["site"].default == "code"
+    assert options_of(lc.Patch)["heads"].words == tuple[int, ...]
+    assert options_of(lc.Patch)["site"].default == "code"
 
 
 def test_what_has_no_source_is_an_error() -> None:

@@ -65,13 +65,13 @@ def metrics_of(run: lc.Run) -> dict[str, dict[str, tuple[float, int]]]:
             for split in task.splits}
 
 
-def writes() -> list[lc.Intervention]:
-    chosen = [lc.Intervention(patch, scope, layers)
+def writes() -> list[lc.Patch]:
+    chosen = [lc.Patch(patch, scope, layers)
               for patch in ("interchange", "control", "class_mean", "resample", "shuffled", "erase")
               for scope, layers in (("pair", (0, 1)), ("row", (1,)))]
-    return [*chosen, lc.Intervention("interchange", "row", (1,), "residual"),
-            lc.Intervention("interchange", "row", (1,), heads=(0,)),
-            lc.Intervention("steer", "row", (1,), alpha=2.0, renormalize=True)]
+    return [*chosen, lc.Patch("interchange", "row", (1,), "residual"),
+            lc.Patch("interchange", "row", (1,), heads=(0,)),
+            lc.Patch("steer", "row", (1,), alpha=2.0, renormalize=True)]
 
 
 # What the tests compare with.
@@ -286,8 +286,7 @@ def test_the_bench_writes_as_it_did(name: str) -> None:
     run, what = name.split(", ")
     bench = lc.Bench.of_run(frozen_run(run), n=40)
     target = bench.targets(3, 0)[0]
-    outcome = bench.patch(lc.Patch(
-        3, target, what=FORMER_PATCHES[what] if what == "donor" else what, layers=(0, 1)))
+    outcome = bench.patch(lc.Patch(FORMER_PATCHES[what], layers=(0, 1)), 3, target)
     wanted = EXPECTED["bench"][name]
     assert (target, outcome.base_label, outcome.table["patch"].tolist()) == (
         wanted["target"], wanted["source"],

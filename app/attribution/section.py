@@ -13,7 +13,7 @@ from latentcode.app.state.messages import answering
 from latentcode.app.state.url import choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
-from latentcode.probes.interventions.bench.patch import Patch
+from latentcode.probes.interventions.bench.ask import Ask
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SHOWN = {"estimated part": "estimates", "written alone": "effects"}
 """What a colour can stand for, in the words of the page: an attribute of the map."""
 WITHOUT_SOURCE = ("instance", "mean", "hand")
-"""What can be written that is not the codes of a source of this problem; see `Patch.what`."""
+"""What the page can write that is not the codes of a source of this problem."""
 MAP, COLOUR = "cells of the map", "colour of the map"
 """Keys of the map, and of what its colours stand for."""
 
@@ -39,16 +39,16 @@ def choose_keys(
     return tuple(key for key in offered if names[key] in chosen) or None
 
 
-def where_it_lives(open_: OpenBench, patch: Patch) -> None:
+def where_it_lives(open_: OpenBench, ask: Ask) -> None:
     """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
     if "row" not in open_.bench.task.scopes:
         return
     with st.container(border=True):
         st.markdown("##### Where does it live?")
-        _map(open_, patch)
+        _map(open_, ask)
 
 
-def _map(open_: OpenBench, patch: Patch) -> None:
+def _map(open_: OpenBench, ask: Ask) -> None:
     shown = remembered("map")
     if shown not in SHOWN:
         st.caption("Which of the response's codes does it hang on that the answer becomes "
@@ -58,9 +58,9 @@ def _map(open_: OpenBench, patch: Patch) -> None:
         return
     try:
         with st.spinner("Asking every code …"):
-            found = open_.map(patch)
+            found = open_.map(ask)
     except ProbeError:
-        st.info(literal(f"The answers of the problem and of its source (with {patch.target}) are "
+        st.info(literal(f"The answers of the problem and of its source (with {ask.target}) are "
                         "not both defined here, or hardly differ: there is no way from one to the "
                         "other to map."), icon=":material/info:")
         return
@@ -70,20 +70,20 @@ def _map(open_: OpenBench, patch: Patch) -> None:
         on_change=answering(lambda: remember("map", st.session_state[COLOUR])))
     names, unit = _names(open_), _unit(open_)
     show_cells(
-        MAP, tokens_of(*open_.tokens(patch), names), getattr(found, SHOWN[shown]), [[
+        MAP, tokens_of(*open_.tokens(ask), names), getattr(found, SHOWN[shown]), [[
             f"{name}: estimated {estimate:+.3g}, written alone {effect:+.3g} {unit}"
             for name, estimate, effect in zip(names, *rows, strict=True)]
             for rows in zip(found.estimates, found.effects, strict=True)],
         lambda layer, key: _write_cell(layer, names[key]),
-        written=[(layer, key) for layer in patch.layers for key in patch.keys or ()])
+        written=[(layer, key) for layer in ask.patch.layers for key in ask.patch.keys or ()])
     st.caption(_meaning(open_, found, shown))
     st.caption(_trust(open_, found))
     st.button("Hide the map", on_click=answering(remember), args=("map", None))
 
 
-def shown_key(open_: OpenBench, patch: Patch) -> str:
+def shown_key(open_: OpenBench, ask: Ask) -> str:
     """Return the key of the code that an outcome shows, in Markdown."""
-    return "itself" if patch.key is None else literal(_names(open_)[patch.key])
+    return "itself" if ask.key is None else literal(_names(open_)[ask.key])
 
 
 def _names(open_: OpenBench) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from latentcode.app.charts.theme import ACCENT, LEGEND_OVER, is_dark, show_still
 from latentcode.app.data.benches import OpenBench
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.patch import ANSWERS, Patch
+from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
 from latentcode.probes.interventions.bench.replication import Replication
 
 PROBLEMS = 200
@@ -48,29 +48,29 @@ class Replicating:
         return self.outcome is not None and self.outcome.n_seen == self.outcome.n
 
 
-def show_replication(open_: OpenBench, patch: Patch) -> None:
+def show_replication(open_: OpenBench, ask: Ask) -> None:
     """Offer to write the same into many problems, and show what comes of it.
 
     What another part of the page changes ends a run; what was found stays while the patch does.
     """
-    asked = (open_.name, replace(patch, instance=0, target=""))
+    asked = (open_.name, replace(ask, instance=0, target=""))
     state: Replicating | None = st.session_state.get(_KEPT)
     if state is not None:
         state.running = False
         if state.asked != asked:
             del st.session_state[_KEPT]
-    _section(open_, patch, asked)
+    _section(open_, ask, asked)
 
 
 @st.fragment
 @guarded
-def _section(open_: OpenBench, patch: Patch, asked: tuple[object, ...]) -> None:
+def _section(open_: OpenBench, ask: Ask, asked: tuple[object, ...]) -> None:
     state: Replicating | None = st.session_state.get(_KEPT)
     # The button is one and the same, whatever it says: one that a run leaves out would stay on the
     # page until the last run has ended.
     with st.container(border=True, key="replicate"):
         if state is None:
-            _offer(open_, patch, asked)
+            _offer(open_, ask, asked)
             return
         _controls(state)
         if state.outcome is not None:
@@ -80,12 +80,12 @@ def _section(open_: OpenBench, patch: Patch, asked: tuple[object, ...]) -> None:
         st.rerun(scope="fragment")
 
 
-def _offer(open_: OpenBench, patch: Patch, asked: tuple[object, ...]) -> None:
+def _offer(open_: OpenBench, ask: Ask, asked: tuple[object, ...]) -> None:
     n = min(PROBLEMS, len(open_.bench))
 
     def begin() -> None:
         st.session_state[_KEPT] = Replicating(asked, open_.bench.replicating(
-            patch, range(n), batch_size=AT_ONCE))
+            ask.patch, range(n), which=ask.which, other=ask.other, batch_size=AT_ONCE))
 
     st.button(f"Replicate on {n} problems", icon=":material/bar_chart:", on_click=answering(begin),
               key=_BUTTON)

@@ -12,8 +12,8 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
+from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.bench.patch import Patch
 from latentcode.probes.interventions.bench.replication import Replication
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class OpenBench:
     def __init__(self, bench: Bench, task: Any, name: str) -> None:
         self.bench, self.task, self.kind, self.name = bench, task, str(task.constituent), name
         self._lock = Lock()
-        self._outcomes: dict[Patch, BenchOutcome] = {}
+        self._outcomes: dict[Ask, BenchOutcome] = {}
         self._maps: dict[tuple[int, int, str, str], ProblemMap] = {}
 
     @property
@@ -47,15 +47,16 @@ class OpenBench:
         """How files begin that are made of it."""
         return self.name.replace("/", "-")
 
-    def patch(self, patch: Patch) -> BenchOutcome:
+    def outcome(self, ask: Ask) -> BenchOutcome:
         """Return an outcome; the last ones are kept."""
         with self._lock:
-            if patch not in self._outcomes:
+            if ask not in self._outcomes:
                 if len(self._outcomes) >= KEPT:
                     self._outcomes.pop(next(iter(self._outcomes)))
-                with self._measuring() if patch.what == "mean" else nullcontext():
-                    self._outcomes[patch] = self.bench.patch(patch)
-            return self._outcomes[patch]
+                measures = ask.patch.kind.needs == "means"
+                with self._measuring() if measures else nullcontext():
+                    self._outcomes[ask] = self.bench.outcome(ask)
+            return self._outcomes[ask]
 
     def next_of(self, coming: Iterator[Replication]) -> Replication:
         """Return the next of what this bench yields."""
@@ -78,13 +79,13 @@ class OpenBench:
         """Return the keys of a scope, by the numbers of their tokens."""
         return self.bench.keys(instance, which, scope)
 
-    def tokens(self, patch: Patch) -> tuple[np.ndarray, list[str]]:
+    def tokens(self, ask: Ask) -> tuple[np.ndarray, list[str]]:
         """Return the tokens of a problem, float [T, D], and what each is to the question."""
-        one = self.bench.pairs(patch.instance, patch.which, patch.target, 1)
+        one = self.bench.pairs(ask.instance, ask.which, ask.target, 1)
         names, role = self.bench.task.roles(one)
         return one.bases.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
 
-    def map(self, patch: Patch) -> ProblemMap:
+    def map(self, ask: Ask) -> ProblemMap:
         """Return on which codes a problem hangs, and keep it; the source is the one written.
 
         Where none is written whose answer is another, it is the minimal pair.
@@ -92,8 +93,8 @@ class OpenBench:
         from latentcode.probes.attribution import attribute_problem
         from latentcode.probes.attribution.steps import SOURCES
 
-        source = patch.what if patch.what in SOURCES else "interchange"
-        asked = patch.instance, patch.which, patch.target, source
+        source = ask.patch.named if ask.of_source and ask.patch.named in SOURCES else "interchange"
+        asked = ask.instance, ask.which, ask.target, source
         with self._lock:
             if asked not in self._maps:
                 if len(self._maps) >= KEPT:

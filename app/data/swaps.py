@@ -70,7 +70,8 @@ def swap(
     import torch
 
     from latentcode.codes.instances import instances
-    from latentcode.probes.interventions.intervention import Intervention
+    from latentcode.probes.interventions.patch import Patch
+    from latentcode.probes.interventions.problem import Problem
     from latentcode.probes.interventions.sites import capture, run_patched
     from latentcode.seeds import make_generator
     from latentcode.tasks.counterfactuals import code_mask
@@ -81,16 +82,17 @@ def swap(
     pairs = counterfactuals.pairs_of(
         instances(task, split, [instance]), make_generator(instance, "swap"))
     query = pairs.bases.info["query"]
-    intervention = Intervention("interchange", "pair", layers, heads=heads)
+    patch = Patch("interchange", "pair", layers, heads=heads)
     with _one_at_a_time:
         model = _model(entry)
         # The text twice: the source's code is written into the first, its own into the second.
         inputs = pairs.bases.inputs.expand(2, -1)
-        clean, _ = capture(model, inputs, ())
-        answered, codes = capture(model, pairs.sources.inputs.expand(2, -1), intervention.places)
+        clean, own = capture(model, inputs, patch.places)
+        answered, codes = capture(model, pairs.sources.inputs.expand(2, -1), patch.places)
         scope = code_mask(query, torch.tensor([[key]]), inputs.shape[1]).expand(2, -1, -1)
-        patched = run_patched(model, inputs, intervention.edits(
-            model, scope, lambda where, live: torch.cat([codes[where][:1], live[1:]])))
+        sources = {place: torch.cat([code[:1], own[place][1:]]) for place, code in codes.items()}
+        patched = run_patched(model, inputs, patch.edits(
+            model, Problem(pairs, {"sources": sources}, scope, torch.Generator())))
 
     def next_token(logits: Tensor) -> np.ndarray:
         return logits[0, int(query)].double().softmax(-1).numpy()

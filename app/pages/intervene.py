@@ -20,8 +20,10 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_layers_and_heads, choose_split
 from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
+from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.bench.patch import Patch
+from latentcode.probes.interventions.patch import ByHand, Patch
+from latentcode.probes.interventions.patches import PATCHES
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench
@@ -32,7 +34,9 @@ WHAT = {"interchange": "minimal pair", "instance": "other problem", "mean": "mea
         "rest": "other rest", "operation+rest": "other {kind} and rest",
         "operands+rest": "other operands and rest",
         "operation+operands+rest": "other {kind}, operands and rest"}
-"""What can be written, in the words of the page."""
+"""What can be written, in the words of the page; after these come patches of one's own."""
+VALUES = {"instance": "interchange", "mean": "class_mean"}
+"""The patches that the page calls otherwise."""
 ABOUT = {
     "interchange": "The codes of the same problem with **{target}** in place of **{base}**.",
     "instance": "The codes of any other problem of this split.",
@@ -74,12 +78,12 @@ def _body(entry: Entry, split: str) -> None:
     with left:
         # The problem stands while the model is loaded.
         bench = open_bench(entry, split, max(instance, other))
-        patch = _choose_patch(bench, instance, other)
-    if patch is None:
+        ask = _choose_patch(bench, instance, other)
+    if ask is None:
         return
     with right:
-        _show(bench, bench.patch(patch))
-    where_it_lives(bench, patch)
+        _show(bench, bench.outcome(ask))
+    where_it_lives(bench, ask)
 
 
 def _choose_instance(instance: int) -> None:
@@ -100,7 +104,7 @@ def _number_input(label: str, key: str, value: int) -> None:
                         lambda: remember(key, str(st.session_state[widget]))))
 
 
-def _choose_patch(open_: OpenBench, instance: int, other: int) -> Patch | None:
+def _choose_patch(open_: OpenBench, instance: int, other: int) -> Ask | None:
     """Let a person choose what is written where; None while something is missing."""
     bench, kind = open_.bench, open_.kind
     held = bench.constituents(instance)
@@ -115,8 +119,11 @@ def _choose_patch(open_: OpenBench, instance: int, other: int) -> Patch | None:
     with second:
         target = choose(f"… by this {kind}", targets, key="target",
                         default=open_.telling(instance, which))
-    what = choose("Codes", bench.what, key="what", default="interchange",
-                  shown=lambda w: WHAT[w].format(kind=kind))
+    offered = [*(name for name in WHAT if name in ("instance", "hand")
+                 or VALUES.get(name, name) in bench.values),
+               *(name for name in bench.values if PATCHES[name].own)]
+    what = choose("Codes", offered, key="what", default="interchange",
+                  shown=lambda w: WHAT.get(w, w).format(kind=kind))
     st.caption(_about(what).format(base=held[which], target=target, kind=kind))
     if what == "instance":
         _number_input("Number of the other problem", "other", other)
@@ -124,19 +131,22 @@ def _choose_patch(open_: OpenBench, instance: int, other: int) -> Patch | None:
     if not layers:
         return None
     keys = choose_keys(open_, instance, which, scope)
-    how, numbers = "set", None
+    value: str | ByHand = VALUES.get(what, what)
     if what == "hand":
         how, numbers = choose_numbers(open_, instance, which, target, layer=layers[-1],
                                       scope=scope, key=keys[0] if keys else None)
-    return Patch(
-        instance, target, which, what, scope, tuple(layers), tuple(heads) or None,
-        other if what == "instance" else None, numbers, how, keys=keys)
+        value = ByHand(numbers, how)
+    patch = Patch(value, scope, tuple(layers), heads=tuple(heads) or None, keys=keys)
+    return Ask(patch, instance, target, which, other if what == "instance" else None)
 
 
 def _about(what: str) -> str:
     """Return what is written, in a sentence."""
     if what in ABOUT:
         return ABOUT[what]
+    if what not in WHAT:
+        return literal(f"{what}: {PATCHES[what].description}.").replace("{", "{{").replace(
+            "}", "}}")
     first, *more = [OTHER[part] for part in what.split("+")]
     *middle, last = more or [""]
     listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
@@ -164,7 +174,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
     show_still(charts.answers(outcome, dark=dark), "answers")
     if names := charts.names_below(outcome):
         st.caption(literal(names))
-    show_replication(open_, outcome.patch)
+    show_replication(open_, outcome.ask)
     st.markdown(f"**Controls**: instead, the codes of sources with the same {open_.kind}s and "
                 "fresh values, those of unrelated problems, and random ones of equal norm. None "
                 "of them should flip the answer, that is, make it the target's; the first "
@@ -186,6 +196,6 @@ def _show(open_: OpenBench, outcome: BenchOutcome) -> None:
                "output as it is." if outcome.exact else
                ":material/error: Its own codes, written back, change the output: do not trust "
                "this page.")
-    st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.patch)}**, "
+    st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.ask)}**, "
                 "before and after")
     show_still(charts.codes(outcome, dark=dark), "codes")

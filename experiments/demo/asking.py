@@ -20,7 +20,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.common.results import where, with_interval
 from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.interventions import InterventionResult, Patch, intervene
 from latentcode.progress import bar
 from latentcode.runs import Run
 from latentcode.subjects import subject
@@ -187,7 +187,7 @@ def places(run: Run) -> dict[str, Place]:
 
 
 def _written(run: Run, n: int, device: str) -> InterventionResult | None:
-    interventions = [Intervention(source, scope, layers, site)
+    interventions = [Patch(source, scope, layers, site)
                      for site, scope, layers in places(run).values() for source in SOURCES]
     try:
         return intervene(run, interventions=interventions, n=n, batch_size=BATCH, device=device,

@@ -42,7 +42,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.labels import label_columns
 from latentcode.probes.decoding.of_subject import decode
-from latentcode.probes.interventions import Intervention, intervene
+from latentcode.probes.interventions import Patch, intervene
 from latentcode.probes.interventions.standard import MAPPED, SOURCES
 from latentcode.probes.projection.of_codes import project_codes
 from latentcode.probes.projection.result import OURS, ProjectionResult
@@ -228,7 +228,7 @@ def colours(task: Task, codes: LatentCodes) -> list[str]:
                        else ("query_accuracy",))]
 
 
-def interventions(n_layers: int) -> list[Intervention]:
+def interventions(n_layers: int) -> list[Patch]:
     """Return what tells most: the sources of a factorial at growing scopes, with controls.
 
     In the upper half of the layers and in all, the paper's pair in the upper half; values in place
@@ -236,12 +236,12 @@ def interventions(n_layers: int) -> list[Intervention]:
     """
     upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
     mapped = [(scope, layers) for scope in MAPPED for layers in (upper, every)]
-    chosen = [Intervention(patch, scope, layers)
+    chosen = [Patch(patch, scope, layers)
               for scope, layers in (("pair", upper), *mapped) for patch in SOURCES]
-    chosen += [Intervention(patch, scope, layers)
+    chosen += [Patch(patch, scope, layers)
                for scope, layers in (("row", upper), ("everything", every))
                for patch in ("random", "identity")]
-    chosen += [Intervention(patch, "everything", every, site="value") for patch in SOURCES]
+    chosen += [Patch(patch, "everything", every, site="value") for patch in SOURCES]
     return list(dict.fromkeys(chosen))
 
 

@@ -39,25 +39,30 @@ class Writes(Own):
     class_mean_base_pooled, class_mean_third_pooled, class_mean_group_pooled;
     of a factorial also the sources operands, operation+operands, unrelated, rest,
     operation+rest, operands+rest, operation+operands+rest, frozen (at site residual) and
-    (fuzzy logic) permuted"""
+    (fuzzy logic) permuted; or one of your own, registered in a file that --import names"""
     scope: tuple[str, ...] = ("row",)
     """which codes to overwrite: pair, pairs, row, feature, examples, everything; or those of the
     queries of a place: context, operands, response, "outside context" or
     "within context" (in quotes)"""
     layers: tuple[str, ...] = ("upper",)
-    """in which layers: each, upper, all, or sets such as 2,3"""
+    """in which layers: each, upward (the lowest two, three and so on), first, lower, upper, above
+    (all but the lowest), all, or sets such as 2,3"""
     site: tuple[str, ...] = ("code",)
     """what to overwrite: code, value, residual; code+value writes both in one run"""
     alpha: tuple[float, ...] = (1.0,)
     """how far to steer, in multiples of the difference between means"""
     heads: Annotated[tuple[int, ...], default_is("all")] = ()
     """overwrite these heads only"""
+    queries: Annotated[tuple[str, ...], default_is("all of the scope")] = ()
+    """overwrite the codes of these queries only: a place, or numbers of tokens"""
+    keys: Annotated[tuple[str, ...], default_is("all of the scope")] = ()
+    """overwrite the codes of these keys only: a place, or numbers of tokens"""
     renormalize: bool = False
     """rescale what was written to the constraint that the model's codes obey"""
 
     def arguments(self, of: Subject) -> dict[str, Any]:
         """Return every combination of the lists; for the standard interventions nothing."""
-        from latentcode.probes.interventions import Intervention
+        from latentcode.probes.interventions.listed import every_patch
 
         if not self.patch:
             others = [f.name for f in fields(Writes)
@@ -66,23 +71,19 @@ class Writes(Own):
                   f"{'is' if len(others) == 1 else 'are'} given without --patch; expected --patch "
                   "too, or neither for the standard interventions", ConfigError)
             return {}
-        layers = [place for text in self.layers for place in _layers(text, of.n_layers)]
-        chosen = (
-            Intervention(patch, scope, place, site, alpha, self.heads or None, self.renormalize)
-            for site in self.site for scope in self.scope for place in layers
-            for patch in self.patch
-            for alpha in (self.alpha if patch.startswith("steer") else (1.0,)))
-        # `each` and `upper` may be the same layer.
+        chosen = every_patch(
+            {"site": self.site, "where": self.scope, "layers": self.layers, "alpha": self.alpha,
+             "value": self.patch, "heads": self.heads or None, "renormalize": self.renormalize,
+             "queries": _tokens(self.queries), "keys": _tokens(self.keys)}, of.n_layers)
         return {"interventions": list(dict.fromkeys(chosen))}
 
 
-def _layers(text: str, n_layers: int) -> list[tuple[int, ...]]:
-    every = tuple(range(n_layers))
-    if text == "each":
-        return [(layer,) for layer in every]
-    if text in ("upper", "all"):
-        return [every[n_layers // 2:] if text == "upper" else every]
-    parts = text.split(",")
-    check(all(part.isdecimal() for part in parts),
-          f"layers is {text!r}; expected each, upper, all, or numbers such as 2,3", ConfigError)
-    return [tuple(int(part) for part in parts)]
+def _tokens(words: tuple[str, ...]) -> str | tuple[int, ...] | None:
+    """Return a place, or the numbers of tokens; None where nothing is given."""
+    if not words:
+        return None
+    if len(words) == 1 and not words[0].lstrip("-").isdecimal():
+        return words[0]
+    check(all(word.lstrip("-").isdecimal() for word in words), f"tokens are {' '.join(words)}; "
+          "expected the name of one place, or numbers", ConfigError)
+    return tuple(map(int, words))

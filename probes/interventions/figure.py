@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -105,15 +106,15 @@ def name_of(row: object) -> str:
 
 
 def in_short(layers: str) -> str:
-    """Return 3-6 for 3,4,5,6, and whatever has gaps or few layers as it is."""
+    """Return 3-6 for 3,4,5,6, and whatever has gaps, few layers or several parts as it is."""
     _, numbers = _by_number(layers)
-    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    whole = "+" not in layers and len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
     return f"{numbers[0]}-{numbers[-1]}" if whole else layers
 
 
 def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
     """Return by what sets of layers are ordered: single ones first, in their order."""
-    numbers = tuple(int(text) for text in layers.split(","))
+    numbers = tuple(map(int, re.findall(r"\d+", layers)))
     return len(numbers), numbers
 
 

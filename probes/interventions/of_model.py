@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
+from latentcode.probes.interventions.listed import as_patches
 from latentcode.probes.interventions.patch import Added, Patch, edits_of, to_plain
 from latentcode.probes.interventions.patches import (
     PATCHES,
@@ -76,7 +76,7 @@ def intervene_model(
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
     seed = checked_seed(seed)
-    interventions = as_tuple(interventions)
+    interventions = as_patches(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
     with task.reading(model):
         instances, counts = outcomes_of_model(
@@ -110,7 +110,7 @@ def _check(
         check_count(name, value, least)
     for intervention in interventions:
         intervention.check(task, model)
-    if any(i.renormalize for i in interventions):
+    if any(part.renormalize for part in _parts(interventions)):
         layout(model).check_normalized()
     if _need_references(interventions):
         check_count("n_reference", n_reference, 2)

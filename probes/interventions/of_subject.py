@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.of_model import intervene_model
-from latentcode.probes.interventions.patch import Patch
+from latentcode.probes.interventions.patch import Added
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.sites import has_constraint, normalization_of
 from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def intervene(
     model: Model,
     problems: Problems = None,
-    interventions: Sequence[Patch] | Patch | None = None,
+    interventions: Sequence[Added] | Added | None = None,
     *,
     split: Split = "ood",
     n: int | None = None,

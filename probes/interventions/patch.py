@@ -331,6 +331,9 @@ class Patch(Added):
                 + (", renormalized" if self.renormalize else ""))
 
 
+FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Patch))
+
+
 @dataclass(frozen=True)
 class Patches(Added):
     """Several patches that are put in one forward pass: `a + b`.
@@ -339,7 +342,11 @@ class Patches(Added):
     out is asked of the source of the first that comes from one.
     """
 
-    parts: tuple[Patch, ...]  # type: ignore[assignment]
+    together: tuple[Patch, ...]
+
+    @property
+    def parts(self) -> tuple[Patch, ...]:
+        return self.together
 
     def __str__(self) -> str:
         """What each does, a line per part."""
@@ -393,7 +400,7 @@ def checked_value(
 
 def to_plain(patch: Added) -> list[dict[str, Any]]:
     """Return a patch as JSON holds it, a dictionary per part."""
-    return [{f.name: _plain(getattr(part, f.name)) for f in fields(Patch)} for part in patch.parts]
+    return [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
 
 
 def from_plain(parts: Any) -> Patch | Patches:
@@ -407,6 +414,8 @@ def from_plain(parts: Any) -> Patch | Patches:
 
 def _part(plain: Mapping[str, Any]) -> Patch:
     known = {FORMERLY.get(name, name): value for name, value in plain.items()}
+    for name in known:
+        check_choice("field of a patch", name, FIELDS)
     for name in ("value", "where"):
         value = known.get(name)
         if isinstance(value, Mapping):
@@ -457,5 +466,5 @@ def _described(found: object) -> str:
             else f"a {type(found).__name__}")
 
 
-__all__ = ["HOW", "Added", "ByHand", "Mask", "Patch", "Patches", "checked_value",
+__all__ = ["FIELDS", "HOW", "Added", "ByHand", "Mask", "Patch", "Patches", "checked_value",
            "edits_of", "from_plain", "to_plain"]

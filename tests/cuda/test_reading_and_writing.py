@@ -17,7 +17,7 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
-from latentcode.probes.interventions import PATCHES, Bench, Intervention, Patch
+from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator
@@ -103,10 +103,10 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
             "ood", 4, make_generator(0, "pairs", "cuda")).bases.inputs, ())
         problems.least_problems = 1
         offered = [name for name, how in PATCHES.items() if how.needs not in problems.lacking]
-        chosen = [*(Intervention(name, site="residual" if PATCHES[name].frozen else "code")
+        chosen = [*(Patch(name, site="residual" if PATCHES[name].frozen else "code")
                     for name in offered),
-                  Intervention(heads=(1, 3), renormalize=True),
-                  *(Intervention(site=site, scope="everything") for site in SITES)]
+                  Patch(heads=(1, 3), renormalize=True),
+                  *(Patch(site=site, where="everything") for site in SITES)]
         with device.counting() as waits:
             result = intervene_model(
                 model, problems, chosen, n=6, batch_size=6, n_reference=6, n_bootstrap=100)
@@ -132,8 +132,6 @@ def test_the_bench_computes_on_the_device(task: str) -> None:
         batch = problems.sample("ood", 10, make_generator(0, "bench", "cuda"))
         bench = Bench(model_of(config), make_counterfactuals(problems), batch, n_reference=6)
         target = bench.targets(0, 0)[1]
-        for what, how in (("mean", "set"), ("hand", "add")):
-            outcome = bench.patch(Patch(
-                instance=0, which=0, target=target, scope="row", layers=(0,), what=what, how=how,
-                numbers=(1.0,) * 4))
+        for value in ("class_mean", ByHand((1.0,) * 4, "add")):
+            outcome = bench.patch(Patch(value, "row", 0), 0, target)
             assert len(outcome.answers) > 0

@@ -155,7 +155,7 @@ def _check_api(pages: Path) -> None:
             "latentcode.models": ("HookedTransformer", "value_network"),
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
             "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
-            "latentcode.probes.interventions": ("Intervention", "intervene_model"),
+            "latentcode.probes.interventions": ("Patch", "intervene_model"),
             "latentcode.tasks.logic.task": ("FuzzyLogic",),
             "latentcode.experiments.studies.relations.world": ("make_sentences",)}.items():
         file = f"{module.replace('.', '/')}.html"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 
-from latentcode import Intervention, intervene
+from latentcode import Patch, intervene
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
@@ -114,7 +114,7 @@ def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
     task = PromptCounterfactuals(model, frame)
     names = ("operation+operands", "operands", "interchange", "operation+rest")
     result = intervene(
-        model, frame, [Intervention(name, "row", EVERY) for name in names], n_bootstrap=100)
+        model, frame, [Patch(name, "row", EVERY) for name in names], n_bootstrap=100)
     rates = result.table.set_index(["patch", "metric"])["value"]
     pairs, = task.batches("prompts", len(frame), 32,
                           make_generator(0, "interventions prompts"))
@@ -151,7 +151,7 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
              "operands+rest": 2, "operation+operands+rest": 3, "unrelated": 4, "control": 0,
              "rest": 0}
     result = intervene(model, frame, [
-        Intervention(name, "everything", (0,), "residual") for name in whole], n_bootstrap=100)
+        Patch(name, "everything", (0,), "residual") for name in whole], n_bootstrap=100)
     rates = result.table.set_index(["patch", "metric"])["value"]
     for name, which in whole.items():
         assert rates[name, [*CLASSES][which]] == 1.0, name
@@ -160,7 +160,7 @@ def test_with_all_that_enters_the_answer_is_that_of_the_source(model: Any) -> No
     assert set(result.table["n_combinations"]) == {4}
     # Also where all codes are held at what they are: then values alone can bring it.
     frozen = intervene(model, frame, [
-        Intervention("frozen", "everything", (0,), "residual")], n_bootstrap=100)
+        Patch("frozen", "everything", (0,), "residual")], n_bootstrap=100)
     rates = frozen.table.set_index("metric")["value"]
     assert rates[[*CLASSES]].sum() == pytest.approx(1.0)
     assert rates[next(iter(CLASSES))] < 0.5
@@ -213,19 +213,19 @@ def test_what_there_is_no_source_for_is_lacking(model: Any) -> None:
     assert set(pairs.others) == {"operands", "operation+operands"}
     for chosen in (standard_interventions(2, 4, task.scopes, True, task.lacking),
                    prompt_interventions(task, 2)):
-        assert {"interchange", "operands", "operation+operands"} <= {i.patch for i in chosen}
-        assert not {i.patch for i in chosen} & {*task.lacks}
+        assert {"interchange", "operands", "operation+operands"} <= {i.value for i in chosen}
+        assert not {i.value for i in chosen} & {*task.lacks}
         for intervention in chosen:
             intervention.check(task, model)
     for name, reason in (("unrelated", "no third operation"), ("control", "no other template"),
                          ("operation+rest", "no other template"), ("permuted", "no examples")):
         with pytest.raises(ConfigError, match=f"'{re.escape(name)}' cannot be written: .*{reason}"):
-            Intervention(name, "row", EVERY).check(task, model)
+            Patch(name, "row", EVERY).check(task, model)
     # Templates of other lengths are none of each other.
     longer = factorial_prompts((*SHORT, "in {1} the {0} is now"))
     assert "of as many tokens" in PromptCounterfactuals(model, longer).lacks["rest"]
     with pytest.raises(ConfigError, match=r"'class_mean' cannot be written: .* single layout"):
-        Intervention("class_mean", "row", EVERY).check(
+        Patch("class_mean", "row", EVERY).check(
             PromptCounterfactuals(model, longer), model)
 
 
@@ -242,12 +242,12 @@ def test_minimal_pairs_alone(model: Any) -> None:
         assert [base[f] == source[f] for f in FACTORS] == [False, True, True]
         assert [base[f] == control[f] for f in FACTORS] == [True, True, False]
     assert "operation+operands" not in {
-        i.patch for i in prompt_interventions(task, 2)}
+        i.value for i in prompt_interventions(task, 2)}
 
 
 def test_means_are_those_of_an_operation(model: Any) -> None:
     result = intervene(model, factorial_prompts(SHORT), [
-        Intervention(name, "row", EVERY) for name in ("class_mean", "class_mean_base", "erase")],
+        Patch(name, "row", EVERY) for name in ("class_mean", "class_mean_base", "erase")],
         n_bootstrap=100)
     assert result.settings["n_reference"] == 12
     assert result.settings["constituents"] == ["capital", "food", "river"]

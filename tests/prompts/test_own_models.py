@@ -231,9 +231,9 @@ def minimal_pairs(model: OwnLanguageModel) -> pd.DataFrame:
 def test_codes_are_written_between_prompts(kind: str, tmp_path: Path) -> None:
     model = OwnLanguageModel.of_run(lc.load_run(kind))
     result = lc.intervene(model, minimal_pairs(model), [
-        lc.Intervention("identity", "everything", BOTH),
-        lc.Intervention("random", "row", BOTH),
-        lc.Intervention("interchange", "everything", (0,), "residual")], n_bootstrap=100)
+        lc.Patch("identity", "everything", BOTH),
+        lc.Patch("random", "row", BOTH),
+        lc.Patch("interchange", "everything", (0,), "residual")], n_bootstrap=100)
     table = result.table.set_index(["patch", "metric"])["value"]
     assert (table["identity", "unchanged"], table["identity", "kl"]) == (1.0, 0.0)
     assert table["random", "kl"] > 1e-3

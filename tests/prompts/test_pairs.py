@@ -14,7 +14,7 @@ from prompt_pairs import PLACES, pairs_of, with_unsaid_answers
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode import Intervention, intervene
+from latentcode import Patch, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
@@ -59,7 +59,7 @@ def outcomes(result: lc.InterventionResult) -> dict[str, float]:
 
 
 def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -> dict[str, float]:
-    return outcomes(intervene(model, pd.DataFrame(rows), [Intervention(*args)],
+    return outcomes(intervene(model, pd.DataFrame(rows), [Patch(*args)],
                                       n_bootstrap=100, **settings))
 
 
@@ -202,7 +202,7 @@ def test_what_the_answer_is(gpt2: Any) -> None:
     """Among two answers the model takes the likelier, though it would say something else."""
     rows = [with_unsaid_answers(gpt2, row)
             for row in pairs_of(gpt2, ("The capital of {}",))[:8]]
-    identity = [Intervention("identity", "row", (0,))]
+    identity = [Patch("identity", "row", (0,))]
     with pytest.raises(ProbeError, match="the model gives all of them in 0; expected at least two"):
         intervene(gpt2, pd.DataFrame(rows), identity)
     result = intervene(gpt2, pd.DataFrame(rows), identity, among="answers")
@@ -232,18 +232,18 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
 def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, Any]]) -> None:
     frame = pd.DataFrame(rows)
     with pytest.raises(ConfigError, match=r"'control' cannot be written: .* no column control"):
-        intervene(model, frame, [Intervention("control", "row", (0,))])
+        intervene(model, frame, [Patch("control", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
-    assert not any(i.patch == "control" for i in prompt_interventions(bare, 2))
-    result = intervene(model, frame, [Intervention("interchange", "row", (0,))])
+    assert not any(i.value == "control" for i in prompt_interventions(bare, 2))
+    result = intervene(model, frame, [Patch("interchange", "row", (0,))])
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(control=frame["source"])
     task = PromptCounterfactuals(model, with_same)
-    assert {i.patch for i in prompt_interventions(task, 2)} == {
+    assert {i.value for i in prompt_interventions(task, 2)} == {
         "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
     result = intervene(model, with_same, [
-        Intervention("interchange", "row", (0,)), Intervention("control", "row", (0,))])
+        Patch("interchange", "row", (0,)), Patch("control", "row", (0,))])
     assert "there is no control" not in repr(result)
     source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
                                                                              "control"))
@@ -260,9 +260,9 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
                            "answer": a, "source_answer": b} for a in range(5, 9) for b in (11, 12)])
     with pytest.raises(ConfigError, match=r"do not sum to 1, .*zoo check.*; expected renormalize="
                                           "False"):
-        intervene(model, pairs, [Intervention("interchange", "pair", (0,),
+        intervene(model, pairs, [Patch("interchange", "pair", (0,),
                                                       renormalize=True)])
-    asked: list[Intervention] = []
+    asked: list[Patch] = []
     monkeypatch.setattr("latentcode.probes.interventions.of_subject.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
     intervene(model, pairs)
@@ -271,10 +271,10 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
 
 
 def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, Any]]) -> None:
-    writes = [Intervention("class_mean", "row", BOTH), Intervention("class_mean_base", "row", BOTH),
-              Intervention("steer", "row", BOTH, alpha=2.0), Intervention("mean_ablation", "row",
+    writes = [Patch("class_mean", "row", BOTH), Patch("class_mean_base", "row", BOTH),
+              Patch("steer", "row", BOTH, alpha=2.0), Patch("mean_ablation", "row",
                                                                           BOTH),
-              Intervention("resample", "row", BOTH), Intervention("erase", "pair", BOTH)]
+              Patch("resample", "row", BOTH), Patch("erase", "pair", BOTH)]
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
     one = [row for row in one if row["source_label"] in labels]
@@ -311,13 +311,13 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
     long = pairs_of(gpt2, ("Then the river in {}",))[:1]
     names = ("interchange", "shuffled", "resample", "random")
     result = intervene(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
-                           [Intervention(name, "row", BOTH) for name in names])
+                           [Patch(name, "row", BOTH) for name in names])
     n = result.table[result.table["metric"] == "flip"].set_index("patch")["n"]
     assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
     intervene(gpt2, pd.DataFrame([*short, *long]),
-                      [Intervention("interchange", "row", BOTH)],
+                      [Patch("interchange", "row", BOTH)],
                       progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
@@ -328,9 +328,9 @@ def test_few_bits_are_enough(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"), dtype=torch.bfloat16)
     rows = pairs_of(model, ("The capital of {}",))
     result = intervene(model, pd.DataFrame(rows), [
-        Intervention("identity", "row", BOTH), Intervention("interchange", "everything", (0,),
+        Patch("identity", "row", BOTH), Patch("interchange", "everything", (0,),
                                                             "residual"),
-        Intervention("steer", "row", BOTH), Intervention("random", "row", BOTH)])
+        Patch("steer", "row", BOTH), Patch("random", "row", BOTH)])
     kl = result.table[result.table["metric"] == "kl"].set_index("patch")["value"]
     assert kl["identity"] == 0.0
     assert (kl[["interchange", "steer", "random"]] > 1e-3).all()

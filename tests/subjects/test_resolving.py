@@ -210,7 +210,7 @@ def test_prompts_without_splits_are_divided_where_something_is_trained(gpt2: Pat
     found = lc.das(gpt2, frame, rank=2, searches=["trained"], steps=5, n_bootstrap=100, heldout=0.5)
     assert found.settings["split"] == "ood"
     assert found.settings["n"] + found.settings["n_train"] == len(frame)
-    assert lc.intervene(gpt2, frame, lc.Intervention("identity", "row", (0,)),
+    assert lc.intervene(gpt2, frame, lc.Patch("identity", "row", (0,)),
                         n_bootstrap=100).settings["split"] == "prompts"
 
 

@@ -264,7 +264,7 @@ def test_a_task_with_readers_is_as_good_as_one_of_the_library(tmp_path: Path) ->
     runs = [lc.train(config, tmp_path / config.task.name, progress=False)
             for config in (built_in, same)]
     pd.testing.assert_frame_equal(runs[0].metrics(), runs[1].metrics())
-    chosen = [lc.Intervention("interchange", "everything", (0, 1))]
+    chosen = [lc.Patch("interchange", "everything", (0, 1))]
     results = [lc.intervene(run, interventions=chosen, n=400, factorial=False) for run in runs]
     assert results[1].settings["task"]["name"] == "copied"
     pd.testing.assert_frame_equal(results[0].table, results[1].table)

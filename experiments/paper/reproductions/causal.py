@@ -26,7 +26,7 @@ from latentcode.experiments.paper.reproduction import (
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.interventions import InterventionResult, Patch, intervene
 from latentcode.probes.interventions.class_figure import COLOURS
 from latentcode.runs import Run
 
@@ -105,7 +105,7 @@ def written(
     # The row of the response: in SRAVEN that of the upper half, layers 2 and 3 of 4.
     layers = {"row": every if is_logic else every[model.n_layers // 2:]}
     return intervene(run, interventions=[
-        Intervention(source, scope, layers.get(scope, every), site)
+        Patch(source, scope, layers.get(scope, every), site)
         for site, scope in PLACES.values() for source in SOURCES],
         n=n, seed=seed, device=device, batch_size=125)
 

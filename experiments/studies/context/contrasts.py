@@ -26,7 +26,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.decoding.naming import parted
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
 
@@ -80,8 +80,8 @@ def contrasts(known: Sequence[Key]) -> list[Contrast]:
     return found
 
 
-def key_of_patch(patch: Intervention) -> Key:
-    return patch.patch, patch.site, patch.scope, patch.layers
+def key_of_patch(patch: Patch) -> Key:
+    return patch.named, patch.site, str(patch.where), patch.layers
 
 
 def tables(found: Found) -> dict[str, pd.DataFrame]:
@@ -142,7 +142,7 @@ def described(run: Run, role: str) -> dict[str, Any]:
 class _Direction:
     """The bases of one run and direction, and whose answer each patch gave them."""
 
-    def __init__(self, block: pd.DataFrame, plan: Sequence[Intervention], seed: int) -> None:
+    def __init__(self, block: pd.DataFrame, plan: Sequence[Patch], seed: int) -> None:
         self.plan, self.seed = plan, seed
         n = int(block["number"].max()) + 1
         self.answers = np.full((n, len(plan)), -1)
@@ -158,9 +158,9 @@ class _Direction:
             hits = answers[counts, None] == np.arange(len(CLASSES))
             means, low, high, n_clusters = mean_and_interval(
                 hits.astype(float), self.combination[counts], N_BOOTSTRAP, self.seed)
-            yield {"source": patch.patch, "site": patch.site, "scope": patch.scope,
+            yield {"source": patch.named, "site": patch.site, "scope": patch.where,
                    "layers": _text(patch.layers),
-                   "alpha": patch.alpha if patch.patch.startswith("steer") else float("nan"),
+                   "alpha": patch.alpha if patch.named.startswith("steer") else float("nan"),
                    "n": int(counts.sum()), "n_combinations": n_clusters,
                    **{f"{name}{end}": values[i] for i, name in enumerate(CLASSES)
                       for end, values in (("", means), (" low", low), (" high", high))}}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.criteria import criteria
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.of_model import outcomes_of_model
 from latentcode.progress import Progress
 from latentcode.runs import Run
@@ -43,39 +43,39 @@ def layer_sets(n_layers: int) -> tuple[Layers, ...]:
                                 every[n_layers // 2:]]))
 
 
-def patches(task: Counterfactuals, n_layers: int) -> list[Intervention]:
+def patches(task: Counterfactuals, n_layers: int) -> list[Patch]:
     """Return every patch of the study, each once."""
     every = tuple(range(n_layers))
     lower, upper = every[:max(1, n_layers // 2)], every[n_layers // 2:]
     ends = tuple(dict.fromkeys([every[:1], lower, upper, every]))
     controls = ("operands", "unrelated")
 
-    def written() -> Iterator[Intervention]:
+    def written() -> Iterator[Patch]:
         for place in task.places:
             for layers in layer_sets(n_layers):
                 of_place = ANOTHER if place == "context" else ("interchange",)
                 for source in (BOTH, *controls, *of_place):
-                    yield Intervention(source, place, layers)
+                    yield Patch(source, place, layers)
             for layers in ends:
-                yield Intervention(BOTH, f"outside {place}", layers)
+                yield Patch(BOTH, f"outside {place}", layers)
             for layers in dict.fromkeys([*((layer,) for layer in every), every[1:], upper, every]):
                 for source in (BOTH, *(controls if place == "context" else ())):
-                    yield Intervention(source, f"within {place}", layers, "value")
+                    yield Patch(source, f"within {place}", layers, "value")
         for layers in layer_sets(n_layers):
             for source in (BOTH, "unrelated"):
-                yield Intervention(source, "within context", layers)
+                yield Patch(source, "within context", layers)
         for layers in dict.fromkeys([*ends, every[1:]]):
             for source in MEANS:
-                yield Intervention(source, "context", layers)
+                yield Patch(source, "context", layers)
         for layers in dict.fromkeys([lower, every]):
             for source in MEANS:
-                yield Intervention(f"{source}_pooled", "context", layers)
+                yield Patch(f"{source}_pooled", "context", layers)
             for alpha in (1.0, 2.0):
                 for source in STEPS:
-                    yield Intervention(source, "context", layers, alpha=alpha)
+                    yield Patch(source, "context", layers, alpha=alpha)
         for source in ("frozen", BOTH):
-            yield Intervention(source, "context", (0,), "residual")
-        yield Intervention(BOTH, "everything", every, "code+value" if "operands" in task.places
+            yield Patch(source, "context", (0,), "residual")
+        yield Patch(BOTH, "everything", every, "code+value" if "operands" in task.places
                            else "code+value+residual")
 
     return list(dict.fromkeys(written()))

@@ -9,7 +9,7 @@ import pandas as pd
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError
 from latentcode.experiments.studies.operation.criteria import WHERE
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.interventions import InterventionResult, Patch, intervene
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
@@ -69,16 +69,16 @@ def all_places(task: Counterfactuals, n_layers: int) -> list[Place]:
 
 def interventions(
     task: Counterfactuals, n_layers: int, places: Sequence[Place], rests: bool = True
-) -> list[Intervention]:
+) -> list[Patch]:
     """Return the sources' patches at some places; `rests`: those of `RESTS`, too."""
-    def listed() -> Iterator[Intervention]:
+    def listed() -> Iterator[Patch]:
         main = main_places(task, n_layers)
         for site, scope, layers in places:
             here = SOURCES + (RESTS if rests and (site, scope, layers) in main else ())
             for name in here:
-                yield Intervention(name, scope, layers, site)
+                yield Patch(name, scope, layers, site)
             if "permuted" not in task.lacking and site == "value":
-                yield Intervention("permuted", scope, layers, site)
+                yield Patch("permuted", scope, layers, site)
 
     return list(dict.fromkeys(listed()))
 

@@ -30,7 +30,7 @@ from latentcode.experiments.studies.relations.world import (
 )
 from latentcode.files.storage import replace_folder, write_text
 from latentcode.probes.decoding import DecodingResult, decode
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene
+from latentcode.probes.interventions import InterventionResult, Patch, intervene
 from latentcode.progress import bar
 
 SENTENCES = "sentences.csv"
@@ -90,7 +90,7 @@ def patched(
     folder = made(work, countries=countries, steps=steps, seed=seed)
     layers = [*((layer,) for layer in range(LAYERS)), tuple(range(LAYERS))]
     written = None if site == "code" else [
-        Intervention(patch, SCOPES[site], of, site)
+        Patch(patch, SCOPES[site], of, site)
         for of in layers for patch in ("interchange", "control")]
     return intervene(folder / "model", _pairs(folder, order), written, batch_size=240)
 

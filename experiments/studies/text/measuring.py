@@ -14,8 +14,8 @@ from latentcode.experiments.studies.operation.places import SOURCES, Place, sani
 from latentcode.experiments.studies.operation.tables import check_sanity
 from latentcode.probes.decoding import DecodingResult, decode
 from latentcode.probes.interventions import (
-    Intervention,
     InterventionResult,
+    Patch,
     intervene,
     intervene_model,
 )
@@ -71,7 +71,7 @@ def from_elsewhere(run: Run, *, progress: Progress | None = None, **settings: An
     return measured(_elsewhere, run, chosen, SOURCES, progress=progress, **settings)
 
 
-def _elsewhere(run: Run, interventions: Sequence[Intervention], **settings: Any
+def _elsewhere(run: Run, interventions: Sequence[Patch], **settings: Any
                ) -> InterventionResult:
     task = make_task(run.config.task)
     assert isinstance(task, Text)
@@ -88,7 +88,7 @@ def measured(
     none, and tables without rows, where they are too few."""
     try:
         found = function(run, interventions=[
-            Intervention(source, scope, layers, site)
+            Patch(source, scope, layers, site)
             for site, scope, layers in chosen for source in sources], **settings)
     except TooFewCountError as error:
         print(error, flush=True)

@@ -61,7 +61,7 @@ def test_one_key_is_written(shown: Open, bench_of: BenchOf) -> None:
     app = shown("sraven", instance="2", which="0", target=target, layers="1", scope="row",
                 keys=key, map="written alone")
     number = lc.make_task(bench.task.task.config).token_names.index(key)  # type: ignore[attr-defined]
-    outcome = bench.patch(lc.Patch(2, target, scope="row", layers=(1,), keys=(number,)))
+    outcome = bench.patch(lc.Patch(where="row", layers=(1,), keys=(number,)), 2, target)
     assert f"##### {outcome.sentence()}" in text(app)
     assert f"attending to {key}**, before and after" in text(app)
     assert component(app, "cells")["written"] == [[1, number]]

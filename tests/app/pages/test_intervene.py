@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("streamlit")
+from asked import asked
 from small_app import charts, component, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
-from latentcode.probes.interventions import Bench, Patch
+from latentcode.probes.interventions import Bench, ByHand
 
 Open = Callable[..., AppTest]
 BenchOf = Callable[[str], Bench]
@@ -26,9 +27,9 @@ def shown(models: Path) -> Open:
 def test_the_page_shows_the_outcome(shown: Open, bench_of: BenchOf) -> None:
     bench = bench_of("sraven")
     target = bench.targets(5, 1)[2]
-    patch = Patch(5, target, 1, "interchange", "row", (1,))
+    ask = asked(5, target, 1, "interchange", "row", (1,))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1")
-    outcome = bench.patch(patch)
+    outcome = bench.outcome(ask)
     assert f"##### {outcome.sentence()}" in text(app)
     assert "leave every bit of the output" in text(app)
     for note in outcome.caveats():
@@ -46,7 +47,7 @@ def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
     target = next(t for t in bench.targets(5, 1) if t in bench.answers(5, 1))
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
                 what="other rule and operands")
-    outcome = bench.patch(Patch(5, target, 1, "operation+operands", "row", (1,)))
+    outcome = bench.outcome(asked(5, target, 1, "operation+operands", "row", (1,)))
     assert outcome.whose().startswith("Whose answer it is: ")
     assert outcome.whose() in text(app)
     assert f"differs in its rule (**{target}** in place of" in text(app)
@@ -56,8 +57,8 @@ def test_a_number_and_not_a_symbol(shown: Open, bench_of: BenchOf) -> None:
     bench = bench_of("logic")
     target = bench.targets(2, 0)[0]
     app = shown("logic", instance="2", which="0", target=target)
-    n_layers = bench.model.cfg.n_layers
-    outcome = bench.patch(Patch(2, target, 0, "interchange", "everything", tuple(range(n_layers))))
+    layers = tuple(range(bench.model.cfg.n_layers))
+    outcome = bench.outcome(asked(2, target, where="everything", layers=layers))
     assert f"##### {outcome.sentence()}" in text(app)
     assert len(app.get("plotly_chart")) == 3
 
@@ -100,7 +101,7 @@ def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
                 numbers="_".join(["set", *map(str, values)]))
     assert component(app, "handles")["values"] == pytest.approx(values)
     assert component(app, "handles")["ghost"] == shown_bars["ghost"]
-    outcome = bench.patch(Patch(0, target, 0, "hand", "pair", (1,), numbers=values))
+    outcome = bench.outcome(asked(0, target, 0, ByHand(values), "pair", (1,)))
     assert f"##### {outcome.sentence()}" in text(app)
     assert component(press(app, "Its own"), "handles")["values"] == shown_bars["values"]
     assert component(press(app, "Zero"), "handles")["values"] == [0.0] * len(own)

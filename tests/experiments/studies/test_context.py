@@ -27,7 +27,7 @@ from latentcode.experiments.studies.context.patches import (
     patches,
 )
 from latentcode.files.storage import read_json
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.runs.named import load_run
@@ -85,7 +85,7 @@ def test_with_all_codes_held_an_exchanged_context_changes_nothing() -> None:
 
 def test_random_codes_at_the_context_change_the_answer_and_their_own_do_not() -> None:
     outcomes, _ = outcomes_of_model(inferring_model(), Inferred(), [
-        Intervention("identity", "context", (0, 1)), Intervention("random", "context", (0,))],
+        Patch("identity", "context", (0, 1)), Patch("random", "context", (0,))],
         split="train", n=N, batch_size=N)
     assert outcomes.groupby("intervention")["unchanged"].mean().tolist()[0] == 1.0
     assert outcomes.groupby("intervention")["unchanged"].mean().tolist()[1] < 0.9
@@ -239,17 +239,17 @@ def test_the_study_of_a_model_is_extended_by_a_group(tmp_path: Path) -> None:
 def test_a_mean_of_few_problems_is_an_error(patch: str) -> None:
     with pytest.raises(TooFewCountError, match=r"the mean of '\+\d' is over \d training instances; "
                        "expected at least 10, which a larger n_reference gives"):
-        outcomes_of_model(inferring_model(), Inferred(), [Intervention(patch, "context", (0,))],
+        outcomes_of_model(inferring_model(), Inferred(), [Patch(patch, "context", (0,))],
                           split="train", n=50, n_reference=24)
 
 
 def test_held_codes_and_pooled_means_have_their_sites() -> None:
     with pytest.raises(ConfigError, match="'frozen' at site 'code'; expected 'residual'"):
-        outcomes_of_model(inferring_model(), Inferred(), [Intervention("frozen", "context", (0,))])
+        outcomes_of_model(inferring_model(), Inferred(), [Patch("frozen", "context", (0,))])
     with pytest.raises(ConfigError, match="'class_mean_pooled' at site 'value'; codes alone are "
                                           "pooled"):
         outcomes_of_model(inferring_model(), Inferred(), [
-            Intervention("class_mean_pooled", "within context", (0,), "value")])
+            Patch("class_mean_pooled", "within context", (0,), "value")])
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_every_place_can_be_written(name: str) -> None:
     assert places[-1] == sanity(task, n_layers)
     chosen = interventions(task, n_layers, places)
     _check(model, task, chosen, 10, 10, 0)
-    assert {"permuted" in i.patch for i in chosen} == ({True, False} if name == "logic"
+    assert {"permuted" in i.value for i in chosen} == ({True, False} if name == "logic"
                                                      else {False})
 
 

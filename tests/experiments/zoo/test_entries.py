@@ -178,7 +178,7 @@ def test_every_write_has_its_control_at_the_same_place(n_layers: int) -> None:
     chosen = interventions(n_layers)
     assert len(chosen) == len(set(chosen))
     for one in chosen:
-        if one.patch in SOURCES:
+        if one.value in SOURCES:
             assert {replace(one, patch=other) for other in SOURCES} <= set(chosen)
 
 

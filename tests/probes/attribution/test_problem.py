@@ -53,7 +53,7 @@ def test_an_effect_is_that_of_the_bench(name: str) -> None:
     instance, target = some_pairs(bench)
     found = attribute_problem(bench.model, bench.task, bench.pairs(instance, 0, target, 8)[:1])
     for layer, key in ((0, 3), (1, found.query)):
-        out = bench.patch(Patch(instance, target, scope="row", layers=(layer,), keys=(key,)))
+        out = bench.patch(Patch(where="row", layers=layer, keys=key), instance, target)
         if out.symbolic:
             to, since = int(out.target_answer), int(out.truth)
             moved = np.log(out.after[to] / out.after[since]) - np.log(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from asked import asked, changed
 from hand_built import operation_model
 from selector import K, Selector
 
@@ -15,7 +16,8 @@ from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS
-from latentcode.probes.interventions import Bench, Intervention, Patch, intervene_model
+from latentcode.probes.interventions import Bench, ByHand, Patch, intervene_model
+from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
 from latentcode.tasks.sraven.sources import operands_of
 
@@ -36,19 +38,18 @@ def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
                  n_reference=300)
 
 
-def patch(bench: Bench, instance: int, **settings: object) -> Patch:
+def ask_of(bench: Bench, instance: int, **settings: object) -> Ask:
     which = int(str(settings.get("which", 0)))
-    plain = Patch(instance, bench.targets(instance, which)[1], layers=(0,))
-    return replace(plain, **settings)  # type: ignore[arg-type]
+    return changed(asked(instance, bench.targets(instance, which)[1]), **settings)
 
 
-@pytest.mark.parametrize("scope", ["pair", "row"])
-@pytest.mark.parametrize("what", ["interchange", "mean"])
-def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, scope: str) -> None:
+@pytest.mark.parametrize("where", ["pair", "row"])
+@pytest.mark.parametrize("value", ["interchange", "class_mean"])
+def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, where: str) -> None:
     for instance in range(12):
         which = instance % 2
         for target in selector.targets(instance, which)[::3]:
-            out = selector.patch(Patch(instance, target, which, what, scope, (0,)))
+            out = selector.outcome(asked(instance, target, which, value, where, (0,)))
             symbol = int(selector.batch.inputs[instance, 0].argmax())
             assert out.target_answer == (symbol + int(target)) % K
             assert out.answer_after == out.target_answer != out.answer_before == out.truth
@@ -67,7 +68,7 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, what: str, sco
 
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
-    outcomes = [selector.patch(patch(selector, i, scope="pair")) for i in range(N)]
+    outcomes = [selector.outcome(ask_of(selector, i, where="pair")) for i in range(N)]
     flipped = {name: np.mean([o.table.loc[o.table["patch"] == name, "flipped"].mean()
                                for o in outcomes]) for name in ("unrelated", "random", "control")}
     n = N * DRAWS
@@ -79,7 +80,7 @@ def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
 
 def test_codes_of_another_instance_carry_its_rule(selector: Bench) -> None:
     for instance, other in ((0, 5), (7, 3), (8, 8)):
-        out = selector.patch(patch(selector, instance, what="instance", other=other))
+        out = selector.outcome(ask_of(selector, instance, other=other))
         rule = int(selector.constituents(other)[0])
         symbol = int(selector.batch.inputs[instance, 0].argmax())
         assert out.answer_after == (symbol + rule) % K
@@ -91,7 +92,7 @@ def test_solved_targets_are_those_whose_source_is_right(name: str) -> None:
     for instance in range(3):
         solved = bench.solved(instance, 1)
         for target in bench.targets(instance, 1):
-            out = bench.patch(patch(bench, instance, which=1, target=target))
+            out = bench.outcome(ask_of(bench, instance, which=1, target=target))
             assert out.source_right == (target in solved)
             found.add(out.source_right)
     assert found == {True, False}
@@ -101,48 +102,48 @@ def test_sliders(selector: Bench) -> None:
     own = selector.code(3)[0]
     rule = int(selector.constituents(3)[0])
     np.testing.assert_allclose(own, np.eye(K)[rule], atol=1e-5)
-    out = selector.patch(patch(selector, 3, what="hand", numbers=tuple(own), scope="pair"))
+    out = selector.outcome(ask_of(selector, 3, value=ByHand(tuple(own)), where="pair"))
     assert out.answer_after == out.answer_before
     assert out.sentence().startswith(f"The answer stays {out.truth:.0f} (")
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
     other = tuple(np.eye(K)[(rule + 2) % K])
     symbol = int(selector.batch.inputs[3, 0].argmax())
     for how, numbers in (("set", other), ("add", tuple(5.0 * np.array(other)))):
-        out = selector.patch(patch(selector, 3, what="hand", numbers=numbers, how=how,
-                                   scope="pair"))
+        out = selector.outcome(ask_of(selector, 3, value=ByHand(numbers, how),
+                                   where="pair"))
         assert out.answer_after == (symbol + rule + 2) % K
     # What is scaled by nothing answers nothing: all symbols are alike.
-    out = selector.patch(patch(selector, 3, what="hand", numbers=(0.0,) * K, how="scale",
-                               scope="pair"))
+    out = selector.outcome(ask_of(selector, 3, value=ByHand((0.0,) * K, "scale"),
+                               where="pair"))
     np.testing.assert_allclose(out.after, 1.0 / K, atol=1e-3)
-    out = selector.patch(patch(selector, 3, what="hand", numbers=(1.0,) * K, how="scale"))
+    out = selector.outcome(ask_of(selector, 3, value=ByHand((1.0,) * K, "scale")))
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
 
 
 def test_the_code_before_and_after(selector: Bench) -> None:
-    ask = patch(selector, 4, target=selector.targets(4, 0)[0], scope="pair")
-    codes = selector.patch(ask).codes
+    ask = ask_of(selector, 4, target=selector.targets(4, 0)[0], where="pair")
+    codes = selector.outcome(ask).codes
     np.testing.assert_allclose(codes["before"], selector.code(4).ravel())
     target = int(ask.target)
     np.testing.assert_allclose(codes["before"].argmax(), int(selector.constituents(4)[0]))
     assert codes["written"].all()
     assert codes["after"].argmax() == target
-    alone = selector.patch(replace(ask, heads=(target,))).codes
+    alone = selector.outcome(changed(ask, heads=(target,))).codes
     assert alone.loc[alone["written"], "head"].tolist() == [target]
-    changed = ~np.isclose(alone["before"], alone["after"], atol=1e-4)
-    assert changed.nonzero()[0].tolist() == [target]
+    moved = ~np.isclose(alone["before"], alone["after"], atol=1e-4)
+    assert moved.nonzero()[0].tolist() == [target]
 
 
 def test_keys_are_what_of_a_scope_is_written(selector: Bench) -> None:
     """The code of the query and the symbol, key 0, is the rule; the other keys carry nothing."""
     for instance in range(4):
-        ask = patch(selector, instance, scope="row")
-        first = selector.patch(replace(ask, keys=(0,)))
-        np.testing.assert_array_equal(first.outputs[0], selector.patch(
-            replace(ask, scope="pair")).outputs[0])
+        ask = ask_of(selector, instance, where="row")
+        first = selector.outcome(changed(ask, keys=(0,)))
+        np.testing.assert_array_equal(first.outputs[0], selector.outcome(
+            changed(ask, where="pair")).outputs[0])
         assert first.answer_after == first.target_answer != first.answer_before
         assert first.exact
-        others = selector.patch(replace(ask, keys=(1, 2)))
+        others = selector.outcome(changed(ask, keys=(1, 2)))
         assert others.answer_after == others.answer_before
         np.testing.assert_allclose(others.codes["before"], selector.code(instance, key=1).ravel())
 
@@ -153,10 +154,10 @@ def test_mean_codes(selector: Bench) -> None:
     for rule, (name, code) in enumerate(means.items()):
         np.testing.assert_allclose(code, np.eye(K)[[rule]], atol=1e-5)
         if name in selector.targets(instance, 0):
-            ask = Patch(instance, name, scope="pair")
-            by_hand = selector.patch(replace(ask, what="hand", numbers=tuple(code[0])))
-            np.testing.assert_allclose(by_hand.after, selector.patch(
-                replace(ask, what="mean")).after, atol=1e-6)
+            ask = asked(instance, name, where="pair")
+            by_hand = selector.outcome(changed(ask, value=ByHand(tuple(code[0]))))
+            np.testing.assert_allclose(by_hand.after, selector.outcome(
+                changed(ask, value="class_mean")).after, atol=1e-6)
     counts = selector.references.count[0].numpy()
     centred = np.stack(list(selector.mean_codes(instance, centred=True).values()))
     np.testing.assert_allclose(np.tensordot(counts, centred, axes=1), 0.0, atol=1e-3)
@@ -169,7 +170,7 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
     scopes = bench.task.scopes
     for instance, scope in enumerate(scopes):
         for renormalize in (False, bench.model.cfg.normalization != "none"):
-            out = bench.patch(patch(bench, instance, scope=scope, layers=(0, 1), which=1,
+            out = bench.outcome(ask_of(bench, instance, where=scope, layers=(0, 1), which=1,
                                     renormalize=renormalize))
             assert out.exact
             np.testing.assert_allclose(out.control("identity")[0], out.before, atol=1e-6)
@@ -182,8 +183,8 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
 def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
     # The same patch, computed the long way: the pair of the bench, written by `intervene`.
     bench = of_task("sraven")
-    ask = patch(bench, 2, which=1, layers=(0, 1))
-    out = bench.patch(ask)
+    ask = ask_of(bench, 2, which=1, layers=(0, 1))
+    out = bench.outcome(ask)
     pairs = bench.pairs(2, 1, ask.target, DRAWS)
 
     class Given(type(bench.task)):  # type: ignore[misc]
@@ -194,7 +195,7 @@ def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
             return torch.ones(len(logits), dtype=torch.bool)
 
     result = intervene_model(bench.model, Given(bench.task.task), [
-        Intervention("interchange", "row", (0, 1)), Intervention("control", "row", (0, 1))],
+        Patch("interchange", "row", (0, 1)), Patch("control", "row", (0, 1))],
                              n=DRAWS)
     p = result.table.set_index(["patch", "metric"])["value"]
     source = int(out.truth)
@@ -208,8 +209,8 @@ def test_whose_answer_it_is(name: str) -> None:
     seen = set()
     for instance in range(10):
         target = bench.targets(instance, 0)[instance % 3]
-        out = bench.patch(patch(bench, instance, target=target, what="operation+operands",
-                                scope="everything", layers=(0, 1)))
+        out = bench.outcome(ask_of(bench, instance, target=target, value="operation+operands",
+                                where="everything", layers=(0, 1)))
         if not out.candidates:
             assert "is not defined here" in " ".join(out.caveats())
             assert out.whose() == ""
@@ -226,10 +227,10 @@ def test_whose_answer_it_is(name: str) -> None:
         told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
-    pair = bench.patch(patch(bench, 3, target=target_with_answer(bench, 3)))
+    pair = bench.outcome(ask_of(bench, 3, target=target_with_answer(bench, 3)))
     assert list(pair.candidates) == ["base", "operation"]
     assert pair.whose().endswith("operation and answer are the same.")
-    assert bench.patch(patch(bench, 3, what="instance", other=4)).whose() == ""
+    assert bench.outcome(ask_of(bench, 3, other=4)).whose() == ""
 
 
 def target_with_answer(bench: Bench, instance: int) -> str:
@@ -246,7 +247,7 @@ def test_a_row_that_does_not_fit_both_rules_is_said() -> None:
         a, b = operands_of(bench.batch[torch.tensor([instance])], slot)[0].tolist()
         for target, step in (("constant", 0), ("+1", 1), ("sum", b - a)):
             if target != source:
-                out = bench.patch(patch(bench, instance, target=target))
+                out = bench.outcome(ask_of(bench, instance, target=target))
                 assert out.natural == ((b - a - step) % n_values == 0)
                 assert ("answered rightly by luck" in " ".join(out.caveats())) != out.natural
                 seen.add(out.natural)
@@ -261,8 +262,8 @@ def test_numbers_instead_of_symbols() -> None:
             if target == bench.constituents(instance)[1]:
                 assert answer == pytest.approx(float(bench.batch.targets[instance, 0]), abs=1e-6)
                 continue
-            out = bench.patch(patch(bench, instance, target=target, which=1, layers=(0, 1),
-                                    scope="everything"))
+            out = bench.outcome(ask_of(bench, instance, target=target, which=1, layers=(0, 1),
+                                    where="everything"))
             assert out.exact
             assert out.before.shape == (1,)
             assert out.target_answer == answer
@@ -288,7 +289,7 @@ def test_the_answer_of_distribute_three_hangs_on_the_other_rows() -> None:
             assert defined == (source == "distribute-three")
             seen.add(defined)
             if source != "distribute-three":
-                out = bench.patch(patch(bench, instance, which=which,
+                out = bench.outcome(ask_of(bench, instance, which=which,
                                         target="distribute-three"))
                 assert out.counts != np.isnan(out.target_answer)
                 assert out.target_answer != out.truth
@@ -311,50 +312,48 @@ def test_instances_are_rows_of_codes() -> None:
 
 
 def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
-    out = selector.patch(patch(selector, 1))
+    out = selector.outcome(ask_of(selector, 1))
     html = out._repr_html_()
     assert "data:image/png;base64," in html
     assert out.sentence() in html
     assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random",
                                             "identity"]
     numbers = of_task("logic")
-    drawn = numbers.patch(patch(numbers, 0)).figure()
+    drawn = numbers.outcome(ask_of(numbers, 0)).figure()
     assert len(drawn.subfigs[0].axes) == 1
     assert len(out.figure().subfigs[0].axes) == 4
-    assert "BenchOutcome(instance=1" in repr(out)
+    assert "BenchOutcome: instance 1, " in repr(out)
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
     ({"instance": N}, ConfigError, "instance is 60; expected 0 to 59"),
     ({"which": 2}, ConfigError, "which is 2; expected 0 to 1"),
     ({"target": "+9"}, UnknownNameError, "unknown target '[+]9'; expected one of: [+]"),
-    ({"what": "all"}, UnknownNameError, "unknown what 'all'; expected one of: interchange, in"),
-    ({"scope": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
+    ({"value": "all"}, UnknownNameError, "unknown patch 'all'; expected one of: interchange, "),
+    ({"where": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
     ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
     ({"heads": (8,)}, ConfigError, "head 8"),
-    ({"keys": (3,)}, ConfigError, "key is 3; expected 0 to 2"),
-    ({"keys": (1, 2), "scope": "pair"}, ConfigError, r"has none; expected some of \[0\]"),
-    ({"what": "instance"}, ConfigError, "other is None"),
-    ({"what": "unrelated"}, UnknownNameError, "expected one of: interchange, instance, mean, hand"),
-    ({"what": "instance", "other": -1}, ConfigError, "instance is -1"),
-    ({"what": "hand"}, ConfigError, "numbers are None; expected 8 finite ones"),
-    ({"what": "hand", "numbers": (float("nan"),) * K}, ConfigError, "expected 8 finite ones"),
-    ({"what": "hand", "numbers": (1.0,) * K, "how": "times"}, UnknownNameError, "unknown how"),
+    ({"keys": (3,)}, ConfigError, "keys has 3; expected 0 to 2"),
+    ({"keys": (1, 2), "where": "pair"}, ConfigError, r"has none; .* keys \[0\]"),
+    ({"value": "class_mean", "other": 3}, ConfigError, "does not put the minimal pair's"),
+    ({"value": "unrelated"}, UnknownNameError, "expected one of: interchange, "),
+    ({"other": -1}, ConfigError, "instance is -1"),
+    ({"value": ByHand((1.0,) * 3)}, ConfigError, "expected 8, one per head"),
     ({"renormalize": True}, ConfigError, "expected renormalize=False"),
 ])
 def test_what_does_not_fit_is_one_error(
     selector: Bench, change: dict[str, object], error: type[Exception], message: str
 ) -> None:
-    wrong = replace(Patch(0, selector.targets(0, 0)[0]), **change)  # type: ignore[arg-type]
+    wrong = changed(asked(0, selector.targets(0, 0)[0]), **change)
     with pytest.raises(error, match=message):
-        selector.patch(wrong)
+        selector.outcome(wrong)
 
 
 def test_own_constituent_is_no_target(selector: Bench) -> None:
     own = selector.constituents(0)[0]
     assert own not in selector.targets(0, 0)
     with pytest.raises(UnknownNameError, match=f"unknown target '[+]{int(own)}'"):
-        selector.patch(Patch(0, own))
+        selector.outcome(asked(0, own))
     logic = of_task("logic")
     for held in logic.constituents(0):
         assert held not in logic.targets(0, 0)
@@ -369,6 +368,6 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
               if float(never.references.count[0, number]) == 0.0
               and name in never.targets(0, 0))
     with pytest.raises(ProbeError, match="none of 2 training instances has"):
-        never.patch(Patch(0, absent, what="mean"))
+        never.outcome(asked(0, absent, value="class_mean"))
     with pytest.raises(ConfigError, match="there are 8 instances; expected at least 9"):
         Bench(bench.model, bench.task, bench.batch[:8])

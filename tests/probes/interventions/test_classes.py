@@ -18,19 +18,19 @@ PATCHES = {"interchange": "operation", "operands": "operands", "operation+operan
 
 @pytest.fixture(scope="module")
 def result() -> lc.InterventionResult:
-    rows = [lc.Intervention(patch, scope, (2, 3)).row()
-            for scope in ("row", "everything") for patch in PATCHES]
+    patches = [lc.Patch(patch, scope, (2, 3))
+               for scope in ("row", "everything") for patch in PATCHES]
     instances = pd.DataFrame([
         {"intervention": number, "number": i, "combination": i % 10, "base_label": 0,
          "source_label": 1 + i % 2, "flip": float(found == "operation"),
          "unchanged": float(found == "base"),
          **{name: float(found == name) for name in CLASSES}}
-        for number, row in enumerate(rows) for i in range(40)
-        for found in ["base" if i < 10 else PATCHES[row["patch"]]]])
+        for number, patch in enumerate(patches) for i in range(40)
+        for found in ["base" if i < 10 else PATCHES[patch.named]]])
     settings = {"n": 50, "n_counted": 45, "n_known": 40, "chance": 0.125, "factorial": True,
                 "constituents": ["sum", "+1", "-1"]}
     return lc.InterventionResult(
-        **tables(instances, rows, settings["constituents"], 100, 0), settings=settings)
+        **tables(instances, patches, settings["constituents"], 100, 0), settings=settings)
 
 
 def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:

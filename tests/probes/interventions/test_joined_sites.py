@@ -10,12 +10,13 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
+from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.sites import Place, capture, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 
-EVERYTHING = Intervention("interchange", "everything", (0, 1))
+EVERYTHING = Patch("interchange", "everything", (0, 1))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def model() -> lc.HookedTransformer:
 
 
 def patched(
-    model: lc.HookedTransformer, task: Counterfactuals, intervention: Intervention
+    model: lc.HookedTransformer, task: Counterfactuals, intervention: Patch
 ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
     """Return the logits of the patched run and of the sources, and what was there before and after
     at codes and values."""
@@ -38,8 +39,9 @@ def patched(
     sources = pairs.others["operation+operands"].inputs
     _, before = capture(model, pairs.bases.inputs, places)
     logits, theirs = capture(model, sources, intervention.places)
-    edits = intervention.edits(model, task.scope(intervention.scope, pairs),
-                               lambda place, live: theirs[place])
+    edits = intervention.edits(model, Problem(
+        pairs, {"sources": theirs}, intervention.cells(task, pairs),
+        torch.Generator()))
     after: dict[Place, Tensor] = {}
 
     def seen(place: Place, live: Tensor) -> Tensor:
@@ -80,11 +82,11 @@ def test_codes_and_values_are_written_of_the_heads_alone(
     ({"site": "code+key"}, "unknown site 'key'; expected one of: code, value, residual"),
     ({"site": "code+"}, "unknown site ''"),
     ({"site": "code+value+code"}, "expected each of its parts once"),
-    ({"scope": "row"}, "where it covers every key"),
-    ({"renormalize": True}, "codes are renormalised"),
-    ({"patch": "erase", "scope": "pair"}, "labels are erased from codes"),
+    ({"where": "row"}, "where it covers every key"),
+    ({"renormalize": True}, "codes alone are renormalised"),
+    ({"value": "erase", "where": "pair"}, "expected 'code', where it can be put"),
     ({"site": "code+residual", "heads": (0,)}, r"head 0 at site 'code\+residual'"),
-    ({"patch": "permuted"}, "a matrix has no examples"),
+    ({"value": "permuted"}, "a matrix has no examples"),
 ])
 def test_what_does_not_fit_one_of_the_sites_is_refused(
     change: dict[str, object], message: str, model: lc.HookedTransformer, task: Counterfactuals

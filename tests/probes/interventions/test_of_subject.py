@@ -25,17 +25,17 @@ def test_every_write_has_its_place() -> None:
     assert len(set(chosen)) == len(chosen)
     of_studies = {name for name in PATCHES
                   if name == "frozen" or "third" in name or name.endswith("pooled")}
-    assert {i.patch for i in chosen} == set(PATCHES) - of_studies
-    assert {i.scope for i in chosen} == {*SCOPES, *PLACES}
+    assert {i.value for i in chosen} == set(PATCHES) - of_studies
+    assert {i.where for i in chosen} == {*SCOPES, *PLACES}
     assert {i.layers for i in chosen} >= {(0,), (3,), (2, 3), (0, 1, 2, 3)}
     assert any(i.renormalize for i in chosen)
     bare = standard_interventions(2, 8, ("pair", "row", "everything"), normalized=False)
     assert not any(i.renormalize for i in bare)
     # A source never stands alone: the same place is written with the same constituents.
     for i in chosen:
-        if i.patch == "interchange" and i.heads is None:
-            assert any(j.patch == "control" and (j.scope, j.layers, j.site) ==
-                       (i.scope, i.layers, i.site) for j in chosen)
+        if i.value == "interchange" and i.heads is None:
+            assert any(j.value == "control" and (j.where, j.layers, j.site) ==
+                       (i.where, i.layers, i.site) for j in chosen)
 
 
 def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
@@ -46,21 +46,21 @@ def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
     sources = {"interchange", "control", "operands", "operation+operands", "unrelated"}
     for scope in ("row", "everything"):
         for layers in ((0,), (3,), (0, 1), (0, 1, 2), (2, 3), (0, 1, 2, 3)):
-            assert sources <= {i.patch for i in chosen if i.site == "code"
-                              and (i.scope, i.layers) == (scope, layers)}
-    assert {i.patch for i in chosen if i.site == "code+value"} == sources
-    assert not any(i.patch == "permuted" for i in chosen)
-    examples = {(i.patch, i.site) for i in standard_interventions(2, 8, logic)
-                if i.scope == "examples" and i.layers == (0, 1)}
+            assert sources <= {i.value for i in chosen if i.site == "code"
+                              and (i.where, i.layers) == (scope, layers)}
+    assert {i.value for i in chosen if i.site == "code+value"} == sources
+    assert not any(i.value == "permuted" for i in chosen)
+    examples = {(i.value, i.site) for i in standard_interventions(2, 8, logic)
+                if i.where == "examples" and i.layers == (0, 1)}
     assert examples == {(patch, "value") for patch in (*sources, "permuted")}
     alone = standard_interventions(4, 16, sraven, lacks=("factorial", "permuted"))
-    assert {i.patch for i in alone}.isdisjoint(sources - {"interchange", "control"})
+    assert {i.value for i in alone}.isdisjoint(sources - {"interchange", "control"})
     assert all(len(i.layers) in (1, 4) or i.layers == (2, 3) for i in alone)
 
 
 def test_layers_are_drawn_in_their_order() -> None:
     table = pd.DataFrame([
-        {**lc.Intervention(patch, "row", layers).row(), "metric": "flip", "value": 0.5,
+        {**lc.Patch(patch, "row", layers).row(), "metric": "flip", "value": 0.5,
          "low": 0.4, "high": 0.6}
         for patch in ("interchange", "control", "random")
         for layers in ((2, 4, 6), (10,), (0, 1), (2,), (8, 9, 10, 11))])
@@ -71,8 +71,8 @@ def test_layers_are_drawn_in_their_order() -> None:
 
 
 def test_a_run_is_intervened_on(run: lc.Run) -> None:
-    chosen = [lc.Intervention("identity", "row", (1,)),
-              lc.Intervention("interchange", "everything", (0, 1))]
+    chosen = [lc.Patch("identity", "row", (1,)),
+              lc.Patch("interchange", "everything", (0, 1))]
     result = lc.intervene(run, interventions=chosen, n=800, factorial=False)
     rates = result.table.pivot(index="patch", columns="metric", values="value")
     assert rates.loc["identity", "unchanged"] == 1.0

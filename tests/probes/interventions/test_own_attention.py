@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from asked import put
 from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.seeds import make_generator
 
@@ -43,7 +44,7 @@ def test_identity_is_bit_equal_and_zeros_are_not(model: lc.HookedTransformer, si
 
 def test_renormalising_needs_to_be_registered(model: lc.HookedTransformer) -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("smoke", "sraven").task))
-    asked = Intervention("interchange", "row", (1,), renormalize=True)
+    asked = Patch("interchange", "row", (1,), renormalize=True)
     replace(asked, renormalize=False).check(task, model)
     with pytest.raises(ConfigError, match=r"'sharp', whose codes obey .*renormalize=False, or"):
         asked.check(task, model)
@@ -51,6 +52,6 @@ def test_renormalising_needs_to_be_registered(model: lc.HookedTransformer) -> No
     asked.check(task, model)
     scope = torch.zeros(1, 18, 18, dtype=torch.bool)
     scope[:, 3] = True
-    written = asked.edits(model, scope, lambda place, live: live + 1.0)["code", 1](
+    written = put(lambda live: live + 1.0, model, scope, layers=1, renormalize=True)["code", 1](
         torch.rand(1, 4, 18, 18, generator=torch.Generator().manual_seed(0)))
     torch.testing.assert_close(written[:, :, 3].sum(-1), torch.ones(1, 4))

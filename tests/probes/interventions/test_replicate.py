@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from asked import asked
 from hand_built import MODELS
 from selector import Selector
 
@@ -16,7 +17,7 @@ from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError
 from latentcode.probes.common.bootstrap import mean_and_interval
-from latentcode.probes.interventions import Bench, Patch
+from latentcode.probes.interventions import Bench, ByHand, Patch
 from latentcode.probes.interventions.bench.replication import N_BOOTSTRAP, Replication
 
 N = 40
@@ -44,19 +45,21 @@ def rate(outcome: Replication, patch: str, name: str) -> float:
 
 
 @pytest.mark.parametrize(("name", "what"), [
-    ("sraven", "operation+operands"), ("sraven", "mean"), ("logic", "operands"),
-    ("logic", "instance"), ("logic", "hand")])
+    ("sraven", "operation+operands"), ("sraven", "class_mean"), ("logic", "operands"),
+    ("logic", "another instance's"), ("logic", "by hand")])
 def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
     bench = of_task(name, right=True)
-    patch = Patch(0, bench.targets(0, 1)[0], 1, what, "everything", (0, 1), other=3,
-                  numbers=(0.5,) * bench.model.cfg.n_heads)
-    out = bench.replicate(patch, range(9), batch_size=5)
+    values = {"another instance's": "interchange",
+              "by hand": ByHand((0.5,) * bench.model.cfg.n_heads)}
+    ask = asked(0, bench.targets(0, 1)[0], 1, values.get(what, what), "everything", (0, 1),
+                other=3 if what == "another instance's" else None)
+    out = bench.replicate(ask.patch, range(9), which=1, other=ask.other, batch_size=5)
     assert out.exact
     assert out.n_counted == out.table["number"].nunique() >= 4
     classes = set()
     for number, rows in out.table.groupby("number"):
-        alone = bench.patch(replace(patch, instance=int(str(number)),
-                                    target=rows["source_label"].iloc[0]))
+        alone = bench.outcome(replace(ask, instance=int(str(number)),
+                                      target=rows["source_label"].iloc[0]))
         first = alone.table[alone.table["draw"] == 0].set_index("patch")
         for row in rows.itertuples():
             if row.patch != "random":
@@ -70,7 +73,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
             assert alone.natural
             assert "do not tell whose" not in " ".join(alone.caveats())
         classes.update(rows["class"])
-    assert len(classes) >= 2 or not patch.of_source
+    assert len(classes) >= 2 or not ask.of_source
 
 
 @pytest.mark.parametrize(("model", "brings"), [
@@ -78,7 +81,7 @@ def test_each_instance_is_written_as_it_is_alone(name: str, what: str) -> None:
 def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     bench = of_selector(model)
     layer = bench.model.cfg.n_layers - 1
-    out = bench.replicate(Patch(0, "+0", what="operation+operands", scope="row", layers=(layer,)))
+    out = bench.replicate(Patch("operation+operands", "row", (layer,)))
     assert (out.n_seen, out.n, out.n_counted) == (N, N, N)
     assert rate(out, "operation+operands", brings) == 1.0
     assert sum(rate(out, "operation+operands", name) for name in (*out.classes, "else")) == 1.0
@@ -91,7 +94,7 @@ def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
 
 
 def test_intervals_are_those_of_the_library() -> None:
-    out = of_selector("operation").replicate(Patch(0, "+0", scope="row"), batch_size=7)
+    out = of_selector("operation").replicate(Patch(), batch_size=7)
     block = out.table[out.table["patch"] == "random"]
     hits = (block["class"] == "else").to_numpy(np.float64)
     mean, low, high, n = mean_and_interval(hits, block["combination"].to_numpy(), N_BOOTSTRAP, 0)
@@ -104,8 +107,8 @@ def test_intervals_are_those_of_the_library() -> None:
 
 def test_the_size_of_a_batch_changes_nothing() -> None:
     bench = of_task("sraven", right=True)
-    ask = Patch(0, bench.targets(0, 0)[0], what="operation+operands", layers=(0, 1))
-    few, many = (bench.replicate(ask, range(12), batch_size=size).table for size in (3, 50))
+    patch = Patch("operation+operands", layers=(0, 1))
+    few, many = (bench.replicate(patch, range(12), batch_size=size).table for size in (3, 50))
     few, many = (table[table["patch"] != "random"].reset_index(drop=True).sort_values(
         ["number", "patch"], ignore_index=True) for table in (few, many))
     pd.testing.assert_frame_equal(few, many)
@@ -113,23 +116,23 @@ def test_the_size_of_a_batch_changes_nothing() -> None:
 
 def test_what_does_not_count_is_said() -> None:
     bench = of_task("sraven", right=False)
-    out = bench.replicate(Patch(0, bench.targets(0, 0)[0]))
+    out = bench.replicate(Patch())
     assert out.left_out["wrong"] > N / 2
     assert out.left_out["alike"] >= sum(  # what its rule answers to other operands is not defined
         bench.constituents(i)[0] == "distribute-three" for i in range(N))
     assert out.n_counted + sum(out.left_out.values()) == N == out.n_seen
     assert f"{out.left_out['wrong']} that the model answers wrongly" in out.notes()[0]
     selector = of_selector("operation")
-    own = selector.replicate(Patch(0, "+0", what="instance", other=4), range(3, 8))
+    own = selector.replicate(Patch(), range(3, 8), other=4)
     assert dict(own.left_out) == {"wrong": 0, "alike": 0, "unsolved": 0, "own": 1}
     assert 4 not in set(own.table["number"])
 
 
 def test_it_can_be_stopped() -> None:
     bench, seen = of_selector("operation"), []
-    first = next(bench.replicating(Patch(0, "+0"), batch_size=15))
+    first = next(bench.replicating(Patch(), batch_size=15))
     assert (first.n_seen, first.n, first.n_counted) == (15, N, 15)
-    bench.replicate(Patch(0, "+0"), range(20), batch_size=15,
+    bench.replicate(Patch(), range(20), batch_size=15,
                     progress=lambda done, total: seen.append((done, total)))
     assert seen == [(15, 20), (20, 20)]
 
@@ -137,7 +140,7 @@ def test_it_can_be_stopped() -> None:
 def test_nothing_counts() -> None:
     bench = of_selector("operation")
     bench.task.right = lambda pairs, logits, of: torch.zeros(len(logits), dtype=torch.bool)
-    out = bench.replicate(Patch(0, "+0"), range(5))
+    out = bench.replicate(Patch(), range(5))
     assert out.sentence() == "None of 5 instances counts."
     assert len(out.table) == 0
     assert out.rates()["value"].isna().all()
@@ -145,11 +148,11 @@ def test_nothing_counts() -> None:
 
 
 def test_what_a_notebook_shows() -> None:
-    out = of_selector("operation").replicate(Patch(0, "+0", what="instance", other=4))
+    out = of_selector("operation").replicate(Patch(), other=4)
     assert "becomes B(x), the target's answer, in" in out.sentence()
     assert out.sentence() in repr(out)
     assert "data:image/png;base64," in out._repr_html_()
-    assert list(out.summary()["patch"]) == ["instance", "control", "unrelated", "random"]
+    assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random"]
 
 
 @pytest.mark.parametrize(("change", "numbers", "size", "message"), [
@@ -157,11 +160,11 @@ def test_what_a_notebook_shows() -> None:
     ({}, [N], 5, "instance is 40; expected 0 to 39"),
     ({}, [3, 1, 3], 5, r"instances name \[3\] more than once"),
     ({}, None, 0, "batch_size is 0; expected a whole number of at least 1"),
-    ({"scope": "column"}, None, 5, "unknown scope 'column'"),
+    ({"where": "column"}, None, 5, "unknown scope 'column'"),
 ])
 def test_what_does_not_fit_is_one_error(
     change: dict[str, str], numbers: list[int] | None, size: int, message: str
 ) -> None:
-    patch = replace(Patch(0, "+0"), **change)  # type: ignore[arg-type]
+    patch = replace(Patch(), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message):
         of_selector("operation").replicate(patch, numbers, batch_size=size)

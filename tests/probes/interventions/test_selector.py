@@ -10,19 +10,19 @@ import torch
 from hand_built import operation_model
 from selector import K, Selector
 
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.sites import capture
 
 N = 600
 
 
-def rates(*interventions: Intervention) -> list[dict[str, float]]:
+def rates(*interventions: Patch) -> list[dict[str, float]]:
     result = intervene_model(operation_model(), Selector(), interventions, n=N, n_reference=1_000,
                              split="train")
     assert result.settings["n_known"] == N  # the model is never wrong
     by_metric = result.table.pivot(index=["patch", "scope", "site", "alpha", "renormalized"],
                                    columns="metric", values="value")
-    return [by_metric.xs((i.patch, i.scope, i.site), level=(0, 1, 2)).iloc[0].to_dict()
+    return [by_metric.xs((i.value, i.where, i.site), level=(0, 1, 2)).iloc[0].to_dict()
             for i in interventions]
 
 
@@ -40,36 +40,36 @@ def test_the_code_is_the_rule() -> None:
     # Of the others, what everything holds for the other query belongs to another rule.
     ("interchange", "everything"), ("steer", "everything")])
 def test_every_answer_flips(patch: str, scope: str) -> None:
-    (outcome,) = rates(Intervention(patch, scope, (0,)))
+    (outcome,) = rates(Patch(patch, scope, (0,)))
     assert (outcome["flip"], outcome["unchanged"], outcome["others"]) == (1.0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("patch", ["identity", "control", "class_mean_base"])
 def test_the_same_rule_changes_nothing(patch: str) -> None:
     for scope in ("pair", "row", "everything"):
-        (outcome,) = rates(Intervention(patch, scope, (0,)))
+        (outcome,) = rates(Patch(patch, scope, (0,)))
         assert (outcome["flip"], outcome["unchanged"]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("scope", ["pair", "row"])
 def test_another_position_changes_nothing_here(scope: str) -> None:
-    (outcome,) = rates(Intervention("elsewhere", scope, (0,)))
+    (outcome,) = rates(Patch("elsewhere", scope, (0,)))
     assert (outcome["flip"], outcome["unchanged"]) == (0.0, 1.0)
 
 
 def test_random_and_shuffled_codes_switch_at_most_by_chance() -> None:
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
-    for outcome in rates(Intervention("random", "row", (0,)),
-                         Intervention("class_mean_shuffled", "row", (0,))):
+    for outcome in rates(Patch("random", "row", (0,)),
+                         Patch("class_mean_shuffled", "row", (0,))):
         assert outcome["flip"] <= bound
         assert outcome["unchanged"] <= bound
     # Another instance's source code is never a code of no rule: one of K rules.
-    (outcome,) = rates(Intervention("shuffled", "pair", (0,)))
+    (outcome,) = rates(Patch("shuffled", "pair", (0,)))
     assert outcome["flip"] <= bound
 
 
 def test_without_its_label_the_code_selects_nothing() -> None:
-    erased, zero = rates(Intervention("erase", "row", (0,)), Intervention("zero_ablation", "row",
+    erased, zero = rates(Patch("erase", "row", (0,)), Patch("zero_ablation", "row",
                                                                           (0,)))
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / N) ** 0.5
     assert erased["unchanged"] <= bound
@@ -77,18 +77,18 @@ def test_without_its_label_the_code_selects_nothing() -> None:
 
 
 def test_the_rule_is_in_the_query_and_not_in_the_value() -> None:
-    residual, value = rates(Intervention("interchange", "pair", (0,), site="residual"),
-                            Intervention("interchange", "pair", (0,), site="value"))
+    residual, value = rates(Patch("interchange", "pair", (0,), site="residual"),
+                            Patch("interchange", "pair", (0,), site="value"))
     assert residual["flip"] == 1.0
     assert (value["flip"], value["unchanged"]) == (0.0, 1.0)
     # The symbol is in the value and not in the code: fresh values carry another answer over.
-    (same,) = rates(Intervention("control", "pair", (0,), site="value"))
+    (same,) = rates(Patch("control", "pair", (0,), site="value"))
     assert same["unchanged"] == 0.0
 
 
 def test_one_head_is_a_part_of_the_code() -> None:
     everything, one = (intervene_model(
-        operation_model(), Selector(), [Intervention("interchange", "pair", (0,), heads=heads)],
+        operation_model(), Selector(), [Patch("interchange", "pair", (0,), heads=heads)],
         n=200)
         for heads in (tuple(range(K)), (3,)))
     assert np.nanmin(everything.matrix("flip").to_numpy()) == 1.0
@@ -102,8 +102,8 @@ def test_one_head_is_a_part_of_the_code() -> None:
 
 def test_result_is_kept(tmp_path: object) -> None:
     result = intervene_model(operation_model(), Selector(), [
-        Intervention("interchange", "pair", (0,)), Intervention("operation+operands", "pair", (0,)),
-        Intervention("steer", "row", (0,), alpha=2.0)], n=100)
+        Patch("interchange", "pair", (0,)), Patch("operation+operands", "pair", (0,)),
+        Patch("steer", "row", (0,), alpha=2.0)], n=100)
     folder = result.save(f"{tmp_path}/result")
     loaded = InterventionResult.load(folder)
     assert loaded.summary().equals(result.summary())

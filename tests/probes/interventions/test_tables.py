@@ -11,10 +11,10 @@ from hand_built import operation_model
 from selector import Selector
 
 from latentcode.answers import CLASSES
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.result import tables
 
-ROWS = [Intervention(patch, "row", layers).row() for patch, layers in (
+ASKED = [Patch(patch, "row", layers) for patch, layers in (
     ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero_ablation", (0,)))]
 """Two sources at one place, one at another, and what comes from no source."""
 CONSTITUENTS = ("sum", "difference")
@@ -40,7 +40,7 @@ INSTANCES = pd.concat([
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    return tables(INSTANCES, ROWS, CONSTITUENTS, 200, 0)
+    return tables(INSTANCES, ASKED, CONSTITUENTS, 200, 0)
 
 
 def test_differences_are_those_over_the_instances_of_both(found: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def test_classes_are_rates_by_both_constituents(found: dict[str, Any]) -> None:
 
 
 def test_without_a_factorial_there_are_no_classes() -> None:
-    plain = tables(INSTANCES.drop(columns=list(CLASSES)), ROWS, CONSTITUENTS, 200, 0)
+    plain = tables(INSTANCES.drop(columns=list(CLASSES)), ASKED, CONSTITUENTS, 200, 0)
     assert plain["classes"].empty
     assert plain["contrasts"].empty
     assert list(plain["contrasts"].table) == list(InterventionResult.COLUMNS["contrasts"])
@@ -87,7 +87,7 @@ def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path)
     plain = pd.concat([outcomes(number, dict.fromkeys(range(4), "base")).assign(flip=flips)
                        for number, flips in enumerate(patches.values())])
     found = InterventionResult(
-        **tables(plain.drop(columns=list(CLASSES)), [{**ROWS[0], "patch": p} for p in patches],
+        **tables(plain.drop(columns=list(CLASSES)), [Patch(p, "row", 0) for p in patches],
                  CONSTITUENTS, 200, 0),
         settings={"n": 4, "n_counted": 4, "n_known": 4, "chance": None})
     row, = found.contrasts.table.to_dict("records")
@@ -100,7 +100,7 @@ def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path)
 
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
     found = intervene_model(operation_model(), Selector(), [
-        Intervention(patch, "row", (0,)) for patch in ("operation+operands", "operands")],
+        Patch(patch, "row", (0,)) for patch in ("operation+operands", "operands")],
         n=130, batch_size=100, n_bootstrap=100)
     known = found.settings["n_known"]
     assert known > 100  # so that more count of the first batch than the last one has
@@ -113,8 +113,8 @@ def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -
 
 def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
     result = intervene_model(operation_model(), Selector(), [
-        *(Intervention(patch, "row", (0,)) for patch in ("interchange", "operation+operands")),
-        Intervention("operation+operands", "everything", (0,), site="code+value")],
+        *(Patch(patch, "row", (0,)) for patch in ("interchange", "operation+operands")),
+        Patch("operation+operands", "everything", (0,), site="code+value")],
         n=100, n_bootstrap=100)
     loaded = InterventionResult.load(result.save(tmp_path / "result", figures=False))
     for name, table in loaded.tables().items():

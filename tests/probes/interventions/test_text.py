@@ -9,8 +9,9 @@ from small_text import CONFIG, small_text
 import latentcode as lc
 from latentcode.config.presets import model_for
 from latentcode.models.config import with_kind
-from latentcode.probes.interventions import Intervention
+from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.interventions.standard import standard_interventions
 from latentcode.seeds import make_generator
@@ -40,11 +41,10 @@ def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: st
     places = [("code", layer) for layer in EVERY]
     inputs, query = pairs.bases.inputs, pairs.bases.info["query"]
     logits, _ = capture(model, inputs, ())
-    same = Intervention("identity", scope, EVERY).edits(model, where, lambda _, live: live)
+    problem = Problem(pairs, {}, where, make_generator(0, "noise"))
+    same = Patch("identity", scope, EVERY).edits(model, problem)
     assert torch.equal(run_patched(model, inputs, same), logits)
-    noise = make_generator(0, "noise")
-    other = Intervention("random", scope, EVERY).edits(
-        model, where, lambda _, live: torch.randn(live.shape, generator=noise))
+    other = Patch("random", scope, EVERY).edits(model, problem)
     assert list(other) == places
     written = run_patched(model, inputs, other)
     assert not torch.equal(written[torch.arange(20), query], logits[torch.arange(20), query])
@@ -53,9 +53,9 @@ def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: st
 
 def test_a_table_of_controls_says_how_many_count() -> None:
     result = intervene_model(model_of("softmax"), likelier(), [
-        Intervention(name, scope, EVERY) for scope in ("pair", "everything")
+        Patch(name, scope, EVERY) for scope in ("pair", "everything")
         for name in ("interchange", "control", "random", "identity")] + [
-        Intervention("elsewhere", "pair", EVERY), Intervention("interchange", "everything", EVERY,
+        Patch("elsewhere", "pair", EVERY), Patch("interchange", "everything", EVERY,
                                                                site="code+value")],
         n=200, n_bootstrap=100)
     rates = result.table.set_index(["patch", "scope", "site", "metric"])["value"]
@@ -76,9 +76,9 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     for intervention in chosen:
         intervention.check(task, model_of("softmax"))
     assert {"interchange", "control", "operation+operands+rest", "unrelated", "random",
-            "identity"} <= {intervention.patch for intervention in chosen}
+            "identity"} <= {intervention.value for intervention in chosen}
     assert not {"class_mean", "steer", "erase", "resample", "permuted"} & {
-        intervention.patch for intervention in chosen}
+        intervention.value for intervention in chosen}
 
 
 def test_long_texts_pass_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.studies.operation.criteria import met
-from latentcode.probes.interventions import Intervention, InterventionResult, intervene_model
+from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
@@ -32,7 +32,7 @@ VALUE = {"operation": {"operands"}, "operands": {"operation"}, "answer": set[str
 
 
 @cache
-def rates(name: str, *interventions: Intervention) -> pd.DataFrame:
+def rates(name: str, *interventions: Patch) -> pd.DataFrame:
     """Return the rates of the classes, a row per intervention."""
     table = result(name, *interventions).table
     rows = table[table["metric"].isin(CLASSES)]
@@ -41,16 +41,16 @@ def rates(name: str, *interventions: Intervention) -> pd.DataFrame:
 
 
 @cache
-def result(name: str, *interventions: Intervention) -> InterventionResult:
+def result(name: str, *interventions: Patch) -> InterventionResult:
     found = intervene_model(MODELS[name](), Selector(), interventions, n=N, split="train",
                             n_bootstrap=200)
     assert found.settings["n_known"] == N  # the model is never wrong
     return found
 
 
-def rows_of(name: str) -> tuple[Intervention, ...]:
+def rows_of(name: str) -> tuple[Patch, ...]:
     """Return the writes of every source's row."""
-    return tuple(Intervention(patch, "row", (LAYER[name],)) for patch in ("interchange", *OTHERS))
+    return tuple(Patch(patch, "row", (LAYER[name],)) for patch in ("interchange", *OTHERS))
 
 
 def brought(parts: set[str]) -> str:
@@ -76,12 +76,12 @@ def test_the_codes_are_what_the_model_is_called(name: str) -> None:
 def test_a_row_brings_what_its_codes_carry_and_nothing_else(name: str) -> None:
     luck = 1 / (K - 2)
     for i, (_, found) in zip(rows_of(name), rates(name, *rows_of(name)).iterrows(), strict=True):
-        differs = {"operation"} if i.patch == "interchange" else set(i.patch.split("+"))
-        if i.patch == "unrelated":
+        differs = {"operation"} if i.value == "interchange" else set(i.value.split("+"))
+        if i.value == "unrelated":
             # Whatever it brings, one of K - 2, is an answer of the four by luck at most: the null.
             assert found.drop("else").max() < luck + 4 * (luck * (1 - luck) / N) ** 0.5
         else:
-            assert found[brought(differs & CODE[name])] == 1.0, i.patch
+            assert found[brought(differs & CODE[name])] == 1.0, i.value
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -89,7 +89,7 @@ def test_codes_and_values_together_copy_the_answer(name: str) -> None:
     every = tuple(range(LAYER[name] + 1))
     expected = {"code": CODE[name], "value": VALUE[name], "code+value": {"operation", "operands"}}
     for layers in dict.fromkeys(((LAYER[name],), every)):
-        found = rates(name, *(Intervention(BOTH, "everything", layers, site=s) for s in expected))
+        found = rates(name, *(Patch(BOTH, "everything", layers, site=s) for s in expected))
         for (_, row), (site, parts) in zip(found.iterrows(), expected.items(), strict=True):
             # Earlier values bring the symbol to the codes of layer 1, or to what they hold.
             if site != "value" or len(layers) == 1:
@@ -97,7 +97,7 @@ def test_codes_and_values_together_copy_the_answer(name: str) -> None:
 
 
 def test_codes_below_the_answer_are_the_operation() -> None:
-    found = rates("answer", Intervention(BOTH, "row", (0,)), Intervention(BOTH, "row", (0, 1)))
+    found = rates("answer", Patch(BOTH, "row", (0,)), Patch(BOTH, "row", (0, 1)))
     assert found["operation"].tolist() == [1.0, 0.0]
     assert found["answer"].tolist() == [0.0, 1.0]
 
@@ -120,7 +120,7 @@ class NeverZero(Selector):
 def test_what_counts_is_answered_rightly_sources_included() -> None:
     writes = ("interchange", "rest", "unrelated")
     found = intervene_model(MODELS["operation"](), NeverZero(), [
-        Intervention(patch, "row", (0,)) for patch in writes], n=200, batch_size=200)
+        Patch(patch, "row", (0,)) for patch in writes], n=200, batch_size=200)
     pairs = NeverZero().sample("ood", 200, make_generator(0, "interventions ood"))
     right = {name: NeverZero().right(pairs, torch.empty(0), name) for name in (
         "bases", "sources", "operands", BOTH, "rest")}

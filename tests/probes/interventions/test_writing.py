@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from asked import put
 from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
-from latentcode.probes.interventions import PATCHES, Intervention
+from latentcode.probes.interventions import PATCHES, Patch
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
@@ -94,8 +95,8 @@ def test_an_intervention_edits_its_layers_heads_and_scope(
 ) -> None:
     model, where = model_of(kind), sraven.scope("pair", pairs)
     code = torch.rand((12, 4, 18, 18), generator=torch.Generator().manual_seed(0))
-    edits = Intervention("interchange", "pair", (1,), heads=(1, 3), renormalize=renormalize).edits(
-        model, where, lambda place, live: live + 1.0)
+    edits = put(lambda live: live + 1.0, model, where, layers=1, heads=(1, 3),
+                renormalize=renormalize)
     wanted = torch.where(SITES["code"].mask(where, (1, 3), 4), code + 1.0, code)
     if renormalize:
         wanted = constrained(wanted, where, model.cfg.normalization)
@@ -175,25 +176,25 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"patch": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
-    ({"scope": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
+    ({"value": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
+    ({"where": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
     ({"site": "key"}, "unknown site 'key'; expected one of: code, value, residual"),
     ({"layers": ()}, "layers is empty"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
     ({"heads": (4,)}, "head 4 at site 'code'; expected one of 4 heads"),
     ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
-    ({"patch": "erase", "site": "value"}, "labels are erased from codes"),
-    ({"patch": "erase", "scope": "everything"}, "expected one of pair, pairs, row to erase"),
-    ({"site": "value", "renormalize": True}, "codes are renormalised"),
+    ({"value": "erase", "site": "value"}, "expected .code., where it can be put"),
+    ({"value": "erase", "where": "everything"}, "expected one of pair, pairs, row to erase"),
+    ({"site": "value", "renormalize": True}, "codes alone are renormalised"),
     ({"site": "value"}, "where it covers every key"),
-    ({"patch": "elsewhere", "scope": "everything"}, "leaves no other position"),
+    ({"value": "elsewhere", "where": "everything"}, "leaves no other position"),
     ({"heads": ()}, "heads is empty"),
     ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(
     change: dict[str, object], message: str, sraven: Counterfactuals
 ) -> None:
-    wrong = replace(Intervention("interchange", "row", (0,)), **change)  # type: ignore[arg-type]
+    wrong = replace(Patch("interchange", "row", (0,)), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         intervene_model(model_of("hyla"), sraven, [wrong], n=10)
     assert issubclass(UnknownNameError, ConfigError)
@@ -209,7 +210,7 @@ def test_every_write_does_something_of_its_own(
     patch: str, treatment: str, sraven: Counterfactuals
 ) -> None:
     table = intervene_model(model_of("hyla"), sraven, [
-        Intervention(name, "row", (0, 1)) for name in (patch, treatment, "identity")],
+        Patch(name, "row", (0, 1)) for name in (patch, treatment, "identity")],
         n=800, n_reference=400).table
     changed = table[table["metric"] == "kl"].set_index("patch")["value"]
     others = table[table["metric"] == "kl_others"].set_index("patch")["value"]
@@ -238,7 +239,7 @@ def test_a_constituent_that_was_not_measured_is_not_written() -> None:
                                  seed=1).eval()
     names = ("interchange", "class_mean", "class_mean_base", "steer", "erase",
              "class_mean_shuffled", "mean_ablation")
-    table = intervene_model(model, task, [Intervention(name, "row", (1,)) for name in names],
+    table = intervene_model(model, task, [Patch(name, "row", (1,)) for name in names],
                             split="unknown", n=600, n_reference=600).table
     n = table[table["metric"] == "flip"].set_index("patch")["n"]
     assert n["interchange"] == n["class_mean_shuffled"] == n["mean_ablation"] > 0
@@ -248,7 +249,7 @@ def test_a_constituent_that_was_not_measured_is_not_written() -> None:
 
 def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) -> None:
     table = intervene_model(model_of("hyla"), sraven, [
-        Intervention(name, "everything", (0,), site="residual") for name in ("interchange",
+        Patch(name, "everything", (0,), site="residual") for name in ("interchange",
                                                                              "control")],
         n=600).table
     rates = table.pivot(index="patch", columns="metric", values="value")
@@ -264,16 +265,16 @@ def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> N
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected a whole number")):
         with pytest.raises(ConfigError, match=message):
-            intervene_model(model_of("hyla"), sraven, [Intervention("class_mean", "row", (0,))],
+            intervene_model(model_of("hyla"), sraven, [Patch("class_mean", "row", (0,))],
                             **wrong)
     with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):
-        intervene_model(model_of("hyla"), sraven, [Intervention(), Intervention()])
+        intervene_model(model_of("hyla"), sraven, [Patch(), Patch()])
     with pytest.raises(ProbeError, match="gives logits that are not finite"):
         intervene_model(model_of("linear"), sraven, [
-            Intervention("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
+            Patch("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
 
 
 def test_codes_without_normalisation_are_not_renormalised(sraven: Counterfactuals) -> None:
     with pytest.raises(ConfigError, match="expected renormalize=False"):
         intervene_model(model_of("linear"), sraven, [
-            Intervention("class_mean", "row", (0,), renormalize=True)], n=10)
+            Patch("class_mean", "row", (0,), renormalize=True)], n=10)

@@ -1,0 +1,37 @@
+"""What tests ask of the bench."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentcode.probes.interventions import Patch
+from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.problem import Problem
+from latentcode.probes.interventions.sites import Edit, Place
+
+
+def asked(
+    instance: int, target: str, which: int = 0, value: Any = "interchange", where: str = "row",
+    layers: tuple[int, ...] = (0,), *, other: int | None = None, **settings: Any,
+) -> Ask:
+    return Ask(Patch(value, where, layers, **settings), instance, target, which, other)
+
+
+def changed(ask: Ask, **settings: Any) -> Ask:
+    """Return the same with other fields, of the patch or of what it is put into."""
+    own = {f.name for f in fields(Ask)}
+    of_patch = {name: value for name, value in settings.items() if name not in own}
+    of_ask = {name: value for name, value in settings.items() if name in own}
+    return replace(ask, patch=replace(ask.patch, **of_patch), **of_ask)
+
+
+def put(value: Any, model: Any, scope: Tensor, *, pairs: Any = None, **where: Any
+        ) -> dict[Place, Edit]:
+    """Return what puts a function of what is computed into a scope of some layers."""
+    patch = Patch(lambda base, source, problem: value(base), **where)
+    problem = Problem(pairs, {"sources": dict.fromkeys(patch.places)}, scope, torch.Generator())
+    return patch.edits(model, problem)
