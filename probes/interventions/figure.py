@@ -108,7 +108,8 @@ def name_of(row: object) -> str:
 def in_short(layers: str) -> str:
     """Return 3-6 for 3,4,5,6, and whatever has gaps, few layers or several parts as it is."""
     _, numbers = _by_number(layers)
-    whole = "+" not in layers and len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    whole = whole and "+" not in layers
     return f"{numbers[0]}-{numbers[-1]}" if whole else layers
 
 

@@ -30,7 +30,8 @@ def layer_sets(words: Any, n_layers: int) -> tuple[tuple[int, ...], ...]:
     every = tuple(range(n_layers))
     named: dict[str, list[tuple[int, ...]]] = {
         "each": [(layer,) for layer in every],
-        "upward": [every[:last] for last in range(2, n_layers + 1)], "first": [every[:1]], "lower": [every[:max(1, n_layers // 2)]],
+        "upward": [every[:last] for last in range(2, n_layers + 1)], "first": [every[:1]],
+        "lower": [every[:max(1, n_layers // 2)]],
         "upper": [every[n_layers // 2:]], "above": [every[1:]] if n_layers > 1 else [],
         "all": [every]}
     found: list[tuple[int, ...]] = []

@@ -398,9 +398,10 @@ def checked_value(
     return found
 
 
-def to_plain(patch: Added) -> list[dict[str, Any]]:
-    """Return a patch as JSON holds it, a dictionary per part."""
-    return [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
+def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a patch as JSON holds it, a dictionary; of several a list of them."""
+    plain = [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
+    return plain[0] if len(plain) == 1 else plain
 
 
 def from_plain(parts: Any) -> Patch | Patches:

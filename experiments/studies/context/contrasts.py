@@ -20,7 +20,7 @@ from latentcode.experiments.studies.context.patches import (
     BOTH,
     CONTEXT,
     SOURCES,
-    patches,
+    planned,
 )
 from latentcode.models.config import kind_of
 from latentcode.probes.common.bootstrap import mean_and_interval
@@ -97,11 +97,13 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
     separation, dimensions, sets, ranks, carried  of the runs that decide: see `inside`, `parts`
     """
     about = {run.id: described(run, role) for role, runs in found.runs.items() for run in runs}
-    seed = found.plan.ask["patched"].settings["seed"]
+    settings = found.plan.ask["patched"].settings
+    seed = settings["seed"]
     rates, differences, counted = [], [], []
     for (run,), result in found.results["patched"]:
         task = make_counterfactuals(make_task(run.config.task))
-        plan = patches(task, run.config.model.n_layers)
+        plan = planned(settings["patches"], task, run.config.task.name,
+                       run.config.model.n_layers)
         assert isinstance(result, Measured)
         for direction, block in result.tables["patched"].groupby("direction", sort=False):
             name = {**about[run.id], "direction": direction}

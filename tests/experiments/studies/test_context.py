@@ -23,16 +23,17 @@ from latentcode.experiments.studies.context.patches import (
     CONTEXT,
     SOURCES,
     directions,
-    layer_sets,
-    patches,
+    planned,
 )
 from latentcode.files.storage import read_json
 from latentcode.probes.interventions import Patch
+from latentcode.probes.interventions.listed import layer_sets
 from latentcode.probes.interventions.of_model import _check, outcomes_of_model
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.runs.named import load_run
 
 N = 200
+WORDS = study("context").plan.ask["patched"].settings["patches"]
 BOTH = "operation+operands"
 
 
@@ -40,7 +41,7 @@ BOTH = "operation+operands"
 def found() -> pd.DataFrame:
     """Return the share of each class, a row per patch of the study."""
     task = Inferred()
-    plan = patches(task, 2)
+    plan = planned(WORDS, task, "sraven", 2)
     outcomes, counts = outcomes_of_model(
         inferring_model(), task, plan, split="train", n=N, n_reference=2_000, batch_size=N)
     assert counts["n_known"] == N
@@ -96,7 +97,7 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
     config = lc.preset("smoke", name)
     task = lc.make_counterfactuals(lc.make_task(config.task))
     model = lc.HookedTransformer(config.model)
-    plan = patches(task, config.model.n_layers)
+    plan = planned(WORDS, task, name, config.model.n_layers)
     assert len(set(plan)) == len(plan)
     for pairs in directions(task).values():
         _check(model, pairs, plan, 10, 10, 100)
@@ -108,14 +109,15 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
 
 def test_the_layers_of_the_criteria_are_patched() -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("small", "sraven").task))
-    asked = contrasts([key_of_patch(p) for p in patches(task, 4) if p.alpha == 1.0])
+    plan = planned(WORDS, task, "sraven", 4)
+    asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0])
     for statement, rule in CONTEXT["statements"].items():
         mine = [one for one in asked
                 if one.statement == statement and one.one[3] == tuple(rule["patch"]["layers"])]
         beyond = CONTEXT["refuted_by"] if statement.startswith("codes at the context") else ()
         assert {one.against for one in mine} >= {*rule["against"], *beyond}, statement
-    assert layer_sets(4) == ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3),
-                             (2, 3))
+    sets = layer_sets(("each", "upward", "above", "upper"), 4)
+    assert sets == ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3), (2, 3))
 
 
 def test_sources_of_the_criteria_are_writes() -> None:
@@ -209,7 +211,8 @@ def test_means_on_a_line_have_one_dimension() -> None:
 def test_the_study_of_a_model_is_extended_by_a_group(tmp_path: Path) -> None:
     """The page itself speaks of all groups."""
     plan = study("context").plan
-    patched = replace(plan.ask["patched"], settings={"n": 30, "seed": 0, "batch_size": 30})
+    patched = replace(plan.ask["patched"], settings={
+        "patches": WORDS, "n": 30, "seed": 0, "batch_size": 30})
     (tmp_path / "README.md.jinja2").write_text("{{ tables.rates | length }}", encoding="utf-8")
     plan = replace(plan, ask={"patched": patched}, runs={
         "exploratory": ("logic-linear",), "replication": ("logic-softmax",)})
