@@ -16,6 +16,7 @@ from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
+from latentcode.probes.interventions.passes import unpatched_pass
 from latentcode.probes.interventions.patches import (
     PATCHES,
     Clean,
@@ -33,7 +34,6 @@ from latentcode.probes.interventions.sites import (
     capture,
     check_written,
     normalization_of,
-    run_patched,
 )
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
@@ -180,7 +180,7 @@ def outcomes_of_model(
         if len(known) == 0:
             continue
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched, _ = capture(model, known.bases.inputs, ())
+        unpatched = unpatched_pass(model, known.bases.inputs, places, task.n_read)
         third = torch.full_like(known.slot, -1)
         if n_reference:
             third = thirds(known, references.count,
@@ -197,12 +197,12 @@ def outcomes_of_model(
             edits = intervention.edits(model, scope, partial(_value, intervention, material))
             if how.frozen:
                 edits = {place: partial(_held, clean.own[place]) for place in held} | edits
-            patched = run_patched(model, known.bases.inputs, edits)
+            patched = unpatched.patched(edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control flips where the answer becomes that of the minimal pair, all the same.
             written = known.with_sources(how.source) if how.source and not how.control else known
-            outcomes = task.outcomes(written, unpatched, clean.answered, patched)
+            outcomes = task.outcomes(written, unpatched.logits, clean.answered, patched)
             frames.append(_frame(
                 number, n_known - len(known), outcomes, material, intervention))
             advance(done + (before + number + 1) * len(pairs))
