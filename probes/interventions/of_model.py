@@ -16,7 +16,7 @@ from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.intervention import Intervention
-from latentcode.probes.interventions.passes import unpatched_pass
+from latentcode.probes.interventions.passes import computed, unpatched_pass
 from latentcode.probes.interventions.patches import (
     PATCHES,
     Clean,
@@ -31,7 +31,6 @@ from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     Edit,
     Place,
-    capture,
     check_written,
     normalization_of,
 )
@@ -227,13 +226,13 @@ def _clean(
     sources  the batches whose activations are wanted
     held    the places whose own activations are wanted
     """
-    own, pool = capture(model, pairs.bases.inputs, places)
+    own, pool = computed(model, pairs.bases.inputs, places, task.n_read)
     core = CORE if task.factorial else ()
     kept = pairs.counts & task.right(pairs, own, "bases")
     logits, activations, right = {}, {}, {}
     for name in dict.fromkeys(("sources", "control", *core, *sources)):
-        logits[name], activations[name] = capture(
-            model, pairs.batch(name).inputs, places if name in sources else ())
+        logits[name], activations[name] = computed(
+            model, pairs.batch(name).inputs, places if name in sources else (), task.n_read)
         if name not in UNANSWERED:
             right[name] = task.right(pairs, logits[name], name)
     for name in ("sources", *core):

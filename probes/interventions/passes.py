@@ -20,7 +20,7 @@ from latentcode.models.blocks import Block, last_tokens
 from latentcode.models.hooks import is_hooked
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
+from latentcode.probes.interventions.sites import Edit, InScope, Place, capture, run_patched
 
 FEW = 0.25
 """Share of the tokens up to which those that change are computed one by one, not all of them."""
@@ -34,14 +34,14 @@ def computed_by_layers(model: Any) -> bool:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a layer computes where nothing is written: the stream that enters it, codes, values.
+    """What a layer computes at each site where nothing is written.
 
-    Codes [B, H, T, T] and values are None where none of the two is ever written.
+    Codes [B, H, T, T] and values are None where none of the two is asked for.
     """
 
-    stream: Float[Tensor, "B T D"]
+    residual: Float[Tensor, "B T D"]
     code: Tensor | None
-    values: Tensor | None
+    value: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,27 @@ class Unpatched:
         block, is_last = self.model.layer(index), index == len(self.layers) - 1
         read = self.read if is_last else None
         if "residual" in written:
-            stream = written["residual"](own.stream)
-            if not torch.equal(stream, own.stream):
+            stream = written["residual"](own.residual)
+            if not torch.equal(stream, own.residual):
                 rest = {site: edit for site, edit in written.items() if site != "residual"}
                 return _through(block, stream, rest, read)
-        before = (block.codes(own.stream) if own.code is None or own.values is None
-                  else (own.code, own.values))
-        code, values = _written(before, written)
-        changes = (code != before[0]).any(3).any(1)  # [B, Q]
-        if torch.equal(values, before[1]):
-            if not bool(changes.any()):
+        code, value = (block.codes(own.residual) if own.code is None or own.value is None
+                       else (own.code, own.value))
+        few = None if is_last else _few_queries(written)
+        if few is None:
+            new_code, new_value = _written(code, value, written)
+            if torch.equal(new_value, value) and torch.equal(new_code, code):
                 return None
-            if not is_last and float(changes.float().mean()) <= FEW:
-                instance, query = changes.nonzero(as_tuple=True)
-                rows = block.after_codes(own.stream[instance, query][:, None],
-                                         code[instance, :, query][:, :, None], values[instance])
-                stream = self.layers[index + 1].stream.clone()
-                stream[instance, query] = rows[:, 0]
-                return stream
-        return block.after_codes(last_tokens(own.stream, read), _of_last(code, read), values)
+            return block.after_codes(
+                last_tokens(own.residual, read), _of_last(new_code, read), new_value)
+        edit, instance, query = few
+        rows = edit.at(code, instance, query)
+        if torch.equal(rows, code[instance, :, query][:, :, None]):
+            return None
+        stream = self.layers[index + 1].residual.clone()
+        stream[instance, query] = block.after_codes(
+            own.residual[instance, query][:, None], rows, value[instance])[:, 0]
+        return stream
 
 
 def unpatched_pass(
@@ -119,10 +121,22 @@ def unpatched_pass(
         stream = model.hook_embed(model.embed(inputs))
         for index in range(model.config.n_layers):
             block, n = model.layer(index), read if index == model.config.n_layers - 1 else None
-            code, values = block.codes(stream)
-            layers.append(Layer(stream, *((code, values) if index in kept else (None, None))))
-            stream = block.after_codes(last_tokens(stream, n), _of_last(code, n), values)
+            code, value = block.codes(stream)
+            layers.append(Layer(stream, *((code, value) if index in kept else (None, None))))
+            stream = block.after_codes(last_tokens(stream, n), _of_last(code, n), value)
         return Unpatched(model, inputs, read, model.read_out(stream), layers)
+
+
+def computed(
+    model: Any, inputs: Tensor, places: Collection[Place], read: int | None = None
+) -> tuple[Tensor, dict[Place, Tensor]]:
+    """Return the logits of the last R = `read` tokens and what is computed at some places."""
+    if not computed_by_layers(model):
+        logits, found = capture(model, inputs, places)
+        return last_tokens(logits, read), found
+    whole = unpatched_pass(model, inputs, places, read)
+    return whole.logits, {(site, layer): getattr(whole.layers[layer], site)
+                          for site, layer in places}
 
 
 def run_from(
@@ -150,17 +164,29 @@ def _through(
     if "residual" in written:
         stream = written["residual"](stream)
     all_queries = "code" in written and not cut
-    code, values = _written(block.codes(stream, None if all_queries else read), written)
-    return block.after_codes(last_tokens(stream, read), _of_last(code, read), values)
+    code, value = _written(*block.codes(stream, None if all_queries else read), written)
+    return block.after_codes(last_tokens(stream, read), _of_last(code, read), value)
 
 
-def _written(computed: tuple[Tensor, Tensor], written: Mapping[str, Edit]) -> tuple[Tensor, Tensor]:
+def _written(code: Tensor, value: Tensor, written: Mapping[str, Edit]) -> tuple[Tensor, Tensor]:
     """Return codes and values as they are written, in the order of a pass: it counts for noise."""
-    code, values = computed
     if "value" in written:
-        values = written["value"](values)
-    return (written["code"](code) if "code" in written else code), values
+        value = written["value"](value)
+    return (written["code"](code) if "code" in written else code), value
+
+
+def _few_queries(written: Mapping[str, Edit]) -> tuple[InScope, Tensor, Tensor] | None:
+    """Return the edit of codes, and the instances and queries that it changes; None where they
+    are many or unknown, or something else is written beside them."""
+    edit = written.get("code")
+    if len(written) > 1 or not isinstance(edit, InScope):
+        return None
+    queries = edit.scope.any(2)  # [B, Q]
+    if float(queries.float().mean()) > FEW:
+        return None
+    return (edit, *queries.nonzero(as_tuple=True))
 
 
 def _of_last(code: Tensor, read: int | None) -> Tensor:
+    """Return the codes of the last queries, or of all."""
     return code if read is None else code[:, :, -read:]
