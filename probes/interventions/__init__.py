@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (
+        first_interventions as first_interventions,
+    )
+    from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,
     )
 

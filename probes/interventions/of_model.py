@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
+from latentcode.probes.interventions.figure import name_of
 from latentcode.probes.interventions.intervention import Intervention
 from latentcode.probes.interventions.passes import computed, unpatched_pass
 from latentcode.probes.interventions.patches import (
@@ -34,7 +36,7 @@ from latentcode.probes.interventions.sites import (
     check_written,
     normalization_of,
 )
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -152,8 +154,9 @@ def outcomes_of_model(
     n_passes = len(interventions) + 1 + len(answered | sources)
     total = n_reference + n * n_passes
 
-    def advance(done: int, _: int = 0) -> None:
+    def advance(done: int, doing: str = "") -> None:
         if progress is not None:
+            say_doing(progress, doing)
             progress(done, total)
 
     references = References({}, {}, {}, torch.zeros(0, device=device), {})
@@ -161,7 +164,9 @@ def outcomes_of_model(
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
             erase={(i.scope, i.patch == "erase_shuffled") for i in interventions
-                   if PATCHES[i.patch].needs == "erasers"}, progress=advance)
+                   if PATCHES[i.patch].needs == "erasers"},
+            progress=lambda done, _: advance(done, "means and erasers"))
+    names = [name_of(SimpleNamespace(**i.row())) for i in interventions]
     few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
@@ -169,11 +174,11 @@ def outcomes_of_model(
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.bases.inputs[:2], places)
+        advance(n_reference + n_drawn * n_passes, "unpatched")
         clean = _clean(model, task, pairs, places, sources, held)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
         before = n_passes - len(interventions)
-        advance(done + before * len(pairs))
         n_drawn += len(pairs)
         n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + len(known)
         if len(known) == 0:
@@ -187,6 +192,7 @@ def outcomes_of_model(
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
             how = PATCHES[intervention.patch]
+            advance(done + (before + number) * len(pairs), names[number])
             scope = task.scope(intervention.scope, known, elsewhere=how.elsewhere)
             material = Material(
                 clean, resample(clean.membership, known, noise), references,
@@ -204,7 +210,6 @@ def outcomes_of_model(
             outcomes = task.outcomes(written, unpatched.logits, clean.answered, patched)
             frames.append(_frame(
                 number, n_known - len(known), outcomes, material, intervention))
-            advance(done + (before + number + 1) * len(pairs))
     advance(total)
     asked = "four different answers" if task.factorial else "two different answers"
     check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
