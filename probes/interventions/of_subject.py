@@ -49,8 +49,8 @@ def intervene(
     model    see `subject`
     problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
              `PromptCounterfactuals` lists; default: the run's own task
-    interventions  default: `first_interventions`, which tell whether codes cause the answer, and the
-             operation or the answer alone; of prompts `prompt_interventions`
+    interventions  default: `first_interventions`, which tell whether codes cause the answer, and
+             whether they carry the operation or the answer alone; of prompts `prompt_interventions`
     whole    in place of the default: `standard_interventions`, all patches with their controls,
              over layers and scopes
     split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
