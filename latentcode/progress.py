@@ -172,10 +172,11 @@ class Drawn:
     Without a terminal, in a log file for instance, it prints a line now and then.
 
     unasked  nobody asked for it: it waits for `PATIENCE` seconds, and for other bars to end
+    doing    stands behind the numbers from the next call on; see `say_doing`
     """
 
     def __init__(self, what: str, *, unasked: bool = False) -> None:
-        self.what, self.unasked = what, unasked
+        self.what, self.unasked, self.doing = what, unasked, ""
         self.display = Cell() if _in_notebook() else Display(transient=True)
         self._began = time.monotonic()
         self._bar: Bar | None = None
@@ -187,9 +188,10 @@ class Drawn:
             # What was done before has no known pace.
             self._bar = Bar(self.display, self.what, total, done=done)
         if self._bar is not None:
-            self._bar.update(done)
+            self._bar.update(done, text=self.doing)
             if self.display.line_is_due():
-                self.display.say(f"{self.what}: {done:,} of {total:,}{self._bar.left()}")
+                doing = f" ({self.doing})" if self.doing else ""
+                self.display.say(f"{self.what}: {done:,} of {total:,}{self._bar.left()}{doing}")
         if done >= total:
             self.close()
 
@@ -223,6 +225,13 @@ def bar(what: str) -> Drawn:
     As a context it takes the bar away at its end, where the work failed, too.
     """
     return Drawn(what)
+
+
+def say_doing(progress: Progress | None, text: str) -> None:
+    """Say what is being done, where a bar of ours is drawn; other callbacks have no place for it.
+    """
+    if isinstance(progress, Drawn):
+        progress.doing = text
 
 
 def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -270,4 +279,4 @@ def _in_notebook() -> bool:
     return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
 
 
-__all__ = ["SWITCH", "Bar", "Display", "Progress", "bar", "reported", "watched"]
+__all__ = ["SWITCH", "Bar", "Display", "Progress", "bar", "reported", "say_doing", "watched"]

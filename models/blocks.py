@@ -186,23 +186,58 @@ class Attention(nn.Module):
         z = None if mask is not None or self._is_watched() else self._fused(q, k, v, bias, kept)
         if z is None:
             z = self._hooked_attention(q, k, v, bias, kept, mask)
-        return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
+        return self._summed(z)
 
     def _hooked_attention(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
         mask: Tensor | None,
     ) -> Float[Tensor, "*E B Q H d"]:
         """z_qh by the functions of `attention`, through the hooks between them."""
+        return self._read(self._codes(q, k, bias, kept, mask), v)
+
+    def _codes(
+        self, q: Tensor, k: Tensor, bias: Tensor | None, kept: Tensor | None, mask: Tensor | None
+    ) -> Float[Tensor, "*E B H Q K"]:
         config = self.cfg
         if self.causal:
             past = self._past(q.shape[-3], k.shape[-3], q.device)
             mask = past if mask is None else mask & past
         scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
         code = normalize(scores, config.normalization)
-        code = self.hook_pattern(code if kept is None else code * kept)
+        return self.hook_pattern(code if kept is None else code * kept)
+
+    def _read(self, code: Tensor, v: Tensor) -> Float[Tensor, "*E B Q H d"]:
         return apply_value_network(
-            code, v, config.value_network, self.phi, self.W_V2, self.hook_value_hidden,
+            code, v, self.cfg.value_network, self.phi, self.W_V2, self.hook_value_hidden,
             {name: getattr(self, name) for name in self.own_names})
+
+    def codes(
+        self, x: Float[Tensor, "B T D"], read: int | None = None
+    ) -> tuple[Float[Tensor, "B H R T"], Float[Tensor, "B T H d"]]:
+        """Return what `hook_pattern` and `hook_v` see of normalised tokens, without dropout.
+
+        read  R: the codes of the last queries only; None: of all
+        """
+        n_tokens = x.shape[1]
+        queries = last_tokens(x, read)
+        q, k, v = (hook(project_to_heads(tokens, w, b)) for hook, tokens, w, b in (
+            (self.hook_q, queries, self.W_Q, self.b_Q), (self.hook_k, x, self.W_K, self.b_K),
+            (self.hook_v, x, self.W_V, self.b_V)))
+        if self.cfg.positions == "rotary":
+            q, k = rotary(q, n_tokens - queries.shape[1]), rotary(k)
+        bias = self._bias(n_tokens, n_tokens)
+        if bias is not None:
+            bias = last_tokens(bias, read)
+        return self._codes(q, k, bias, None, None), v
+
+    def output(
+        self, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
+    ) -> Float[Tensor, "B Q D"]:
+        """Return sum_h W_O^h z_qh + b_O, which the codes of some queries make of the values."""
+        return self._summed(self._read(code, v))
+
+    def _summed(self, z: Tensor) -> Tensor:
+        return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
 
     def _fused(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
@@ -234,7 +269,9 @@ class Attention(nn.Module):
 
     @staticmethod
     def _past(n_query: int, n_key: int, device: torch.device) -> Bool[Tensor, "1 1 Q K"]:
-        return torch.ones(n_query, n_key, dtype=torch.bool, device=device).tril()[None, None]
+        # The queries are the last ones.
+        whole = torch.ones(n_query, n_key, dtype=torch.bool, device=device)
+        return whole.tril(n_key - n_query)[None, None]
 
     def code_rows(
         self,
@@ -327,6 +364,27 @@ class Block(nn.Module):
         if context is not None:
             cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
             x = x + self.hook_cross_attn_out(cross)
+        return self._fed_forward(x, feedforward_dtype)
+
+    def codes(
+        self, x: Float[Tensor, "B T D"], read: int | None = None
+    ) -> tuple[Float[Tensor, "B H R T"], Float[Tensor, "B T H d"]]:
+        """Return the codes (of the last R = `read` queries) and the values: its first half."""
+        return self.attn.codes(self.ln1(self.hook_resid_pre(x)), read)
+
+    def after_codes(
+        self, x: Float[Tensor, "B Q D"], code: Float[Tensor, "B H Q K"],
+        v: Float[Tensor, "B K H d"],
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the stream that leaves the block at some of its tokens: its second half.
+
+        x     the stream that enters the block at these tokens
+        code  their codes of all keys, and `v` the values of these; as `codes` returns them, or
+              others
+        """
+        return self._fed_forward(x + self.hook_attn_out(self.attn.output(code, v)))
+
+    def _fed_forward(self, x: Tensor, feedforward_dtype: torch.dtype | None = None) -> Tensor:
         x = self.hook_resid_mid(x)
         normalized = self.ln2(x)
         with (nullcontext() if feedforward_dtype is None else

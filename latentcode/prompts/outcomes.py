@@ -38,6 +38,7 @@ class PromptOutcomes(Counterfactuals):
     n_slots = 1
     exclusive = True
     symbolic = True
+    n_read = 1
     least_problems = 1  # no more can be drawn than there are
     among: str
     layouts: np.ndarray

@@ -160,6 +160,8 @@ class Counterfactuals(ABC):
     symbolic: bool | None = None
     """Whether an answer is one of several symbols, and outputs are their probabilities; else the
     only output is the answer. None: the pairs do not say where it is read (`answer_token`)."""
+    n_read: int | None = None
+    """Tokens at the end of a problem whose logits `right` and `outcomes` look at; None: any."""
     least_difference: float = 0.0
     """Answers that are no farther apart are not told apart; one that is within half of it of a
     candidate is its."""

@@ -8,7 +8,7 @@ passes through as a whole, with a hook at the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, UnknownNameError, check, check_choice
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.of_model import CORE
+from latentcode.probes.interventions.passes import computed, computed_by_layers, run_from
 from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.interventions.sites import SITES, Place, capture, check_written
+from latentcode.probes.interventions.sites import SITES, Place, check_written
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 DAS_SITES = ("code", "residual")
@@ -89,7 +89,7 @@ def hold(
     pairs = task.sample(split, n, generator)
     pairs = pairs[pairs.counts.nonzero()[:, 0]]
     query = task.scope("row", pairs).any(2).long().argmax(1)
-    if not isinstance(model, HookedTransformer):
+    if not computed_by_layers(model):
         check_written(model, pairs.bases.inputs[:2], [place])
     clean, own, stream = _passed(model, pairs.bases.inputs, place, query)
     kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
@@ -119,10 +119,10 @@ def _passed(
     """Return the logits, the activation at a place and, of our models, the stream entering its
     layer."""
     below = ("residual", place[1])
-    ours = isinstance(model, HookedTransformer)
+    ours = computed_by_layers(model)
     logits, own, streams = [], [], []
     for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
-        said, found = capture(model, x, {place, below} if ours else {place})
+        said, found = computed(model, x, {place, below} if ours else {place})
         logits.append(said)
         own.append(_of_response(place, found[place], at))
         streams += [found[below]] if ours else []
@@ -139,9 +139,7 @@ def _of_response(place: Place, activation: Tensor, query: Tensor) -> Float[Tenso
 
 def first_computed(model: Any, held: Held) -> int:
     """Return the first token whose logits `logits_from` computes."""
-    # The last block is asked for the responses alone; causal masks count from the first token.
-    ours = isinstance(model, HookedTransformer) and not model.config.causal
-    return int(held.query.min()) if ours else 0
+    return int(held.query.min()) if computed_by_layers(model) else 0
 
 
 def logits_from(
@@ -155,35 +153,18 @@ def logits_from(
     n_tokens = held.pairs.bases.inputs.shape[1]
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
 
-    def put(activation: Tensor, hook: object) -> Tensor:
+    def put(activation: Tensor, hook: object = None) -> Tensor:
         new = written.to(activation.dtype)
         if place[0] == "residual":
             return torch.where(here[..., None], new[:, None], activation)
         row = new.view(*activation.shape[:2], 1, n_tokens)
         return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
 
-    if isinstance(model, HookedTransformer):
-        assert held.stream is not None
-        return _from_layer(model, place, held.stream[rows], first_computed(model, held), put)
+    if held.stream is not None:
+        first = first_computed(model, held)
+        logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
+                          cut=True)
+        return torch.nn.functional.pad(logits, (0, 0, first, 0))
     with written_out():
-        logits: Tensor = model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
+        return model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
             (SITES[place[0]].hook.format(place[1]), put)])
-    return logits
-
-
-def _from_layer(
-    model: HookedTransformer, place: Place, stream: Tensor, first: int, put: Callable[..., Any]
-) -> Tensor:
-    """Return the logits that follow from the stream entering the layer, zero before `first`."""
-    (site, layer), config, n_tokens = place, model.config, stream.shape[1]
-    hooks: list[tuple[str | Callable[..., Any], Callable[..., Any]]] = []
-    if site == "residual":
-        stream = put(stream, None)
-    else:
-        hooks = [(SITES["code"].hook.format(layer), put)]
-    with written_out(), model.hooks(fwd_hooks=hooks):
-        for index in range(layer, config.n_layers):
-            last = index == config.n_layers - 1
-            stream = model.layer(index)(stream, read=n_tokens - first if last else None)
-        logits = model.read_out(stream)
-    return torch.nn.functional.pad(logits, (0, 0, first, 0))

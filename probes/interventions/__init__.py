@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.registering import register_patch as register_patch
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (
+        first_interventions as first_interventions,
+    )
+    from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
+from latentcode.probes.interventions.figure import name_of
 from latentcode.probes.interventions.listed import as_patches
+from latentcode.probes.interventions.passes import computed, unpatched_pass
 from latentcode.probes.interventions.patch import Added, Patch, edits_of, to_plain
 from latentcode.probes.interventions.patches import (
     PATCHES,
@@ -28,12 +31,10 @@ from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     Edit,
     Place,
-    capture,
     check_written,
     normalization_of,
-    run_patched,
 )
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -153,8 +154,9 @@ def outcomes_of_model(
     n_passes = len(interventions) + 1 + len(answered | sources)
     total = n_reference + n * n_passes
 
-    def advance(done: int, _: int = 0) -> None:
+    def advance(done: int, doing: str = "") -> None:
         if progress is not None:
+            say_doing(progress, doing)
             progress(done, total)
 
     references = References({}, {}, {}, torch.zeros(0, device=device), {})
@@ -162,7 +164,9 @@ def outcomes_of_model(
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
             erase={_eraser(part) for part in _parts(interventions)
-                   if part.kind.needs == "erasers"}, progress=advance)
+                   if part.kind.needs == "erasers"},
+            progress=lambda done, _: advance(done, "means and erasers"))
+    names = [name_of(SimpleNamespace(**i.row())) for i in interventions]
     few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
@@ -170,23 +174,24 @@ def outcomes_of_model(
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.bases.inputs[:2], places)
+        advance(n_reference + n_drawn * n_passes, "unpatched")
         clean = _clean(model, task, pairs, places, sources, held)
         known = clean.pairs
         done = n_reference + n_drawn * n_passes
         before = n_passes - len(interventions)
-        advance(done + before * len(pairs))
         n_drawn += len(pairs)
         n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + len(known)
         if len(known) == 0:
             continue
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched, _ = capture(model, known.bases.inputs, ())
+        unpatched = unpatched_pass(model, known.bases.inputs, places, task.n_read)
         third = torch.full_like(known.slot, -1)
         if n_reference:
             third = thirds(known, references.count,
                            make_generator(seed, f"thirds batch {index}", device))
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
+            advance(done + (before + number) * len(pairs), names[number])
             resampled = resample(clean.membership, known, noise)
             problems = []
             for part in intervention.parts:
@@ -201,18 +206,17 @@ def outcomes_of_model(
             edits = edits_of(intervention, model, problems)
             if any(part.kind.frozen for part in intervention.parts):
                 edits = {place: partial(_held, clean.own[place]) for place in held} | edits
-            patched = run_patched(model, known.bases.inputs, edits)
+            patched = unpatched.patched(edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
             # A control flips where the answer becomes that of the minimal pair, all the same.
             written = (known.with_sources(intervention.source)
                        if intervention.source and not intervention.control else known)
-            outcomes = task.outcomes(written, unpatched, clean.answered, patched)
+            outcomes = task.outcomes(written, unpatched.logits, clean.answered, patched)
             counted = torch.stack([
                 possible(part.kind, problem, clean)
                 for part, problem in zip(intervention.parts, problems, strict=True)]).all(0)
             frames.append(_frame(number, n_known - len(known), outcomes, known, counted))
-            advance(done + (before + number + 1) * len(pairs))
     advance(total)
     asked = "four different answers" if task.factorial else "two different answers"
     check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
@@ -234,13 +238,13 @@ def _clean(
     sources  the batches whose activations are wanted
     held    the places whose own activations are wanted
     """
-    own, pool = capture(model, pairs.bases.inputs, places)
+    own, pool = computed(model, pairs.bases.inputs, places, task.n_read)
     core = CORE if task.factorial else ()
     kept = pairs.counts & task.right(pairs, own, "bases")
     logits, activations, right = {}, {}, {}
     for name in dict.fromkeys(("sources", "control", *core, *sources)):
-        logits[name], activations[name] = capture(
-            model, pairs.batch(name).inputs, places if name in sources else ())
+        logits[name], activations[name] = computed(
+            model, pairs.batch(name).inputs, places if name in sources else (), task.n_read)
         if name not in UNANSWERED:
             right[name] = task.right(pairs, logits[name], name)
     for name in ("sources", *core):

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from latentcode.errors import ConfigError, check
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.of_model import intervene_model
 from latentcode.probes.interventions.patch import Added
 from latentcode.probes.interventions.result import InterventionResult
 from latentcode.probes.interventions.sites import has_constraint, normalization_of
-from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
+from latentcode.probes.interventions.standard import (
+    first_interventions,
+    prompt_interventions,
+    standard_interventions,
+)
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import subject
@@ -26,6 +31,7 @@ def intervene(
     problems: Problems = None,
     interventions: Sequence[Added] | Added | None = None,
     *,
+    whole: bool = False,
     split: Split = "ood",
     n: int | None = None,
     n_reference: int | None = None,
@@ -43,8 +49,10 @@ def intervene(
     model    see `subject`
     problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
              `PromptCounterfactuals` lists; default: the run's own task
-    interventions  default: `standard_interventions`, all patches with their controls; of prompts
-             `prompt_interventions`
+    interventions  default: `first_interventions`, which tell whether codes cause the answer, and
+             whether they carry the operation or the answer alone; of prompts `prompt_interventions`
+    whole    in place of the default: `standard_interventions`, all patches with their controls,
+             over layers and scopes
     split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
              without a column `split` serve for both
     n        problems drawn; those count which the model answers rightly, source included;
@@ -72,15 +80,19 @@ def intervene(
     task = of.counterfactuals(factorial=factorial, among=among)
     patched = of.model()
     prompts = isinstance(of, PromptSubject)
+    check(not whole or interventions is None, "whole is True, and interventions are given; "
+          "expected one or the other", ConfigError)
     if interventions is None:
         config = patched.cfg
-        interventions = (
-            prompt_interventions(
-                task, config.n_layers, layout(patched).normalized
-                and has_constraint(normalization_of(patched))) if prompts
-            else standard_interventions(
-                config.n_layers, config.n_heads, task.scopes,
-                has_constraint(config.normalization), task.lacking, task.places))
+        normalized = has_constraint(normalization_of(patched)) and layout(patched).normalized
+        if whole:
+            interventions = standard_interventions(
+                config.n_layers, config.n_heads, task.scopes, normalized, task.lacking,
+                task.places)
+        elif prompts:
+            interventions = prompt_interventions(task, config.n_layers, normalized)
+        else:
+            interventions = first_interventions(config.n_layers, task.scopes, task.lacking)
     return intervene_model(
         patched, task, interventions, split=of.split_name(split),
         n=of.n_of("n", n, 2_000, split),

@@ -88,20 +88,41 @@ def run_patched(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tens
     return _run(model, inputs, {place: partial(replace, edit) for place, edit in edits.items()})
 
 
+@dataclass(frozen=True)
+class InScope:
+    """What `in_scope` returns; fields are its arguments."""
+
+    values: Edit
+    mask: Tensor
+    scope: Tensor
+    normalization: str | None = None
+
+    def __call__(self, live: Tensor) -> Tensor:
+        return self._put(self.values(live), live, self.mask, self.scope)
+
+    def at(self, live: Tensor, instance: Tensor, query: Tensor) -> Tensor:
+        """Return the codes [P, H, 1, K] of some instances' queries, as they are in what is put in
+        place of all of them, [B, H, Q, K]."""
+        new, old, mask = (x.expand_as(live)[instance, :, query][:, :, None]
+                          for x in (self.values(live), live, self.mask))
+        return self._put(new, old, mask, self.scope[instance, query][:, None])
+
+    def _put(self, new: Tensor, live: Tensor, mask: Tensor, scope: Tensor) -> Tensor:
+        written = torch.where(mask, new.to(live.dtype), live)
+        return written if self.normalization is None else constrained(
+            written, scope, self.normalization)
+
+
 def in_scope(
     values: Edit, mask: Tensor, scope: Tensor, normalization: str | None = None
-) -> Edit:
+) -> InScope:
     """Return the edit that puts `values` of what is computed where a mask is True.
 
     mask           what a scope covers (`Site.mask`)
     scope          bool [B, Q, K]
     normalization  bring written codes back to the constraint of this kind; None: leave them
     """
-    def edit(live: Tensor) -> Tensor:
-        written = torch.where(mask, values(live).to(live.dtype), live)
-        return written if normalization is None else constrained(written, scope, normalization)
-
-    return edit
+    return InScope(values, mask, scope, normalization)
 
 
 def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None:

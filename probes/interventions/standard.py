@@ -1,4 +1,5 @@
-"""Every way to patch codes, with its controls: what is done where nothing else is asked for."""
+"""What is patched where nothing else is asked for: what tells most, or every way with its controls.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +16,33 @@ MAPPED: tuple[str, ...] = ("row", "everything")
 """Scopes at which the sources of a factorial are written into every set of layers."""
 OF_PROMPTS = (*SOURCES, "elsewhere", "shuffled", "random", "identity")
 """Patches that are put into prompts where nothing else is asked for."""
+
+
+CONTROLS = ("elsewhere", "shuffled", "random", "zero_ablation", "identity")
+"""Patches that stand beside the sources where only what tells most is asked for."""
+
+
+def first_interventions(
+    n_layers: int, scopes: Sequence[str], lacks: Collection[str] = (),
+) -> tuple[Patch, ...]:
+    """Return what tells whether codes cause the answer, and the operation or the answer alone.
+
+    Of `standard_interventions`: the sources at the response's row, in each layer, in the upper half
+    and in all, and in all codes in the upper half and in all layers; of a factorial codes and
+    values together, too, which are the source's whole computation; and another position, another
+    instance's source, noise, zero and the identity at the row in the upper half.
+    """
+    every = tuple(range(n_layers))
+    upper = every[n_layers // 2:]
+    layers = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
+
+    def tells(i: Patch) -> bool:
+        if i.value in CONTROLS:
+            return (i.site, i.where, i.layers) == ("code", "row", upper)
+        return i.value in SOURCES and (
+            i.site == "code+value" or (i.site == "code" and i.layers in layers.get(str(i.where), ())))
+
+    return tuple(filter(tells, standard_interventions(n_layers, 0, scopes, False, lacks)))
 
 
 def standard_interventions(

@@ -22,7 +22,8 @@ def test_the_standard_interventions(
     sraven: Callable[[str, int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = sraven("hyla", SEED)
-    main(["intervene", folder, "--out", str(tmp_path), "--n", "400", "--no-factorial"])
+    main(["intervene", folder, "--out", str(tmp_path), "--n", "400", "--no-factorial",
+          "--whole"])
     out = capsys.readouterr().out
     assert "elsewhere" in out
     assert "instances count" in out

@@ -52,6 +52,7 @@ class LogicCounterfactuals(ChosenPairs):
     exclusive = False
     symbolic = False
     n_slots = 1
+    n_read = 1
     chance = float("nan")
     least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")

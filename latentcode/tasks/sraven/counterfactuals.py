@@ -67,7 +67,7 @@ class SravenCounterfactuals(ChosenPairs):
     def __init__(self, task: Sraven, factorial: bool = True) -> None:
         self.task, self.factorial = task, factorial
         self.base_labels, self.source_labels = RULES, RULES
-        self.n_slots = task.config.n_features
+        self.n_slots = self.n_read = task.config.n_features
         self.chance = 1.0 / task.config.n_values
         self.lacks = {"permuted": "a matrix has no examples whose values could be permuted"}
         if self.n_slots == 1:

@@ -1,0 +1,161 @@
+"""A pass that shares what no patch changes gives what the same patch gives in a pass of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from small_text import CONFIG
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.config.presets import model_for
+from latentcode.models.config import with_kind
+from latentcode.probes.interventions.passes import (
+    Unpatched,
+    computed,
+    computed_by_layers,
+    run_from,
+    unpatched_pass,
+)
+from latentcode.probes.interventions.sites import (
+    SITES,
+    Edit,
+    Place,
+    capture,
+    in_scope,
+    normalization_of,
+    run_patched,
+)
+from latentcode.seeds import make_generator
+
+N_LAYERS, N_TOKENS = 3, 12
+PLACES: list[Place] = [(site, layer) for site in ("code", "value", "residual")
+                       for layer in range(N_LAYERS)]
+KINDS = ("softmax", "linear", "hyla", "softmax_moe", "causal text")
+DTYPES = (torch.float32, torch.float64)
+CLOSE = {torch.float32: {"rtol": 1e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-11, "atol": 1e-12}}
+"""Rounding: what is computed of fewer tokens at once may be summed in another order."""
+
+
+def model_and_inputs(kind: str, dtype: torch.dtype) -> tuple[lc.HookedTransformer, Tensor]:
+    generator = make_generator(0, "inputs")
+    if kind == "causal text":
+        config = with_kind(model_for(
+            CONFIG, n_layers=N_LAYERS, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32,
+            embedding="token", causal=True, attention_dropout=0.0, positions="rotary"), "softmax")
+        inputs = torch.randint(config.d_input, (9, N_TOKENS), generator=generator)
+    else:
+        config = replace(lc.preset("smoke", "sraven", kind).model, n_layers=N_LAYERS)
+        inputs = torch.randn(9, N_TOKENS, config.d_input, generator=generator, dtype=dtype)
+    return lc.HookedTransformer(config, seed=1).eval().to(dtype), inputs
+
+
+def scope_of(name: str) -> Tensor:
+    """Return which codes are written, bool [9, T, T]: a query of each instance, several, or all."""
+    query = torch.arange(9)[:, None] % N_TOKENS
+    token = torch.arange(N_TOKENS)
+    rows = {"row": token == query, "rows of some": (token - query) % 6 < query % 3,
+            "everything": (token >= 0).expand(9, -1)}[name]
+    return rows[:, :, None].expand(-1, -1, N_TOKENS)
+
+
+def noise(seed: int) -> Callable[[Place, Tensor], Tensor]:
+    """Return what draws noise of the shape that it is given: calls have an order."""
+    generator = make_generator(seed, "noise")
+    return lambda place, live: live + torch.randn(
+        live.shape, generator=generator, dtype=live.dtype)
+
+
+def edits_of(
+    model: lc.HookedTransformer, values: Callable[[Place, Tensor], Tensor], scope: str,
+    layers: tuple[int, ...], site: str = "code", *, renormalize: bool = False,
+) -> dict[Place, Edit]:
+    codes, normalization = scope_of(scope), normalization_of(model) if renormalize else None
+    return {(part, layer): in_scope(partial(values, (part, layer)),
+                                    SITES[part].mask(codes, None, model.cfg.n_heads), codes,
+                                    normalization)
+            for part in site.split("+") for layer in layers}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_site_and_layer_as_in_a_whole_pass(kind: str, dtype: torch.dtype) -> None:
+    model, inputs = model_and_inputs(kind, dtype)
+    clean, own = capture(model, inputs, PLACES)
+    shared = {read: unpatched_pass(model, inputs, PLACES, read) for read in (None, 2)}
+    assert torch.equal(shared[None].logits, clean)
+    torch.testing.assert_close(shared[2].logits, clean[:, -2:], **CLOSE[dtype])
+    logits, found = computed(model, inputs, PLACES)
+    assert torch.equal(logits, clean)
+    assert all(torch.equal(found[place], own[place]) for place in PLACES)
+    for site in ("code", "value", "residual", "code+value"):
+        for layers in ((0,), (2,), (0, 2), (1, 2)):
+            for scope in ("row", "rows of some", "everything"):
+                whole = run_patched(model, inputs, edits_of(model, noise(3), scope, layers, site))
+                assert not torch.equal(whole, clean)
+                for read, of in shared.items():
+                    patched = of.patched(edits_of(model, noise(3), scope, layers, site))
+                    torch.testing.assert_close(
+                        patched, whole if read is None else whole[:, -2:], **CLOSE[dtype])
+                    if read is None and scope == "everything":  # the same products
+                        assert torch.equal(patched, whole)
+                    same = of.patched(edits_of(model, lambda _, live: live.clone(), scope, layers,
+                                               site))
+                    assert torch.equal(same, of.logits)
+
+
+@pytest.mark.parametrize("scope", ["row", "rows of some", "everything"])
+@pytest.mark.parametrize("kind", ["softmax", "hyla"])
+def test_renormalised_codes_as_in_a_whole_pass(kind: str, scope: str) -> None:
+    model, inputs = model_and_inputs(kind, torch.float64)
+    of = unpatched_pass(model, inputs, PLACES)
+    whole, patched = (run(edits_of(model, noise(0), scope, (0, 1), renormalize=True)) for run in (
+        lambda edits: run_patched(model, inputs, edits), of.patched))
+    torch.testing.assert_close(patched, whole, **CLOSE[torch.float64])
+
+
+def test_layers_below_the_patch_are_not_computed_again() -> None:
+    model, inputs = model_and_inputs("hyla", torch.float32)
+    of = unpatched_pass(model, inputs, PLACES)
+    for name, weight in model.named_parameters():
+        if name.startswith(("embed", "blocks.0", "blocks.1")):
+            weight.data.fill_(torch.nan)
+    assert of.patched(edits_of(model, noise(0), "row", (2,))).isfinite().all()
+    assert not of.patched(edits_of(model, noise(0), "row", (1,))).isfinite().all()
+
+
+def test_who_looks_at_a_model_sees_whole_passes() -> None:
+    model, inputs = model_and_inputs("hyla", torch.float32)
+    seen: list[torch.Size] = []
+    assert computed_by_layers(model)
+    with model.hooks(fwd_hooks=[("blocks.0.hook_resid_pre",
+                                 lambda x, hook: seen.append(x.shape))]):
+        assert not computed_by_layers(model)
+        of = unpatched_pass(model, inputs, PLACES, 2)
+        assert of.layers == ()
+        patched = of.patched(edits_of(model, noise(0), "row", (2,)))
+    assert seen == [(9, N_TOKENS, model.config.d_model)] * 2
+    whole = run_patched(model, inputs, edits_of(model, noise(0), "row", (2,)))
+    assert torch.equal(patched, whole[:, -2:])
+    ensemble = lc.HookedTransformer(model.config, seed=[0, 1])
+    assert not computed_by_layers(ensemble)
+
+
+@pytest.mark.parametrize("kind", ["hyla", "causal text"])
+def test_what_follows_from_a_stream_has_gradients(kind: str) -> None:
+    model, inputs = model_and_inputs(kind, torch.float64)
+    _, own = capture(model, inputs, [("residual", 1), ("code", 2)])
+    added = torch.zeros_like(own["code", 2][:, :, -2:], requires_grad=True)
+    logits = run_from(model, 1, own["residual", 1], {("code", 2): lambda live: live + added}, 2,
+                      cut=True)
+    (slope,) = torch.autograd.grad(logits.square().sum(), [added])
+    of = Unpatched(model, inputs, 2, logits.detach(), ())
+    direction = noise(0)(("code", 2), torch.zeros_like(own["code", 2]))
+    steps = [of.patched({("code", 2): lambda live, h=h: live + h * direction}).square().sum()
+             for h in (1e-5, -1e-5)]
+    torch.testing.assert_close((slope * direction[:, :, -2:]).sum(), (steps[0] - steps[1]) / 2e-5,
+                               rtol=1e-6, atol=0.0)
