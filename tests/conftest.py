@@ -120,9 +120,10 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     from latentcode import imports
     from latentcode.config import TASKS
     from latentcode.models.config import ATTENTION_KINDS, OWN
+    from latentcode.probes.interventions.patches import PATCHES
     from latentcode.tasks.registry import REGISTRY
 
-    registries = (TASKS, REGISTRY, ATTENTION_KINDS, *OWN.values())
+    registries = (TASKS, REGISTRY, PATCHES, ATTENTION_KINDS, *OWN.values())
     known = [(registry, dict(registry)) for registry in registries]
 
     def forget() -> None:

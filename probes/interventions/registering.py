@@ -123,12 +123,12 @@ def _try(name: str, kind: PatchKind) -> None:
         trial.call(tuple(bases[place].shape), *given, note=f" at site {place[0]!r}")
         leaves = [x.clone().requires_grad_() for x in given]
         with trial.failing("what needs a gradient"), torch.enable_grad():
-            found = call(*leaves)
+            found = call(leaves[0], leaves[1] if kind.source else None)
             slopes = [x for x in torch.autograd.grad(found.sum(), leaves, allow_unused=True)
                       if x is not None] if found.requires_grad else []
         trial.expect(all(bool(x.isfinite().all()) for x in slopes), "has gradients that are not "
                      f"finite at site {place[0]!r}; expected finite ones")
         for what, changes in (("identity", False), ("random", True)):
-            edits = Patch(what, "everything", 0, place[0]).edits(model, problem)
+            edits = Patch(what, "everything", (0,), place[0]).edits(model, problem)
             same = torch.equal(run_patched(model, pairs.bases.inputs, edits), logits)
             assert same is not changes, f"{what} at {place}"

@@ -40,7 +40,8 @@ def first_interventions(
         if i.value in CONTROLS:
             return (i.site, i.where, i.layers) == ("code", "row", upper)
         return i.value in SOURCES and (
-            i.site == "code+value" or (i.site == "code" and i.layers in layers.get(str(i.where), ())))
+            i.site == "code+value"
+            or (i.site == "code" and i.layers in layers.get(str(i.where), ())))
 
     return tuple(filter(tells, standard_interventions(n_layers, 0, scopes, False, lacks)))
 

@@ -1,0 +1,188 @@
+"""Patches of one's own: tried at registration, checked when they are put, composed, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from asked import asked
+from hand_built import operation_model
+from selector import K, Selector
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.probes.interventions import Bench, InterventionResult, intervene_model
+from latentcode.probes.interventions.listed import every_patch, layer_sets
+from latentcode.probes.interventions.patch import Mask, Patch
+from latentcode.tasks.counterfactuals import MinimalPairs
+
+Value = Callable[..., Any]
+
+
+def rates(*patches: Any, **settings: Any) -> InterventionResult:
+    return intervene_model(operation_model(), Selector(), patches, n=80, split="train",
+                           n_reference=400, n_bootstrap=100, **settings)
+
+
+def of(result: InterventionResult, metric: str) -> list[float]:
+    return result.table[result.table["metric"] == metric]["value"].tolist()
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(own_names: Callable[[], None]) -> None:
+    """What a test registers is not there in the next."""
+
+
+def test_a_function_and_its_name_do_what_the_registered_patch_does() -> None:
+    lc.register_patch("theirs", lambda base, source, problem: source.clone())
+
+    @lc.register_patch("mean_of_target", means=True)
+    def mean_of_target(base: Tensor, source: Tensor, problem: Any) -> Tensor:
+        """The mean over problems with the source's constituent."""
+        mean: Tensor = problem.mean(problem.pairs.source_label)
+        return mean
+
+    result = rates(Patch("interchange"), Patch("theirs"), Patch(lambda base, source, _: source),
+                   Patch("class_mean"), Patch("mean_of_target"))
+    for metric in ("flip", "operation"):
+        assert of(result, metric) == [1.0] * 5
+    table = result.table[result.table["metric"] == "operation"]
+    assert table["patch"].tolist() == ["interchange", "theirs", "<lambda>", "class_mean",
+                                       "mean_of_target"]
+    assert "with the source's constituent" in str(Patch("mean_of_target"))
+
+
+def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
+    """The code of the asked query and the symbol, key 0, is the rule."""
+    n_tokens = Selector().sample("train", 1, torch.Generator()).bases.inputs.shape[1]
+    column = torch.zeros(n_tokens, n_tokens, dtype=torch.bool)
+    column[:, 0] = True
+
+    def first_key(pairs: MinimalPairs) -> Tensor:
+        return column.expand(len(pairs), -1, -1)
+
+    result = rates(Patch(where="everything", keys=0), Patch(where=column), Patch(where=first_key),
+                   Patch(where="everything", keys=(1, -1)), Patch(where=~column))
+    assert of(result, "flip") == [1.0, 1.0, 1.0, 0.0, 0.0]
+    assert result.table["scope"].unique().tolist() == [
+        "everything, keys 0", "mask of 3 codes", "first_key", "everything, keys 1,-1",
+        "mask of 6 codes"]
+
+
+@pytest.mark.parametrize(("where", "message"), [
+    ({"where": "column"}, "unknown scope 'column'"),
+    ({"where": torch.ones(2, 3)}, r"mask .*\[2, 3\]; expected bool \[query, key\]"),
+    ({"where": torch.ones(2, 2) > 0}, r"expected bool \[\d+, 3, 3\]"),
+    ({"where": lambda pairs: None}, r"expected bool \[\d+, 3, 3\]"),
+    ({"keys": 3}, "keys has 3; expected 0 to 2"),
+    ({"keys": "context"}, "unknown place 'context'"),
+    ({"where": "pair", "keys": 1}, "keys are .*, of which pair has none"),
+    ({"where": torch.zeros(3, 3) > 0}, "of which mask of 0 codes has none"),
+    ({"value": 3}, "value is 3; expected the name of a patch, or a function"),
+])
+def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        rates(Patch(**where))
+
+
+BROKEN: dict[str, tuple[Value, str]] = {
+    "another shape": (lambda base, source, _: base[:, :1], "shape"),
+    "no tensor": (lambda base, source, _: None, "tensor"),
+    "not finite": (lambda base, source, _: base / 0.0, "finite"),
+    "outside its place": (lambda base, source, _: base.mul_(2.0), "change"),
+    "the source": (lambda base, source, _: source.add_(1.0), "change"),
+    "raises": (lambda base, source, _: base[99], "IndexError"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_cannot_be_put_is_one_error_that_names_it(case: str) -> None:
+    function, word = BROKEN[case]
+    with pytest.raises(ConfigError, match=rf"patch 'broken'.*{word}"):
+        lc.register_patch("broken", function)
+    with pytest.raises(UnknownNameError, match=r"unknown patch 'broken'.*lc.register_patch"):
+        rates(Patch("broken"))
+    with pytest.raises(ProbeError, match=rf"patch '<lambda>'.*{word}") as raised:
+        rates(Patch(function))
+    assert "('code', 0)" in str(raised.value)
+
+
+def test_what_cannot_be_registered() -> None:
+    def infinite_slope(base: Tensor, source: Tensor, problem: Any) -> Tensor:
+        return (base - base).abs().sqrt()
+
+    with pytest.raises(ConfigError, match="gradients that are not finite at site 'code'"):
+        lc.register_patch("steep", infinite_slope)
+    lc.register_patch("twice", lambda base, source, _: 2 * base, source=None, sites="code")
+    with pytest.raises(ConfigError, match=r"patch 'twice' is registered already.*replace=True"):
+        lc.register_patch("twice", lambda base, source, _: base)
+    lc.register_patch("twice", lambda base, source, _: 3 * base, source=None, sites="code",
+                      replace=True)
+    with pytest.raises(ConfigError, match="'interchange' comes with latentcode"):
+        lc.register_patch("interchange", lambda base, source, _: base)
+    for settings, what in (({"source": "sum"}, "source"), ({"sites": "key"}, "site")):
+        with pytest.raises(UnknownNameError, match=f"unknown {what}"):
+            lc.register_patch("other", lambda base, source, _: base, **settings)
+    with pytest.raises(ConfigError, match="'twice' at site 'value'; expected 'code'"):
+        rates(Patch("twice", "everything", site="value"))
+
+
+def test_patches_in_one_pass_are_put_one_after_the_other() -> None:
+    undone = Patch("interchange") + Patch(lambda base, source, problem: torch.roll(base, 1, 1))
+    zeroed = Patch("interchange") + Patch("zero_ablation")
+    apart = Patch("interchange", keys=0) + Patch("zero_ablation", keys=(1, 2))
+    result = rates(Patch("interchange"), undone, zeroed, apart, Patch("zero_ablation") + undone)
+    # The rule after the target's is not the source's; zeros say nothing, whatever was before.
+    assert of(result, "flip")[:2] == [1.0, 0.0]
+    assert of(result, "flip")[2] <= 3 / K
+    assert of(result, "flip")[3:] == [1.0, 0.0]
+    assert result.table["patch"].unique().tolist()[2] == "interchange + zero_ablation"
+    assert str(apart).count("\n+ ") == 1
+    assert (undone + apart).parts == (*undone.parts, *apart.parts)
+
+
+def test_a_result_holds_what_can_be_run_again(tmp_path: Path) -> None:
+    lc.register_patch("theirs", lambda base, source, problem: source)
+    asked_for = (Patch("theirs", keys=(0,)), Patch(lc.ByHand((0.5,) * K, "add"), "pair"),
+                 Patch(where=torch.ones(3, 3) > 0), Patch("interchange") + Patch("zero_ablation"))
+    found = InterventionResult.load(rates(*asked_for).save(tmp_path / "result"))
+    assert found.patches() == list(asked_for)
+    assert isinstance(found.patches()[2].parts[0].where, Mask)
+    assert found.table.equals(rates(*found.patches()).table.astype(found.table.dtypes))
+    once = InterventionResult.load(rates(Patch(lambda base, source, _: base)).save(
+        tmp_path / "once"))
+    with pytest.raises(ConfigError, match=r"function '<lambda>'.*lc.register_patch"):
+        once.patches()
+    as_data = {"value": "theirs", "where": "row", "layers": [0], "keys": [0]}
+    assert of(rates([as_data]), "flip") == [1.0]
+    with pytest.raises(UnknownNameError, match="unknown field of a patch 'scop'"):
+        rates([{**as_data, "scop": "row"}])
+
+
+def test_the_bench_puts_it_into_one_problem() -> None:
+    lc.register_patch("theirs", lambda base, source, problem: source)
+    bench = Bench(operation_model(), Selector(),
+                  Selector().sample("train", 20, torch.Generator().manual_seed(0)).bases)
+    assert bench.values[-1] == "theirs"
+    target = bench.targets(3, 0)[1]
+    out = bench.patch(Patch("theirs"), 3, target)
+    assert out.answer_after == out.target_answer != out.answer_before
+    assert out.outputs.tolist() == bench.outcome(asked(3, target)).outputs.tolist()
+    replication = bench.replicate(Patch("theirs"), range(10))
+    rates_of = replication.rates().set_index(["patch", "class"])["value"]
+    assert rates_of["theirs", "operation"] == 1.0
+
+
+def test_every_combination_of_words() -> None:
+    words = {"value": ["interchange", "steer"], "where": ["row", "within context"],
+             "layers": ["each", "all"], "alpha": [1.0, 2.0]}
+    found = list(every_patch(words, 2))
+    assert len(set(found)) == len(found) == 2 * 3 * (1 + 2)
+    assert {patch.where for patch in every_patch(words, 2, places=())} == {"row"}
+    assert layer_sets(["2,3", "first", 1], 4) == ((2, 3), (0,), (1,))
+    with pytest.raises(ConfigError, match="layers is 'middle'; expected each"):
+        layer_sets("middle", 4)
