@@ -12,7 +12,9 @@ from asked import asked
 from small_app import charts, component, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
+from torch import Tensor
 
+import latentcode as lc
 from latentcode.probes.interventions import Bench, ByHand
 
 Open = Callable[..., AppTest]
@@ -146,3 +148,19 @@ def test_a_url_that_asks_for_nothing(
 def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -> None:
     app = shown(model)
     assert message in app.error[0].value
+
+
+def test_a_patch_of_ones_own_is_among_the_codes(
+    shown: Open, bench_of: BenchOf, own_names: Callable[[], None]
+) -> None:
+    @lc.register_patch("halfway")
+    def halfway(base: Tensor, source: Tensor, problem: object) -> Tensor:
+        """Half of its own and half of the source's {code}."""
+        return (base + source) / 2
+
+    app = shown("sraven", instance="5", what="halfway", scope="row", layers="1")
+    assert not app.error
+    assert "halfway: Half of its own and half of the source's {code}" in text(app)
+    bench, target = bench_of("sraven"), app.selectbox("target").value
+    outcome = bench.outcome(asked(5, target, 0, "halfway", "row", (1,)))
+    assert f"##### {outcome.sentence()}" in text(app)
