@@ -118,6 +118,3 @@ def names_of_tables(name: str, kind: type[TableResult]) -> dict[str, str]:
     tables = [table for table in kind.COLUMNS if table not in kind.OPEN]
     return {table: name if number == 0 else f"{name}_{table}"
             for number, table in enumerate(tables)}
-
-
-__all__ = ["Found", "Tables", "all_tables", "names_of_tables", "naming", "read_csv", "tables_in"]

@@ -168,6 +168,3 @@ def taken_by(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """Return those of some arguments that a function takes."""
     taken = inspect.signature(function).parameters
     return {name: value for name, value in arguments.items() if name in taken}
-
-
-__all__ = ["Asked", "Plan", "imported", "taken_by"]

@@ -325,6 +325,3 @@ def study(name_or_file: str | Path, root: Path | None = None) -> Study:
     plan: Plan = convert(Plan, data, f"study {path.resolve().parent.name}")
     return Study(path.resolve().parent.name, plan, path.parent,
                  root or (Path() if own else ROOT))
-
-
-__all__ = ["Study", "names", "study"]

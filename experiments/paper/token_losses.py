@@ -69,7 +69,3 @@ def by_class(losses: np.ndarray, pairs: np.ndarray, repeated: np.ndarray) -> pd.
             (NEW, losses[~repeated].mean(), n_new.sum()),
             (ALL, losses.mean(), len(losses))]
     return pd.DataFrame(rows, columns=["class", "loss", "n"])
-
-
-__all__ = ["ALL", "CONTROL", "NEW", "REPEATED", "by_class", "pairs_of", "repeats_a_pair",
-           "token_losses"]

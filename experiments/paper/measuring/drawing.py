@@ -180,6 +180,3 @@ def _written(row: Mapping[Any, Any]) -> str:
         return "no run"
     error = "" if np.isnan(row["ours_error"]) else f" ± {row['ours_error']:.1f}"
     return f"{row['ours']:.1f}{error} ({row['n']:.0f})"
-
-
-__all__ = ["Curves", "Numbers", "beside_published", "curves_of_kinds", "short"]

@@ -45,6 +45,3 @@ def beside(
             row["difference"] = ours["ours"] - claim.published.value
         rows.append({**row, "reading": claim.reading})
     return pd.DataFrame(rows)
-
-
-__all__ = ["beside", "in_points", "printed"]
