@@ -26,7 +26,7 @@ from latentcode.experiments.paper.measuring.sraven_instances import (
 )
 from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
 from latentcode.experiments.paper.reproduction import reproduction
-from latentcode.experiments.paper.reproductions.tabA1 import ROWS
+from latentcode.experiments.paper.reproductions.ablations import ROWS
 from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
 from latentcode.experiments.sweep.grid import with_fields
