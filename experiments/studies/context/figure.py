@@ -7,9 +7,10 @@ import pandas as pd
 from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.context.inside import planes_figure
-from latentcode.figures.style import Figure, style
+from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.probes.attribution.smallest import doublings
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
 from latentcode.runs import Run
@@ -90,11 +91,9 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
     rows = rows[rows["alpha"].isna()]
     kinds = [kind for kind in KINDS if (kind,) in distinct(rows, "kind")]
     names = [name for name, _ in SHOWN[task]]
-    with style():
-        figure = Figure(figsize=(2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3),
-                        layout="constrained")
-        panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-        for axes, kind in zip(panels, kinds, strict=True):
+    with panels(1, len(kinds), 2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3,
+                sharey=True) as (figure, (row,)):
+        for axes, kind in zip(row, kinds, strict=True):
             for at, (_, place) in enumerate(SHOWN[task]):
                 found = where(rows, kind=kind, **place)
                 if not len(found):
@@ -111,9 +110,9 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
                     left += width
             axes.set(title=KIND_TITLES[kind], xlim=(0, 1), xlabel="share of answers")
             axes.grid(visible=False)
-        panels[0].set_yticks(range(len(names)), names)
-        panels[0].invert_yaxis()
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center",
+        row[0].set_yticks(range(len(names)), names)
+        row[0].invert_yaxis()
+        figure.legend(*row[0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=3)
     return figure
 
@@ -121,9 +120,7 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
 def sets_figure(sets: pd.DataFrame) -> Figure:
     """Draw what growing sets of heads and keys bring: a row of panels each, a column per kind."""
     kinds = [kind for kind in KINDS if (kind,) in distinct(sets, "kind")]
-    with style():
-        figure = Figure(figsize=(2.9 * len(kinds) + 0.6, 4.6), layout="constrained")
-        grid = figure.subplots(2, len(kinds), squeeze=False, sharey=True)
+    with panels(2, len(kinds), 2.9 * len(kinds) + 0.6, 4.6, sharey=True) as (figure, grid):
         for row, of in zip(grid, ("heads", "keys"), strict=True):
             for axes, kind in zip(row, kinds, strict=True):
                 rows = where(sets, kind=kind, of=of)
