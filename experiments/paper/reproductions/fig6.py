@@ -108,10 +108,9 @@ def shares(losses: pd.DataFrame) -> pd.DataFrame:
                      "value": value} for seed, value in share[gap > 0].items())
 
 
-def _range(values: pd.Series, digits: int = 3) -> str:
-    said = f"{values.mean():.{digits}f}"
-    return said if len(values) == 1 else (
-        f"{said} ({values.min():.{digits}f} to {values.max():.{digits}f})")
+def _range(values: pd.Series) -> str:
+    said = f"{values.mean():.3f}"
+    return said if len(values) == 1 else f"{said} ({values.min():.3f} to {values.max():.3f})"
 
 
 def _of_kinds(final: pd.DataFrame) -> str:

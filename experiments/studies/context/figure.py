@@ -81,13 +81,13 @@ def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
         for kind, run in kinds.items()}
 
 
-def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Figure:
+def places_figure(over: pd.DataFrame, task: str) -> Figure:
     """Draw the classes as stacked bars, a panel per kind and a bar per patch.
 
     over  `contrasts.over_runs` of one role; whiskers reach from the run in which the commonest
           class is rarest to that in which it is commonest, where it is one of the four answers
     """
-    rows = where(over, task=task, direction=direction)
+    rows = where(over, task=task, direction="each")
     rows = rows[rows["alpha"].isna()]
     kinds = [kind for kind in KINDS if (kind,) in distinct(rows, "kind")]
     names = [name for name, _ in SHOWN[task]]
