@@ -285,6 +285,12 @@ def load_claims() -> tuple[Claim, ...]:
     return read_claims(parse_yaml(text, "paper.yaml"), "paper.yaml")
 
 
+def printed(result: str) -> tuple[Claim, ...]:
+    """Return the claims of a figure or table that are numbers, in the order of the file."""
+    return tuple(claim for claim in load_claims()
+                 if claim.result == result and claim.kind == "number")
+
+
 def main() -> None:
     """Print the claims, one line each."""
     for claim in load_claims():

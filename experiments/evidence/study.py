@@ -42,10 +42,13 @@ from latentcode.experiments.evidence.found import (
     Found,
     Tables,
     all_tables,
+    csv_of,
     names_of_tables,
     naming,
     read_csv,
     tables_in,
+    write_figures,
+    write_tables,
 )
 from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
@@ -56,7 +59,6 @@ from latentcode.experiments.evidence.statements import (
     judged,
     read_statements,
 )
-from latentcode.experiments.evidence.writing import csv_of, write_figures, write_tables
 from latentcode.figures.markdown import with_results
 from latentcode.files.provenance import environment
 from latentcode.files.storage import read_json, write_json, write_text

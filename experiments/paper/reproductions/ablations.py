@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Setting
+from latentcode.experiments.evidence.claim import Claim, Setting, printed
 from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
-from latentcode.experiments.paper.measuring.published import beside, in_points, printed
 from latentcode.experiments.paper.measuring.scores import METRIC, learning, scores
 from latentcode.experiments.paper.measuring.words import (
     NOTHING,
@@ -109,6 +109,37 @@ def _beside_printed(
         evidence={claim.id: metric_evidence(work, claim, METRIC[claim.setting.task], "ood")
                   for claim in work.claims},
         notes=(*found.notes, *notes))
+
+
+def in_points(values: pd.DataFrame) -> dict[str, float]:
+    """Return 100 x the mean of `value` over splits, its standard error, and how many splits.
+
+    Runs that share a split count as their mean, as the published seed draws the split too.
+    """
+    splits = 100.0 * values.groupby("split_seed")["value"].mean().to_numpy(np.float64)
+    n = len(splits)
+    return {"ours": float(splits.mean()) if n else float("nan"), "n": n,
+            "ours_error": float(splits.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")}
+
+
+def beside(
+    claims: Iterable[tuple[str, Claim, pd.DataFrame]], *, comparable: bool
+) -> pd.DataFrame:
+    """Return a row per printed number, in points, with ours beside it.
+
+    claims      (name of the row, claim, our scores)
+    comparable  whether ours are of the published setting, so that a difference says something
+    """
+    rows = []
+    for name, claim, values in claims:
+        assert claim.published is not None
+        ours = in_points(values)
+        row = {"row": name, "task": claim.setting.task, "published": claim.published.value,
+               "published_error": claim.published.error, **ours}
+        if comparable:
+            row["difference"] = ours["ours"] - claim.published.value
+        rows.append({**row, "reading": claim.reading})
+    return pd.DataFrame(rows)
 
 
 def _printed(result: str, task: str, axis: str) -> dict[str, Claim]:

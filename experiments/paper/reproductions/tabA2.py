@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.evidence.claim import Setting, printed
 from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.paper.measuring.published import printed
 from latentcode.experiments.paper.measuring.sraven_instances import instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure
