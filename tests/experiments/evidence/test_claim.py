@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged_claims import CLAIMS, published
 from scipy.stats import t
 
 import latentcode as lc
@@ -21,13 +22,11 @@ from latentcode.experiments.evidence.claim import (
     Excess,
     Published,
     Welch,
-    load_claims,
     read_claims,
 )
 from latentcode.experiments.sweep import load_grid
 from latentcode.models.config import ATTENTION_KINDS
 
-CLAIMS = {claim.id: claim for claim in load_claims()}
 TEXT = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "paper.yaml")}
 
@@ -38,11 +37,6 @@ PAIR = "tabA1-logic-hyla-ahead"
 def numbers(result: str, task: str = "") -> list[Claim]:
     return [claim for claim in CLAIMS.values() if claim.kind == "number"
             and claim.result == result and task in ("", claim.setting.task)]
-
-
-def published(claim: Claim) -> Published:
-    assert claim.published is not None
-    return claim.published
 
 
 def error(claim: Claim) -> float:
