@@ -52,7 +52,7 @@ from latentcode.experiments.evidence.found import (
 )
 from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
-from latentcode.experiments.evidence.plan import Plan, imported
+from latentcode.experiments.evidence.plan import Plan, imported, whole
 from latentcode.experiments.evidence.statements import (
     Statement,
     check_columns,
@@ -335,6 +335,8 @@ def study(name_or_file: str | Path, root: Path | None = None) -> Study:
     path = Path(name_or_file) if own else STUDIES / str(name_or_file) / FILE
     check(path.is_file(), f"study {path} does not exist", ArtifactError)
     data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    if isinstance(data, dict) and "ask" in data:
+        data["ask"] = whole(data["ask"])
     plan: Plan = convert(Plan, data, f"study {path.resolve().parent.name}")
     return Study(path.resolve().parent.name, plan, path.parent,
                  root or (Path() if own else ROOT))
