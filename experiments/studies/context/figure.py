@@ -7,6 +7,7 @@ import pandas as pd
 from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.context.inside import planes_figure
+from latentcode.experiments.studies.context.patches import BOTH
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.probes.attribution.smallest import doublings
@@ -15,46 +16,27 @@ from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
 from latentcode.runs import Run
 
-SHOWN: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
+SHOWN: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "sraven": (
-        ("codes at the context, layers 0 and 1",
-         {"source": "operation+operands", "site": "code", "scope": "context", "layers": "0,1"}),
-        ("the same, from another problem with the rule",
-         {"source": "operation+operands+rest", "site": "code", "scope": "context",
-          "layers": "0,1"}),
-        ("the same, from a problem with a third rule",
-         {"source": "unrelated", "site": "code", "scope": "context", "layers": "0,1"}),
-        ("mean code of the rule at the context, all layers",
-         {"source": "class_mean", "site": "code", "scope": "context", "layers": "0,1,2,3"}),
-        ("mean code of a third rule",
-         {"source": "class_mean_third", "site": "code", "scope": "context", "layers": "0,1,2,3"}),
-        ("context's inputs exchanged, all codes held",
-         {"source": "frozen", "site": "residual", "scope": "context", "layers": "0"}),
-        ("codes at the operands, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "operands", "layers": "0"}),
-        ("codes at the response, all layers",
-         {"source": "operation+operands", "site": "code", "scope": "response",
-          "layers": "0,1,2,3"}),
-        ("values at the context, layers 2 and 3",
-         {"source": "operation+operands", "site": "value", "scope": "within context",
-          "layers": "2,3"})),
+        ("codes at the context, layers 0 and 1", BOTH, "code", "context", "0,1"),
+        ("the same, from another problem with the rule", f"{BOTH}+rest", "code", "context", "0,1"),
+        ("the same, from a problem with a third rule", "unrelated", "code", "context", "0,1"),
+        ("mean code of the rule at the context, all layers", "class_mean", "code", "context",
+         "0,1,2,3"),
+        ("mean code of a third rule", "class_mean_third", "code", "context", "0,1,2,3"),
+        ("context's inputs exchanged, all codes held", "frozen", "residual", "context", "0"),
+        ("codes at the operands, layer 0", BOTH, "code", "operands", "0"),
+        ("codes at the response, all layers", BOTH, "code", "response", "0,1,2,3"),
+        ("values at the context, layers 2 and 3", BOTH, "value", "within context", "2,3")),
     "logic": (
-        ("codes at the context, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "context", "layers": "0"}),
-        ("the same, from other examples of the function",
-         {"source": "operation+operands+rest", "site": "code", "scope": "context",
-          "layers": "0"}),
-        ("the same, from an unrelated function",
-         {"source": "unrelated", "site": "code", "scope": "context", "layers": "0"}),
-        ("context's inputs exchanged, all codes held",
-         {"source": "frozen", "site": "residual", "scope": "context", "layers": "0"}),
-        ("codes at the response, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "response", "layers": "0"}),
-        ("values at the context, layer 1",
-         {"source": "operation+operands", "site": "value", "scope": "within context",
-          "layers": "1"})),
+        ("codes at the context, layer 0", BOTH, "code", "context", "0"),
+        ("the same, from other examples of the function", f"{BOTH}+rest", "code", "context", "0"),
+        ("the same, from an unrelated function", "unrelated", "code", "context", "0"),
+        ("context's inputs exchanged, all codes held", "frozen", "residual", "context", "0"),
+        ("codes at the response, layer 0", BOTH, "code", "response", "0"),
+        ("values at the context, layer 1", BOTH, "value", "within context", "1")),
 }
-"""Task -> the patches that are drawn, with their names for people."""
+"""Task -> the patches that are drawn: a name for people, and source, site, scope and layers."""
 LABELS = {"base": "the base's own answer", "operation": "source's operation, base's operands",
           "operands": "base's operation, source's operands", "answer": "the source's answer",
           "else": "none of these"}
@@ -90,12 +72,12 @@ def places_figure(over: pd.DataFrame, task: str) -> Figure:
     rows = where(over, task=task, direction="each")
     rows = rows[rows["alpha"].isna()]
     kinds = [kind for kind in KINDS if (kind,) in distinct(rows, "kind")]
-    names = [name for name, _ in SHOWN[task]]
+    names = [name for name, *_ in SHOWN[task]]
     with panels(1, len(kinds), 2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3,
                 sharey=True) as (figure, (row,)):
         for axes, kind in zip(row, kinds, strict=True):
-            for at, (_, place) in enumerate(SHOWN[task]):
-                found = where(rows, kind=kind, **place)
+            for at, (_, source, site, scope, layers) in enumerate(SHOWN[task]):
+                found = where(rows, kind=kind, source=source, site=site, scope=scope, layers=layers)
                 if not len(found):
                     continue
                 one, left = found.iloc[0], 0.0
