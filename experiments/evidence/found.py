@@ -1,4 +1,4 @@
-"""What the questions of a study found: results by run, their tables and figures."""
+"""What the questions of a study found: results by run, their tables and figures, and the files."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pandas as pd
 from latentcode.errors import UnknownNameError
 from latentcode.experiments.evidence.keeping import Measured
 from latentcode.experiments.evidence.plan import Plan, imported, taken_by
+from latentcode.figures.style import Figure
+from latentcode.files.storage import replace_file, write_text
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
 from latentcode.runs import Run
@@ -21,6 +23,8 @@ NAMING = ("task", "kind", "run", "seed")
 """Columns that name a run; they stand before those of a result."""
 CHECKPOINT = "checkpoint"
 """Column of the step that was asked, where several are."""
+DPI = 110
+"""Of figures."""
 Tables = Mapping[str, pd.DataFrame]
 Answered = tuple[list[Run], Any]
 """The runs that were asked, and what came of it, of the kind of its question (`Asked.kind`)."""
@@ -84,6 +88,27 @@ def tables_in(out: Path, names: Sequence[str] | None = None) -> TablesByName:
                          if names is None or path.stem in names})
 
 
+def csv_of(table: pd.DataFrame) -> str:
+    """Return a table as the text of a CSV file, numbers with four digits."""
+    return table.to_csv(index=False, float_format="%.4g")
+
+
+def write_tables(out: Path, tables: Tables) -> None:
+    """Write tables as CSV into `out/tables`, by name."""
+    (out / "tables").mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        write_text(out / "tables" / f"{name}.csv", csv_of(table))
+
+
+def write_figures(out: Path, figures: Mapping[str, Figure]) -> None:
+    """Write figures, by file name, into a folder."""
+    for file, figure in figures.items():
+        path = out / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as temporary:
+            figure.savefig(temporary, dpi=DPI, format=path.suffix[1:])
+
+
 def read_csv(file: Path | StringIO) -> pd.DataFrame:
     """Return a table as it was written: what is empty is no number, and no text is."""
     table: pd.DataFrame = pd.read_csv(file, keep_default_na=False, na_values=[""])
@@ -118,6 +143,3 @@ def names_of_tables(name: str, kind: type[TableResult]) -> dict[str, str]:
     tables = [table for table in kind.COLUMNS if table not in kind.OPEN]
     return {table: name if number == 0 else f"{name}_{table}"
             for number, table in enumerate(tables)}
-
-
-__all__ = ["Found", "Tables", "all_tables", "names_of_tables", "naming", "read_csv", "tables_in"]

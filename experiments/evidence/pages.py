@@ -170,6 +170,3 @@ def wrapped(text: str) -> str:
         paragraph.append(line)
     end()
     return "\n".join(lines) + "\n"
-
-
-__all__ = ["check_template", "given", "markdown", "render", "wrapped"]

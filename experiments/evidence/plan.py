@@ -28,7 +28,7 @@ QUESTIONS: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A question that is put to some runs."""
+    """A question that is put to some runs; in the YAML it may be `like` another (`whole`)."""
 
     question: str
     """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
@@ -153,6 +153,28 @@ class Plan:
                 check_choice("figures", name, self.ask)
 
 
+def whole(ask: object) -> object:
+    """Return what a YAML asks, with what a question has of the one that it is `like`: its keys and,
+    one by one, its settings, but for those that it gives itself.
+
+    `UnknownNameError` for one that is not there, or is itself like another.
+    """
+    if not isinstance(ask, dict):
+        return ask
+    known = {name: one for name, one in ask.items() if isinstance(one, dict) and "like" not in one}
+    found = {**ask}
+    for name, one in ask.items():
+        if isinstance(one, dict) and "like" in one:
+            alike, own = str(one["like"]), {key: one[key] for key in one if key != "like"}
+            check_choice(f"like in ask.{name}", alike, known)
+            found[name] = {**known[alike], **own}
+            both = [part["settings"] for part in (known[alike], own) if "settings" in part]
+            if all(isinstance(settings, dict) for settings in both):
+                found[name]["settings"] = {key: value for settings in both
+                                           for key, value in settings.items()}
+    return found
+
+
 def imported(address: str) -> Callable[..., Any]:
     """Return what `module:function` names; `ConfigError` for what is not there."""
     module, _, name = address.partition(":")
@@ -168,6 +190,3 @@ def taken_by(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """Return those of some arguments that a function takes."""
     taken = inspect.signature(function).parameters
     return {name: value for name, value in arguments.items() if name in taken}
-
-
-__all__ = ["Asked", "Plan", "imported", "taken_by"]

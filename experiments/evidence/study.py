@@ -42,23 +42,26 @@ from latentcode.experiments.evidence.found import (
     Found,
     Tables,
     all_tables,
+    csv_of,
     names_of_tables,
     naming,
     read_csv,
     tables_in,
+    write_figures,
+    write_tables,
 )
 from latentcode.experiments.evidence.keeping import Measured, kept, key_of
 from latentcode.experiments.evidence.pages import ROOT, check_template, render
-from latentcode.experiments.evidence.plan import Plan, imported
+from latentcode.experiments.evidence.plan import Plan, imported, whole
 from latentcode.experiments.evidence.statements import (
     Statement,
     check_columns,
     judged,
     read_statements,
 )
-from latentcode.experiments.evidence.writing import csv_of, write_study, write_tables
 from latentcode.figures.markdown import with_results
-from latentcode.files.storage import read_json, write_text
+from latentcode.files.provenance import environment
+from latentcode.files.storage import read_json, write_json, write_text
 from latentcode.probes.common.results import TableResult
 from latentcode.progress import bar
 from latentcode.runs import Run
@@ -146,8 +149,17 @@ class Study:
             if ":" in name:
                 imported(name)
 
-    def run(self, work: Path | None = None, out: Path | None = None,
-            only: Sequence[str] = ()) -> Path:
+    @property
+    def out(self) -> Path:
+        """The folder of its tables and figures."""
+        return self.root / self.plan.out
+
+    @property
+    def page_path(self) -> Path:
+        """Where its page is."""
+        return self.root / self.plan.within if self.plan.within else self.out / PAGE
+
+    def run(self, work: Path | None = None, only: Sequence[str] = ()) -> Path:
         """Ask what was not asked yet, and write the page; return its path.
 
         work  folder where single results are kept; default: `runs/studies/NAME`
@@ -156,10 +168,10 @@ class Study:
         Raises what is wrong with the study before anything is computed.
         """
         began = time.monotonic()
-        work, out = work or Path("runs/studies") / self.name, out or self.root / self.plan.out
+        work, out = work or Path("runs/studies") / self.name, self.out
         self.check()
         if only:
-            self._check_extends(out, only)
+            self._check_extends(only)
         runs = self.opened(only)
         calls = {name: self._calls(name, runs) for name in self.plan.ask}
         found = Found(self.plan, runs, {name: self._asked(name, of, work)
@@ -169,7 +181,7 @@ class Study:
         tables = (imported(self.plan.tables) if self.plan.tables else all_tables)(found)
         record, every = self.record(found), tables
         if only:
-            tables, record = self._extended(out, tables, record, only)
+            tables, record = self._extended(tables, record, only)
             every = {**tables_in(out), **{name: read_csv(StringIO(csv_of(table)))
                                       for name, table in tables.items()}}
         if self.claims:
@@ -179,8 +191,10 @@ class Study:
         # Until all is written, nothing says what the tables of the folder are of.
         (out / f"{RECORD}.json").unlink(missing_ok=True)
         write_tables(out, tables)
-        write_study(out, RECORD, {**record, "tables": sorted({*every, *tables})}, figures)
-        page = self._rendered(out)
+        write_figures(out, figures)
+        write_json(out / f"{RECORD}.json", {**record, "tables": sorted({*every, *tables}),
+                                            "environment": environment("cpu")})
+        page = self._rendered()
         print(f"{(time.monotonic() - began) / 60:.1f} minutes; wrote {page}")
         return page
 
@@ -204,20 +218,20 @@ class Study:
                          for group, run in {run.id: (group, run) for group, of in found.runs.items()
                                             for run in of}.values()]}
 
-    def _check_extends(self, out: Path, only: Sequence[str]) -> None:
+    def _check_extends(self, only: Sequence[str]) -> None:
         check(self.plan.group is not None, f"study {self.name} has no column of groups; expected "
               "all of its runs to be asked", ConfigError)
         for group in only:
             check_choice("group of runs", group, self.plan.runs)
-        self._check_made(out, only)
+        self._check_made(only)
 
     def _extended(
-        self, out: Path, tables: Tables, record: dict[str, Any], only: Sequence[str]
+        self, tables: Tables, record: dict[str, Any], only: Sequence[str]
     ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
         """Return tables and record with what `out` has of other groups before them."""
-        column, whole, old = self.plan.group, dict(tables), read_json(out / f"{RECORD}.json")
+        column, whole, old = self.plan.group, dict(tables), self._record()
         for name, table in tables.items():
-            path = out / "tables" / f"{name}.csv"
+            path = self.out / "tables" / f"{name}.csv"
             if column in table and path.exists():
                 there, text = (pd.read_csv(file, dtype=str, keep_default_na=False)
                                for file in (path, StringIO(csv_of(table))))
@@ -233,50 +247,49 @@ class Study:
             return whole, {**record, FROM: {**old[FROM], **record[FROM]}}
         return whole, {key: value for key, value in record.items() if key != FROM}
 
-    def write_page(self, out: Path | None = None) -> Path:
+    def write_page(self) -> Path:
         """Judge the claims on the tables that `out` holds, render the page, and return its path.
 
         `ArtifactError` where these are of other settings or runs than the study has now.
         """
-        out = out or self.root / self.plan.out
-        self._check_made(out)
+        self._check_made()
         if self.claims:
-            tables = tables_in(out, read_json(out / f"{RECORD}.json").get("tables"))
+            tables = tables_in(self.out, self._record().get("tables"))
             tables.pop("verdicts", None)
-            write_tables(out, {"verdicts": judged(self.claims, tables)})
-        return self._rendered(out)
+            write_tables(self.out, {"verdicts": judged(self.claims, tables)})
+        return self._rendered()
 
-    def _rendered(self, out: Path) -> Path:
-        write_text(self.page_at(out), self.page(out))
-        return self.page_at(out)
+    def _record(self) -> dict[str, Any]:
+        """Return what the tables that `out` holds were made of."""
+        return read_json(self.out / f"{RECORD}.json")
 
-    def page_at(self, out: Path) -> Path:
-        """Return where the page of the tables in a folder is."""
-        return self.root / self.plan.within if self.plan.within else out / PAGE
+    def _rendered(self) -> Path:
+        write_text(self.page_path, self.page())
+        return self.page_path
 
-    def _check_made(self, out: Path, only: Sequence[str] = ()) -> None:
+    def _check_made(self, only: Sequence[str] = ()) -> None:
         """only  groups that are asked anew; what `out` has of them does not matter"""
-        record = read_json(out / f"{RECORD}.json")
+        record = self._record()
         made = record.get("ask")
-        check(made == self.settings, f"tables in {out} were made with {made}; expected "
+        check(made == self.settings, f"tables in {self.out} were made with {made}; expected "
               f"{self.settings}: run the study again", ArtifactError)
         now = {group: list(names) for group, names in self.plan.runs.items()}
         of = record.get(FROM, now)  # older records do not have it
         if only:
             both = [group for group in of if group in now and group not in only]
             of, now = ({group: side[group] for group in both} for side in (of, now))
-        check(of == now, f"tables in {out} are of runs {of}; expected {now}: run the study again",
-              ArtifactError)
+        check(of == now, f"tables in {self.out} are of runs {of}; expected {now}: run the study "
+              "again", ArtifactError)
 
-    def page(self, out: Path) -> str:
-        """Return the page of the tables in a folder, with what stands around it."""
-        record = read_json(out / f"{RECORD}.json")
+    def page(self) -> str:
+        """Return the page of the tables that `out` holds, with what stands around it."""
+        record = self._record()
         # Others are left of what the study asked once.
-        tables = tables_in(out, record.get("tables"))
+        tables = tables_in(self.out, record.get("tables"))
         more = imported(self.plan.shown)(tables) if self.plan.shown else {}
-        page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=out,
+        page = render(self.folder / TEMPLATE, self.root, study=self, tables=tables, folder=self.out,
                       record=record, **more)
-        return with_results(self.page_at(out).read_text(encoding="utf-8"), page) if (
+        return with_results(self.page_path.read_text(encoding="utf-8"), page) if (
             self.plan.within) else page
 
     def _calls(self, name: str, runs: Mapping[str, Sequence[Run]]) -> list[Call]:
@@ -322,9 +335,8 @@ def study(name_or_file: str | Path, root: Path | None = None) -> Study:
     path = Path(name_or_file) if own else STUDIES / str(name_or_file) / FILE
     check(path.is_file(), f"study {path} does not exist", ArtifactError)
     data = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    if isinstance(data, dict) and "ask" in data:
+        data["ask"] = whole(data["ask"])
     plan: Plan = convert(Plan, data, f"study {path.resolve().parent.name}")
     return Study(path.resolve().parent.name, plan, path.parent,
                  root or (Path() if own else ROOT))
-
-
-__all__ = ["Study", "names", "study"]

@@ -153,6 +153,3 @@ class Rows:
     def span(self, *over: str, digits: int = 2, scale: float = 1) -> str:
         """Return `0.1 to 0.3`: the smallest and largest of rows that differ in columns `over`."""
         return span(self.values(*over), digits, scale)
-
-
-__all__ = ["Rows", "fixed", "read_table", "span"]

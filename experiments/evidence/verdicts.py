@@ -50,8 +50,6 @@ from latentcode.experiments.evidence.rules import (
 from latentcode.experiments.evidence.statistics import LEVEL, narrowest_half
 from latentcode.experiments.evidence.values import COLUMNS, COMPARED, evidence
 
-__all__ = ["Judgement", "can_agree", "expected_false_differs", "judge"]
-
 
 @dataclass(frozen=True)
 class Judgement:

@@ -44,6 +44,3 @@ def with_opening(notebook: Any, name: str) -> Any:
     first.source = f"{title}\n\n{BADGE.format(name=name)}\n\n{told}"
     notebook.cells = [first, new_code_cell(INSTALL, id=INSTALL_ID), *others]
     return notebook
-
-
-__all__ = ["BADGE", "INSTALL", "INSTALL_ID", "REPOSITORY", "with_opening"]

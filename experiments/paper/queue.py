@@ -159,11 +159,12 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     return new
 
 
-def keep(at: Path, out: Path, stages: Sequence[Stage] = QUEUE, most: int = MOST_KEPT) -> list[Path]:
+def keep(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     """Copy runs that are begun and not finished, so that `take_up` can continue them elsewhere.
 
-    Of each its newest checkpoint, state of training included; the `most` that are furthest. They
-    take the place of what `out` held. Returns their folders. `RunError` while one is being trained.
+    Of each its newest checkpoint, state of training included; the `MOST_KEPT` that are furthest.
+    They take the place of what `out` held. Returns their folders. `RunError` while one is being
+    trained.
     """
     begun = [run for path, config in queue(at, stages).items()
              if (path / CONFIG).exists() and not is_complete(path, config)
@@ -171,7 +172,7 @@ def keep(at: Path, out: Path, stages: Sequence[Stage] = QUEUE, most: int = MOST_
     begun.sort(key=lambda run: run.checkpoints()[-1] / run.config.training.steps, reverse=True)
     lines = []
     with replace_folder(out, overwrite=True, marker=README) as folder:
-        for run in begun[:most]:
+        for run in begun[:MOST_KEPT]:
             name = run.path.relative_to(at)
             with exclusive(run.path / LOCK):
                 _copy(run, folder / name)

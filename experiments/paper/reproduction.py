@@ -31,9 +31,11 @@ KIND_TITLES: Mapping[str, str] = {"softmax": "softmax", "linear": "linear", "hyl
 """The three main kinds, in the paper's order, as they are written."""
 KINDS = f"kind={','.join(KIND_TITLES)}"
 """These as an axis of a setting."""
-TOGETHER: Mapping[str, str] = dict.fromkeys(
-    ("fig2c", "figA3", "fig4", "figA4", "fig5c", "fig5d", "figA5"), "curves")
-"""Figures that share a module below `reproductions`, and its name; others have one of theirs."""
+TOGETHER: Mapping[str, str] = {name: module for module, names in {
+    "curves": ("fig2c", "figA3", "fig4", "figA4", "fig5c", "fig5d", "figA5"),
+    "planes": ("fig2d", "figA2", "fig5ab", "figA6", "figA7"), "decoded": ("fig2b", "fig5f"),
+    "ablations": ("tabA1", "nonlinearity")}.items() for name in names}
+"""Results that share a module below `reproductions`, and its name; others have one of theirs."""
 NO_RUNS: Mapping[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
 """What figures and tables show that ask no model."""
 ONLY_SHOWN = ("drawing", "score_figures", "words")

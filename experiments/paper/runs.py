@@ -299,7 +299,3 @@ def on_device(members: Mapping[str, RunConfig], device: str) -> dict[str, RunCon
     """Return configurations that are trained on a device."""
     return {name: replace(config, training=replace(config.training, device=device))
             for name, config in members.items()}
-
-
-__all__ = ["KnownRuns", "default_folders", "find_runs", "folder_name", "missing",
-           "missing_of_same_seeds", "on_device", "searched", "seeded", "signature", "split_seed"]

@@ -37,15 +37,15 @@ def repeats_a_pair(tokens: Int[Tensor, "N S"]) -> Bool[Tensor, "N T"]:
     return previous_same(pairs_of(tokens)) >= 0
 
 
-def token_losses(run: Run, *, split: str = "test", device: str = "cpu") -> pd.DataFrame:
-    """Return the mean loss of each class of tokens over all excerpts of a split, in nats.
+def token_losses(run: Run, *, device: str = "cpu") -> pd.DataFrame:
+    """Return the mean loss of each class of tokens over all excerpts of `test`, in nats.
 
     Rows: class, loss, n. The first two are of the pairs that occur in both; the control has every
     pair as often as it is repeated: sum_p n_p mean loss of p where it is new / sum_p n_p.
     """
     task, model = make_task(run.config.task), run.load_model().to(device)
     assert isinstance(task, Text)
-    tokens = task.excerpts(split).tokens
+    tokens = task.excerpts("test").tokens
     parts = []
     with evaluating(model):
         for batch in tokens.split(BATCH):
@@ -69,7 +69,3 @@ def by_class(losses: np.ndarray, pairs: np.ndarray, repeated: np.ndarray) -> pd.
             (NEW, losses[~repeated].mean(), n_new.sum()),
             (ALL, losses.mean(), len(losses))]
     return pd.DataFrame(rows, columns=["class", "loss", "n"])
-
-
-__all__ = ["ALL", "CONTROL", "NEW", "REPEATED", "by_class", "pairs_of", "repeats_a_pair",
-           "token_losses"]

@@ -10,8 +10,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from latentcode.config import RunConfig
-from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.figures.style import PALETTE, Figure
 from latentcode.models.config import kind_of
+from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 from latentcode.training import train_side_by_side
 
@@ -46,10 +47,8 @@ def learning_curves(
 
     low  lower end of the axis; R2 of an untrained model can be far below anything of interest
     """
-    with style():
-        figure = Figure(figsize=(2.6 * len(splits) + 1.2, 2.6), layout="constrained")
-        panels = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
-        for axes, split in zip(panels, splits, strict=True):
+    with panels(1, len(splits), 2.6 * len(splits) + 1.2, 2.6, sharey=True) as (figure, (row,)):
+        for axes, split in zip(row, splits, strict=True):
             for color, (name, run) in zip(cycle(PALETTE), runs.items(), strict=False):
                 table = curve(run, split, metric)
                 mean, error = table["mean"], 2 * table["se"]
@@ -60,20 +59,18 @@ def learning_curves(
             axes.set_xlabel("step")
             if low is not None:
                 axes.set_ylim(low, 1.0)
-        panels[0].set_ylabel(metric)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
+        row[0].set_ylabel(metric)
+        figure.legend(*row[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
 def curves_by_kind(kinds: Iterable[str], draw: Callable[[Axes, str], None]) -> Figure:
     """Return one panel per attention kind, of R2 over steps; `draw` fills the panel of a kind."""
     names = list(kinds)
-    with style():
-        figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-        panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-        for axes, kind in zip(panels, names, strict=True):
+    with panels(1, len(names), 7.2, 2.9, sharey=True) as (figure, (row,)):
+        for axes, kind in zip(row, names, strict=True):
             draw(axes, kind)
             axes.set(title=kind, xlabel="step", ylim=(-0.3, 0.8))
-        panels[0].set_ylabel("R2 on held-out combinations")
-        panels[0].legend(loc="lower right")
+        row[0].set_ylabel("R2 on held-out combinations")
+        row[0].legend(loc="lower right")
     return figure

@@ -19,7 +19,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -177,21 +177,21 @@ def check_field(axis: str) -> None:
         raise UnknownNameError("axis", axis, (KIND, *dict.fromkeys(fields)))
 
 
+@dataclass(frozen=True)
+class GridFile:
+    """A grid as a file has it."""
+
+    base: dict[str, Any]
+    """A preset and its task, with a kind and any dotted fields; or `config`, every field."""
+    axes: dict[str, tuple[Any, ...]]
+    """Axis -> its values."""
+
+
 def read_grid(data: object, where: str) -> Grid:
     """Build a grid from plain data; `ConfigError` begins with `where`."""
     try:
-        check(isinstance(data, Mapping), f"the grid is {data!r}; expected base and axes")
-        assert isinstance(data, Mapping)
-        _check_keys("the grid", data, {"base", "axes"}, {"base", "axes"})
-        axes = data["axes"]
-        check(isinstance(axes, Mapping), f"axes is {axes!r}; expected a mapping of fields to "
-              "lists of values")
-        for axis, values in axes.items():
-            check(isinstance(axis, str), f"axis {axis!r} is not a name; expected kind or a "
-                  "dotted field such as training.seed")
-            check(isinstance(values, list), f"axis {axis} is {values!r}; expected a list of "
-                  "values")
-        return Grid(_base(data["base"]), {axis: tuple(values) for axis, values in axes.items()})
+        written = from_dict(GridFile, data, what="the grid")
+        return Grid(_base(written.base), written.axes)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
@@ -229,28 +229,22 @@ def parse_axis(text: str, flag: str = "--axis") -> tuple[str, tuple[Any, ...]]:
     return axis.strip(), tuple(parse_yaml(f"[{values}]", f"{flag} {text}"))
 
 
-def _base(data: object) -> RunConfig:
-    check(isinstance(data, Mapping), f"base is {data!r}; expected a mapping with preset and task, "
-          "or with config")
-    assert isinstance(data, Mapping)
+def _base(data: Mapping[str, Any]) -> RunConfig:
     if "config" in data:
-        _check_keys("base", data, {"config"}, {"config"})
+        _check_keys(data, {"config"}, {"config"})
         return from_dict(RunConfig, data["config"])
-    fields = {key: value for key, value in data.items() if isinstance(key, str) and "." in key}
-    _check_keys("base", {key: data[key] for key in data if key not in fields},
-                {"preset", "task"}, {"preset", "task", KIND})
+    fields = {key: value for key, value in data.items() if "." in key}
+    _check_keys(data.keys() - fields.keys(), {"preset", "task"}, {"preset", "task", KIND})
     for field in fields:
         check_field(field)
     return with_fields(preset(data["preset"], data["task"], data.get(KIND, "hyla")), fields)
 
 
-def _check_keys(
-    what: str, data: Mapping[Any, Any], required: set[str], known: set[str]
-) -> None:
-    unknown, missing = set(data) - known, required - set(data)
-    check(not unknown, f"{what} has unknown key(s) {', '.join(sorted(map(str, unknown)))}; "
-          f"expected: {', '.join(sorted(known))}")
-    check(not missing, f"{what} lacks key(s) {', '.join(sorted(missing))}")
+def _check_keys(given: Iterable[str], required: set[str], known: set[str]) -> None:
+    unknown, missing = set(given) - known, required - set(given)
+    check(not unknown, f"base has unknown key(s) {', '.join(sorted(unknown))}; expected: "
+          f"{', '.join(sorted(known))}")
+    check(not missing, f"base lacks key(s) {', '.join(sorted(missing))}")
 
 
 def _text(value: Any) -> str:

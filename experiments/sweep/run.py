@@ -114,14 +114,13 @@ def sweep(
 
 
 def train_members(
-    out: str | Path, members: Mapping[str, RunConfig], *, processes: int | None = None,
-    deadline: float | None = None,
+    out: str | Path, members: Mapping[str, RunConfig], *, deadline: float | None = None
 ) -> dict[str, str]:
     """Train these models below `out`, or resume them, and return why some could not be trained.
 
     members  name of a folder below `out` -> configuration
 
-    What `sweep` says of errors, signals, `processes` and `deadline` holds here, too.
+    What `sweep` says of errors, signals and `deadline` holds here, too.
     """
     out = Path(out).absolute()
     paths = {out / name: config for name, config in members.items()}
@@ -129,7 +128,7 @@ def train_members(
     if deadline is not None:
         deadline -= _reserve(deadline - time.time(), len(paths))
     device = next(iter(paths.values())).training.device
-    with make_executor("local", device, processes=processes, deadline=deadline) as trainer:
+    with make_executor("local", device, deadline=deadline) as trainer:
         out.mkdir(parents=True, exist_ok=True)
         with exclusive(out / LOCK), stop_on_signals() as stop:
             attempt = _Sweep(out, paths, trainer, stop, deadline)

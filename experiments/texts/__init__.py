@@ -31,6 +31,3 @@ def make_texts(configs: Iterable[RunConfig]) -> None:
     for text in named & set(TEXTS):
         if not Path(text).exists():
             TEXTS[text](text)
-
-
-__all__ = ["PACKAGES", "SMOKE", "SPANS", "TEXTS", "make_texts"]

@@ -198,6 +198,3 @@ def _licence(found: Distribution | Path) -> str:
         (line.rpartition(" :: ")[2] for line in metadata.get("classifier", ())
          if line.count(" :: ") > 1 and line.startswith("License :: ")), None)
     return str(said or next(iter(str(metadata.get("license", "")).strip().splitlines()), "unknown"))
-
-
-__all__ = ["PACKAGES", "PARQUET", "docstrings_and_comments", "is_prose_or_code", "write_packages"]

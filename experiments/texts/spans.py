@@ -47,6 +47,3 @@ def write_spans(out: str | Path, n: int = N_DOCUMENTS, *, overwrite: bool = Fals
     with replace_folder(Path(out), overwrite=overwrite, marker=DOCUMENTS) as folder:
         write_text(folder / DOCUMENTS, "".join(
             json.dumps({"text": document(seed), "name": f"{seed}"}) + "\n" for seed in range(n)))
-
-
-__all__ = ["LENGTH", "N_COPIES", "N_DOCUMENTS", "N_SPANS", "WORDS", "document", "write_spans"]

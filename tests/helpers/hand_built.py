@@ -35,7 +35,7 @@ ADD = torch.stack([EYE.roll(head, 1) for head in range(K)])
 
 def operation_model() -> HookedTransformer:
     """Return the model whose codes are the rule."""
-    model = _blank(n_layers=1, d_head=1)
+    model = blank(n_layers=1, d_head=1)
     with torch.no_grad():
         _add_rule(model.layer(0).attn, ANSWER)
     return model
@@ -43,40 +43,40 @@ def operation_model() -> HookedTransformer:
 
 def operands_model() -> HookedTransformer:
     """Return the model whose codes are the symbol, in layer 1."""
-    model = _blank(n_layers=2, d_head=2)
+    model = blank(n_layers=2, d_head=2)
     with torch.no_grad():
         # Each query takes the symbol, into the block of its own place, so that layer 1 can tell
         # a query from the other one. The symbol adds itself to a block that it alone has: all
         # tokens are two numbers then.
-        q, k, v = _maps(2)
+        q, k, v = maps(2)
         for head, (reader, block) in enumerate(
                 ((RULE_0, FIRST), (RULE_1, SECOND), (SYMBOL, ANSWER))):
             q[head, reader, 0] = 1.0
             k[head, SYMBOL, 0] = 1.0
             v[head, SYMBOL] = EYE
             model.layer(0).attn.W_O[head, :, block] = EYE
-        _read(model.layer(0).attn, 1, q, k, v)
+        read(model.layer(0).attn, 1, q, k, v)
         # The query says its place j, the key the symbol at place j: 1 at itself, by head s.
-        q, k, v = _maps(2)
+        q, k, v = maps(2)
         for place, block in enumerate((FIRST, SECOND)):
             q[:, RULES[place], place] = 1.0
             k[:, block, place] = EYE
             v[:, RULES[place]] = EYE
-        _read(model.layer(1).attn, 2, q, k, v)
+        read(model.layer(1).attn, 2, q, k, v)
         model.layer(1).attn.W_O[:, :, ANSWER] = ADD
     return model
 
 
 def answer_model() -> HookedTransformer:
     """Return the model whose codes are the answer, in layer 1; in layer 0 they are the rule."""
-    model = _blank(n_layers=2, d_head=1)
+    model = blank(n_layers=2, d_head=1)
     with torch.no_grad():
         _add_rule(model.layer(0).attn, FIRST, symbol_is=0)
-        q, k, v = _maps(1)
+        q, k, v = maps(1)
         q[:, FIRST, 0] = EYE
         k[:, SYMBOL, 0] = 1.0
         v[:, SYMBOL, 0] = 1.0
-        _read(model.layer(1).attn, 2, q, k, v)
+        read(model.layer(1).attn, 2, q, k, v)
         model.layer(1).attn.W_O[:, 0, ANSWER] = EYE
     return model
 
@@ -85,17 +85,20 @@ MODELS: dict[str, Callable[[], HookedTransformer]] = {
     "operation": operation_model, "operands": operands_model, "answer": answer_model}
 
 
-def _blank(n_layers: int, d_head: int) -> HookedTransformer:
-    """Return a model that embeds the inputs, reads out `ANSWER` and does nothing between."""
+def blank(
+    n_layers: int, d_head: int, *, n_input: int = N_INPUT, d_model: int = D, n_heads: int = K,
+    d_mlp: int = 1, answer: slice = ANSWER,
+) -> HookedTransformer:
+    """Return a model that embeds the inputs, reads out `answer` and does nothing between."""
     model = HookedTransformer(ModelConfig(
-        d_input=N_INPUT, d_output=K, n_layers=n_layers, d_model=D, n_heads=K, d_head=d_head,
-        d_head_v=K, d_mlp=1, normalization="none", value_network="linear", positions="none",
-        attention_dropout=0.0))
+        d_input=n_input, d_output=K, n_layers=n_layers, d_model=d_model, n_heads=n_heads,
+        d_head=d_head, d_head_v=K, d_mlp=d_mlp, normalization="none", value_network="linear",
+        positions="none", attention_dropout=0.0))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.fill_(1.0 if name.endswith((".ln1.w", ".ln2.w", "ln_final.w")) else 0.0)
-        model.embed.W_E[:, :N_INPUT] = torch.eye(N_INPUT)
-        model.unembed.W_U[ANSWER] = EYE
+        model.embed.W_E[:, :n_input] = torch.eye(n_input)
+        model.unembed.W_U[answer] = EYE
     return model
 
 
@@ -104,25 +107,31 @@ def _add_rule(attention: Attention, block: slice, symbol_is: int | None = None) 
 
     symbol_is  the rule of the symbol itself: then all tokens have two numbers behind the layer
     """
-    q, k, v = _maps(1)
+    q, k, v = maps(1)
     for rules in RULES:
         q[:, rules, 0] = EYE
     if symbol_is is not None:
         q[symbol_is, SYMBOL, 0] = 1.0
     k[:, SYMBOL, 0] = 1.0
     v[:, SYMBOL] = EYE
-    _read(attention, 1, q, k, v)
+    read(attention, 1, q, k, v)
     attention.W_O[:, :, block] = ADD
 
 
-def _maps(d_head: int) -> tuple[Tensor, Tensor, Tensor]:
+def maps(d_head: int, n_heads: int = K, d_model: int = D) -> tuple[Tensor, Tensor, Tensor]:
     """Return what queries, keys and values read of the stream, all zero: [H, D, d] each."""
-    return torch.zeros(K, D, d_head), torch.zeros(K, D, d_head), torch.zeros(K, D, K)
+    q, k, v = (torch.zeros(n_heads, d_model, size) for size in (d_head, d_head, K))
+    return q, k, v
 
 
-def _read(attention: Attention, n: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+def read(attention: Attention, n: int, q: Tensor, k: Tensor, v: Tensor) -> None:
     """Read q, k, v of the streams x behind the LayerNorm, where n numbers of x are 1: x q, ..."""
-    spread = (n / D * (1.0 - n / D) + LAYER_NORM_EPSILON) ** 0.5
+    d_model = q.shape[1]
     for name, wanted in (("Q", q * q.shape[-1] ** 0.5), ("K", k), ("V", v)):
-        getattr(attention, f"W_{name}").copy_(wanted * spread)
-        getattr(attention, f"b_{name}").copy_(wanted.sum(1) * n / D)
+        getattr(attention, f"W_{name}").copy_(wanted * spread(n, d_model))
+        getattr(attention, f"b_{name}").copy_(wanted.sum(1) * n / d_model)
+
+
+def spread(n: int, d_model: int = D) -> float:
+    """Return the deviation of a token of which n numbers are 1 and the others 0."""
+    return (n / d_model * (1.0 - n / d_model) + LAYER_NORM_EPSILON) ** 0.5

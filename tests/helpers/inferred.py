@@ -17,17 +17,14 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
+from hand_built import EYE, K, blank, maps, read, spread
 from torch import Tensor
 
 from latentcode.errors import UnknownNameError
-from latentcode.models.blocks import Attention
-from latentcode.models.config import ModelConfig
-from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs, class_rates
 
-K = 8
 RULE, REST, SYMBOL, FLAGS, MOVED, ADDED, FOR_RULE, FOR_SYMBOL, ANSWER = (
     slice(K * i, K * (i + 1)) for i in range(9))
 """Blocks of the residual stream: the inputs, what layer 0 adds, what layer 1 adds, the answer."""
@@ -113,53 +110,33 @@ class Inferred(Counterfactuals):
 
 def inferring_model() -> HookedTransformer:
     """Return the model whose codes at the context are the rule, in layer 0."""
-    model = HookedTransformer(ModelConfig(
-        d_input=N_INPUT, d_output=K, n_layers=2, d_model=D, n_heads=K + 1, d_head=1, d_head_v=K,
-        d_mlp=K * K, normalization="none", value_network="linear", positions="none",
-        attention_dropout=0.0))
-    eye = torch.eye(K)
+    model = blank(2, 1, n_input=N_INPUT, d_model=D, n_heads=K + 1, d_mlp=K * K, answer=ANSWER)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.fill_(1.0 if name.endswith((".ln1.w", ".ln2.w", "ln_final.w")) else 0.0)
-        model.embed.W_E[:, :N_INPUT] = torch.eye(N_INPUT)
-        model.unembed.W_U[ANSWER] = eye
         first, second = (model.layer(i).attn for i in range(2))
         # Head r of the example is 1 where its rule is r; the last head adds something to all other
         # tokens, so that each is three numbers behind the layer.
-        q, k, v = (torch.zeros(K + 1, D, size) for size in (1, 1, K))
-        q[:K, RULE, 0] = eye
+        q, k, v = maps(1, K + 1, D)
+        q[:K, RULE, 0] = EYE
         q[K, [OTHER, OPERAND, RESPONSE], 0] = 1.0
         k[:, EXAMPLE, 0] = 1.0
         v[:, EXAMPLE, 0] = 1.0
-        _read(first, 2, q, k, v)
-        first.W_O[:K, 0, MOVED] = eye
-        first.W_O[K, 0, ADDED] = eye[0]
+        read(first, 2, q, k, v)
+        first.W_O[:K, 0, MOVED] = EYE
+        first.W_O[K, 0, ADDED] = EYE[0]
         # The response copies what moved, and the symbol.
-        q, k, v = (torch.zeros(K + 1, D, size) for size in (1, 1, K))
+        q, k, v = maps(1, K + 1, D)
         q[:2, RESPONSE, 0] = 1.0
-        k[0, EXAMPLE, 0], v[0, MOVED] = 1.0, eye
-        k[1, OPERAND, 0], v[1, SYMBOL] = 1.0, eye
-        _read(second, 3, q, k, v)
-        second.W_O[0, :, FOR_RULE], second.W_O[1, :, FOR_SYMBOL] = eye, eye
+        k[0, EXAMPLE, 0], v[0, MOVED] = 1.0, EYE
+        k[1, OPERAND, 0], v[1, SYMBOL] = 1.0, EYE
+        read(second, 3, q, k, v)
+        second.W_O[0, :, FOR_RULE], second.W_O[1, :, FOR_SYMBOL] = EYE, EYE
         # Behind it the response is five numbers. Unit (r, s) is 5 where both are there, else < 0.
-        mlp, spread = model.layer(1).mlp, _spread(5)
+        mlp, size = model.layer(1).mlp, spread(5, D)
         rule, symbol = (part.flatten() for part in torch.meshgrid(
             torch.arange(K), torch.arange(K), indexing="ij"))
         unit = torch.arange(K * K)
-        mlp.W_in[FOR_RULE.start + rule, unit] = 10.0 * spread
-        mlp.W_in[FOR_SYMBOL.start + symbol, unit] = 10.0 * spread
+        mlp.W_in[FOR_RULE.start + rule, unit] = 10.0 * size
+        mlp.W_in[FOR_SYMBOL.start + symbol, unit] = 10.0 * size
         mlp.b_in.fill_(10.0 * 2 * 5 / D - 15.0)
         mlp.W_out[unit, ANSWER.start + (rule + symbol) % K] = 1.0
     return model
-
-
-def _spread(n: int) -> float:
-    """Return the deviation of a token of which n numbers are 1 and the others 0."""
-    return (n / D * (1.0 - n / D) + LAYER_NORM_EPSILON) ** 0.5
-
-
-def _read(attention: Attention, n: int, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Read q, k, v of the streams x behind the LayerNorm, where n numbers of x are 1."""
-    for name, wanted in (("Q", q), ("K", k), ("V", v)):
-        getattr(attention, f"W_{name}").copy_(wanted * _spread(n))
-        getattr(attention, f"b_{name}").copy_(wanted.sum(1) * n / D)

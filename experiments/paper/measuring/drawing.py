@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from latentcode.experiments.paper.reproduction import KIND_TITLES
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.probes.common.figures import panels
 
 KIND_STYLES: Mapping[str, tuple[str, str]] = {
     "softmax": (PALETTE[0], "o"), "linear": (PALETTE[1], "s"), "hyla": (PALETTE[2], "^")}
@@ -61,11 +62,9 @@ def curves_of_kinds(name: str, rows: Sequence[Curves], heading: str = "") -> dic
     if not rows:
         return {}
     n_columns = max(len(row.parts()) for row in rows)
-    with style():
-        figure = Figure(figsize=(max(1.75 * n_columns + 1.6, 4.2), 2.2 * len(rows) + 0.3),
-                        layout="constrained")
-        panels = figure.subplots(len(rows), n_columns, squeeze=False, sharey="row")
-        for axes_of_row, row in zip(panels, rows, strict=True):
+    with panels(len(rows), n_columns, max(1.75 * n_columns + 1.6, 4.2), 2.2 * len(rows) + 0.3,
+                sharey="row") as (figure, grid):
+        for axes_of_row, row in zip(grid, rows, strict=True):
             parts = row.parts()
             for axes in axes_of_row[len(parts):]:
                 axes.set_visible(False)
@@ -73,7 +72,7 @@ def curves_of_kinds(name: str, rows: Sequence[Curves], heading: str = "") -> dic
                 _curves(axes, row, table)
                 axes.set_title(title)
             axes_of_row[0].set_ylabel(row.ylabel)
-        labels = {label: handle for axes in panels.flat
+        labels = {label: handle for axes in grid.flat
                   for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(labels.values(), labels.keys(), loc="outside right center")
         _head(figure, heading)
@@ -143,11 +142,9 @@ def beside_published(name: str, columns: Sequence[Numbers], heading: str = "") -
     if not any(column.table["ours"].notna().any() for column in columns):
         return {}
     n_rows = max(len(column.table) for column in columns)
-    with style():
-        figure = Figure(figsize=(4.1 * len(columns) + 2.2, 0.27 * n_rows + 1.3),
-                        layout="constrained")
-        panels = figure.subplots(1, len(columns), squeeze=False, sharey=True)[0]
-        for axes, column in zip(panels, columns, strict=True):
+    with panels(1, len(columns), 4.1 * len(columns) + 2.2, 0.27 * n_rows + 1.3,
+                sharey=True) as (figure, (row,)):
+        for axes, column in zip(row, columns, strict=True):
             _numbers(axes, column)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2)
@@ -180,6 +177,3 @@ def _written(row: Mapping[Any, Any]) -> str:
         return "no run"
     error = "" if np.isnan(row["ours_error"]) else f" ± {row['ours_error']:.1f}"
     return f"{row['ours']:.1f}{error} ({row['n']:.0f})"
-
-
-__all__ = ["Curves", "Numbers", "beside_published", "curves_of_kinds", "short"]

@@ -81,6 +81,3 @@ def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -
                 rows.append({"rule": name, "as": given, "n": int(of_rule.sum()),
                              "value": float(hit[of_rule].float().mean())})
     return pd.DataFrame(rows)
-
-
-__all__ = ["LEAST", "caveat", "confusion", "knows_rules", "least_known", "titled"]

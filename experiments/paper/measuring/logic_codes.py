@@ -41,7 +41,3 @@ def runs_by_setting(work: Work) -> Iterator[tuple[Setting, list[tuple[str, Run]]
         runs = list(work.runs_of(setting))
         if runs:
             yield setting, runs
-
-
-__all__ = ["NOTE", "OF_CODE", "PUBLISHED", "READINGS", "SHOWS", "SMOKE", "SUFFIXES", "TITLES",
-           "reading", "runs_by_setting"]

@@ -107,7 +107,3 @@ def _with_interval(values: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     """Return the first of values [1 + replicate], and the interval of the others."""
     low, high = percentile_interval(values[1:], weights.shape[1])
     return {"value": float(values[0]), "low": float(low), "high": float(high)}
-
-
-__all__ = ["ALL", "LARGEST_OTHER", "MEAN_CODE", "SHARE", "SHUFFLED", "SINGLE_CODE", "heads_in_use",
-           "in_use", "sum_and_difference"]

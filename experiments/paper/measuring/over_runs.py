@@ -76,6 +76,3 @@ def judged(rows: Mapping[str, Iterable[Mapping[Any, Any]]]) -> dict[str, pd.Data
     """Return claim -> evidence, of rows that may say more of a run than evidence does."""
     return {claim: evidence({name: row[name] for name in COLUMNS if name in row} for row in found)
             for claim, found in rows.items()}
-
-
-__all__ = ["controls_of", "judged", "n_runs", "nothing", "over_runs", "per_kind", "with_control"]

@@ -242,8 +242,3 @@ def planes_figure(
     if title:
         figure.suptitle(title, fontsize=9.5)
     return figure
-
-
-__all__ = ["IN_BRACKETS", "LOGIC", "NO_PLANE", "PICTURES", "SRAVEN", "Label", "Planes", "agreement",
-           "agreement_table", "first_of_each", "last_planes", "planes", "planes_figure",
-           "points_table", "target_over_rule"]

@@ -144,7 +144,3 @@ def with_controls(scores: pd.DataFrame) -> str:
         rows = where(scores, features=features)
         said += [f"{name} {per_kind(rows, runs=False)}"] if rows["varies"].any() else []
     return "; ".join(said)
-
-
-__all__ = ["ALL", "CONTROLS", "SPLITS", "above_controls", "against", "best_layer",
-           "first_varying", "in_layer", "probe_scores", "with_controls"]

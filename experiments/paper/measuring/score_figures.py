@@ -76,6 +76,3 @@ def of_varying(table: pd.DataFrame) -> pd.DataFrame:
     A run in which they do not counts, too, or the mean would be over the others alone.
     """
     return table[table.groupby(["layer", "features"])["varies"].transform("any").astype(bool)]
-
-
-__all__ = ["of_varying", "scores_figure"]

@@ -147,6 +147,3 @@ def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
     lowest = means.idxmin(axis=1)
     return evidence([{"member": "no kind is lowest in every cell",
                       "value": float(lowest.nunique() > 1), "n": len(means)}])
-
-
-__all__ = ["Learning", "learning", "no_kind_is_always_lowest", "of_grid", "scores"]

@@ -53,6 +53,3 @@ def ceiling(work: Work, n_features: int, n_values: int, permuted: bool) -> Metri
     """How often is the Bayes-optimal solver right, over all combinations of rules?"""
     found = instances(work, work.size(FOR_CEILING, 200), n_features, n_values, permuted)
     return mean_metric(found["solved"].to_numpy())
-
-
-__all__ = ["ceiling", "fresh_instances", "instances"]

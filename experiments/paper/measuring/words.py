@@ -52,6 +52,3 @@ def beside_ceiling(table: pd.DataFrame) -> str:
 def sentences(*said: str) -> str:
     """Join those that say something, each once."""
     return " ".join(dict.fromkeys(filter(None, said)))
-
-
-__all__ = ["NOTHING", "beside_ceiling", "count", "of_kinds", "sentences"]

@@ -24,8 +24,9 @@ from latentcode.experiments.paper.reproduction import (
 )
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
 from latentcode.experiments.texts import PACKAGES, SMOKE
-from latentcode.figures.style import Figure, style
+from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
+from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 
 SHOWS = by_preset("language", small=(f"task.text={PACKAGES}",), smoke=(f"task.text={SMOKE}",))
@@ -107,10 +108,9 @@ def shares(losses: pd.DataFrame) -> pd.DataFrame:
                      "value": value} for seed, value in share[gap > 0].items())
 
 
-def _range(values: pd.Series, digits: int = 3) -> str:
-    said = f"{values.mean():.{digits}f}"
-    return said if len(values) == 1 else (
-        f"{said} ({values.min():.{digits}f} to {values.max():.{digits}f})")
+def _range(values: pd.Series) -> str:
+    said = f"{values.mean():.3f}"
+    return said if len(values) == 1 else f"{said} ({values.min():.3f} to {values.max():.3f})"
 
 
 def _of_kinds(final: pd.DataFrame) -> str:
@@ -134,9 +134,7 @@ def gains_in_words(tokens: pd.DataFrame) -> str:
 
 def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
     """Return losses over tokens (A) and those of two classes at the end (B), as mean and range."""
-    with style():
-        figure = Figure(figsize=(7.2, 2.8), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    with panels(1, 2, 7.2, 2.8, width_ratios=(3, 2)) as (figure, ((left, right),)):
         for place, (kind, title) in enumerate(KIND_TITLES.items()):
             _over_training(left, curves[curves["kind"] == kind], kind, title)
             _by_class(right, tokens[tokens["kind"] == kind], kind, 0.12 * (place - 1))

@@ -22,10 +22,11 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
 )
 from latentcode.figures.heat_maps import signed_norm
-from latentcode.figures.style import DIVERGING, PALETTE, Figure, style
+from latentcode.figures.style import DIVERGING, PALETTE, Figure
 from latentcode.models import HookedTransformer
 from latentcode.models.config import kind_of
 from latentcode.models.hypernetwork import TwoWays, ValueNetwork, two_ways
+from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 
@@ -100,12 +101,10 @@ def _evidence(claim: Claim, layers: pd.DataFrame, sizes: pd.DataFrame) -> pd.Dat
 
 def _figure(runs: Sequence[Run]) -> Figure:
     """Return a row per model: the code, the network that it generates, and the layer's output."""
-    with style():
-        figure = Figure(figsize=(8.6, 2.3 * len(runs) + 0.3), layout="constrained")
-        for panels, run in zip(figure.subplots(len(runs), 3, squeeze=False), runs, strict=True):
+    with panels(len(runs), 3, 8.6, 2.3 * len(runs) + 0.3) as (figure, grid):
+        for (code, network, output), run in zip(grid, runs, strict=True):
             layer = run.config.model.n_layers - 1
             both = _layer(run, layer)
-            code, network, output = panels
             _code(code, both)
             _network(network, both.network)
             _output(output, both)

@@ -11,7 +11,8 @@ from latentcode.config import SravenConfig
 from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.probes.common.figures import panels
 from latentcode.tasks.sraven.counting import count_sraven, distinct_instances
 
 N_FEATURES, N_VALUES, GRID_SIZE = range(1, 9), (4, 8, 16), 3
@@ -74,9 +75,7 @@ def _evidence(claim: Claim, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _figure(table: pd.DataFrame) -> Figure:
-    with style():
-        figure = Figure(figsize=(7.6, 3.0), layout="constrained")
-        left, right = figure.subplots(1, 2)
+    with panels(1, 2, 7.6, 3.0) as (figure, ((left, right),)):
         tasks = table[table["n_values"] == N_VALUES[0]]
         left.plot(tasks["n_features"], tasks["tasks"], color=PALETTE[0], marker="o", markersize=4,
                   label="combinations × permutations")

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.evidence.claim import Setting, printed
 from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.paper.measuring.published import printed
 from latentcode.experiments.paper.measuring.sraven_instances import instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import mean_metric
+from latentcode.probes.common.figures import panels
 
 N_VALUES = (4, 8, 16)
 N_FEATURES = 4
@@ -78,9 +78,7 @@ def _evidence(setting: Setting, table: pd.DataFrame, sense: str) -> pd.DataFrame
 
 
 def _figure(table: pd.DataFrame) -> Figure:
-    with style():
-        figure = Figure(figsize=(7.4, 2.9), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    with panels(1, 2, 7.4, 2.9, width_ratios=(3, 2)) as (figure, ((left, right),)):
         place = range(len(N_VALUES))
         official = table[table["sense"] == "official"]
         left.errorbar([x - 0.08 for x in place], official["published"],

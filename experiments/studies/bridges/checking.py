@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from latentcode.progress import Progress
 Rows = list[dict[str, Any]]
 
 
-def architectures(
-    work: Path, *, only: Sequence[str] = (), progress: Progress | None = None
-) -> dict[str, pd.DataFrame]:
-    """Return what became of the architectures; by default of all that have a bridge.
+def architectures(work: Path, *, progress: Progress | None = None) -> dict[str, pd.DataFrame]:
+    """Return what became of every architecture that has a bridge.
 
     architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`
     precisions     a row per architecture that was opened and precision: the `reason` if it cannot
@@ -32,12 +29,12 @@ def architectures(
     versions       of the packages
     """
     found: dict[str, Rows] = {"architectures": [], "precisions": [], "worst": []}
-    chosen = tuple(only) or names()
-    for number, name in enumerate(chosen, 1):
+    every = names()
+    for number, name in enumerate(every, 1):
         for table, rows in check_architecture(name).items():
             found[table] += rows
         if progress is not None:
-            progress(number, len(chosen))
+            progress(number, len(every))
     return {**{name: pd.DataFrame(rows) for name, rows in found.items()},
             "versions": pd.DataFrame([{"package": name, "version": package_version(name)}
                                       for name in ("transformer-lens", "transformers")])}

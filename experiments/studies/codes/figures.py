@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from latentcode.experiments.evidence.found import Found, Tables
-from latentcode.figures.style import Figure, style
+from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
+from latentcode.probes.common.figures import panels
 from latentcode.probes.interventions.figure import draw_rates
 
 
@@ -31,10 +32,8 @@ def flips_figure(table: pd.DataFrame, kinds: Sequence[str]) -> Figure:
                    & ~table["renormalized"] & (table["heads"] == "all")]
     layers = list(dict.fromkeys(chosen["layers"]))
     scopes = list(dict.fromkeys(chosen["scope"]))
-    with style():
-        figure = Figure(figsize=((0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
-                                 2 * (0.3 * len(scopes) + 0.8)), layout="constrained")
-        grid = figure.subplots(2, len(kinds), squeeze=False, sharex=True, sharey=True)
+    with panels(2, len(kinds), (0.5 * len(layers) + 1.0) * len(kinds) + 0.6,
+                2 * (0.3 * len(scopes) + 0.8), sharex=True, sharey=True) as (figure, grid):
         for row, (patch, name) in enumerate((
                 ("interchange", "source"), ("control", "same constituents"))):
             for column, kind in enumerate(kinds):

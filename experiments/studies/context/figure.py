@@ -7,53 +7,36 @@ import pandas as pd
 from latentcode.experiments.evidence.found import Found, Tables
 from latentcode.experiments.paper.reproduction import KIND_TITLES
 from latentcode.experiments.studies.context.inside import planes_figure
-from latentcode.figures.style import Figure, style
+from latentcode.experiments.studies.context.patches import BOTH
+from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.probes.attribution.smallest import doublings
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
 from latentcode.runs import Run
 
-SHOWN: dict[str, tuple[tuple[str, dict[str, str]], ...]] = {
+SHOWN: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
     "sraven": (
-        ("codes at the context, layers 0 and 1",
-         {"source": "operation+operands", "site": "code", "scope": "context", "layers": "0,1"}),
-        ("the same, from another problem with the rule",
-         {"source": "operation+operands+rest", "site": "code", "scope": "context",
-          "layers": "0,1"}),
-        ("the same, from a problem with a third rule",
-         {"source": "unrelated", "site": "code", "scope": "context", "layers": "0,1"}),
-        ("mean code of the rule at the context, all layers",
-         {"source": "class_mean", "site": "code", "scope": "context", "layers": "0,1,2,3"}),
-        ("mean code of a third rule",
-         {"source": "class_mean_third", "site": "code", "scope": "context", "layers": "0,1,2,3"}),
-        ("context's inputs exchanged, all codes held",
-         {"source": "frozen", "site": "residual", "scope": "context", "layers": "0"}),
-        ("codes at the operands, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "operands", "layers": "0"}),
-        ("codes at the response, all layers",
-         {"source": "operation+operands", "site": "code", "scope": "response",
-          "layers": "0,1,2,3"}),
-        ("values at the context, layers 2 and 3",
-         {"source": "operation+operands", "site": "value", "scope": "within context",
-          "layers": "2,3"})),
+        ("codes at the context, layers 0 and 1", BOTH, "code", "context", "0,1"),
+        ("the same, from another problem with the rule", f"{BOTH}+rest", "code", "context", "0,1"),
+        ("the same, from a problem with a third rule", "unrelated", "code", "context", "0,1"),
+        ("mean code of the rule at the context, all layers", "class_mean", "code", "context",
+         "0,1,2,3"),
+        ("mean code of a third rule", "class_mean_third", "code", "context", "0,1,2,3"),
+        ("context's inputs exchanged, all codes held", "frozen", "residual", "context", "0"),
+        ("codes at the operands, layer 0", BOTH, "code", "operands", "0"),
+        ("codes at the response, all layers", BOTH, "code", "response", "0,1,2,3"),
+        ("values at the context, layers 2 and 3", BOTH, "value", "within context", "2,3")),
     "logic": (
-        ("codes at the context, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "context", "layers": "0"}),
-        ("the same, from other examples of the function",
-         {"source": "operation+operands+rest", "site": "code", "scope": "context",
-          "layers": "0"}),
-        ("the same, from an unrelated function",
-         {"source": "unrelated", "site": "code", "scope": "context", "layers": "0"}),
-        ("context's inputs exchanged, all codes held",
-         {"source": "frozen", "site": "residual", "scope": "context", "layers": "0"}),
-        ("codes at the response, layer 0",
-         {"source": "operation+operands", "site": "code", "scope": "response", "layers": "0"}),
-        ("values at the context, layer 1",
-         {"source": "operation+operands", "site": "value", "scope": "within context",
-          "layers": "1"})),
+        ("codes at the context, layer 0", BOTH, "code", "context", "0"),
+        ("the same, from other examples of the function", f"{BOTH}+rest", "code", "context", "0"),
+        ("the same, from an unrelated function", "unrelated", "code", "context", "0"),
+        ("context's inputs exchanged, all codes held", "frozen", "residual", "context", "0"),
+        ("codes at the response, layer 0", BOTH, "code", "response", "0"),
+        ("values at the context, layer 1", BOTH, "value", "within context", "1")),
 }
-"""Task -> the patches that are drawn, with their names for people."""
+"""Task -> the patches that are drawn: a name for people, and source, site, scope and layers."""
 LABELS = {"base": "the base's own answer", "operation": "source's operation, base's operands",
           "operands": "base's operation, source's operands", "answer": "the source's answer",
           "else": "none of these"}
@@ -80,23 +63,21 @@ def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
         for kind, run in kinds.items()}
 
 
-def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Figure:
+def places_figure(over: pd.DataFrame, task: str) -> Figure:
     """Draw the classes as stacked bars, a panel per kind and a bar per patch.
 
     over  `contrasts.over_runs` of one role; whiskers reach from the run in which the commonest
           class is rarest to that in which it is commonest, where it is one of the four answers
     """
-    rows = where(over, task=task, direction=direction)
+    rows = where(over, task=task, direction="each")
     rows = rows[rows["alpha"].isna()]
     kinds = [kind for kind in KINDS if (kind,) in distinct(rows, "kind")]
-    names = [name for name, _ in SHOWN[task]]
-    with style():
-        figure = Figure(figsize=(2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3),
-                        layout="constrained")
-        panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-        for axes, kind in zip(panels, kinds, strict=True):
-            for at, (_, place) in enumerate(SHOWN[task]):
-                found = where(rows, kind=kind, **place)
+    names = [name for name, *_ in SHOWN[task]]
+    with panels(1, len(kinds), 2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3,
+                sharey=True) as (figure, (row,)):
+        for axes, kind in zip(row, kinds, strict=True):
+            for at, (_, source, site, scope, layers) in enumerate(SHOWN[task]):
+                found = where(rows, kind=kind, source=source, site=site, scope=scope, layers=layers)
                 if not len(found):
                     continue
                 one, left = found.iloc[0], 0.0
@@ -111,9 +92,9 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
                     left += width
             axes.set(title=KIND_TITLES[kind], xlim=(0, 1), xlabel="share of answers")
             axes.grid(visible=False)
-        panels[0].set_yticks(range(len(names)), names)
-        panels[0].invert_yaxis()
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center",
+        row[0].set_yticks(range(len(names)), names)
+        row[0].invert_yaxis()
+        figure.legend(*row[0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=3)
     return figure
 
@@ -121,9 +102,7 @@ def places_figure(over: pd.DataFrame, task: str, direction: str = "each") -> Fig
 def sets_figure(sets: pd.DataFrame) -> Figure:
     """Draw what growing sets of heads and keys bring: a row of panels each, a column per kind."""
     kinds = [kind for kind in KINDS if (kind,) in distinct(sets, "kind")]
-    with style():
-        figure = Figure(figsize=(2.9 * len(kinds) + 0.6, 4.6), layout="constrained")
-        grid = figure.subplots(2, len(kinds), squeeze=False, sharey=True)
+    with panels(2, len(kinds), 2.9 * len(kinds) + 0.6, 4.6, sharey=True) as (figure, grid):
         for row, of in zip(grid, ("heads", "keys"), strict=True):
             for axes, kind in zip(row, kinds, strict=True):
                 rows = where(sets, kind=kind, of=of)

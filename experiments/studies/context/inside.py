@@ -17,7 +17,8 @@ import torch
 from latentcode.codes.instances import instances
 from latentcode.config import SravenConfig
 from latentcode.errors import check
-from latentcode.figures.style import Figure, category_styles, style
+from latentcode.figures.style import Figure, category_styles
+from latentcode.probes.common.figures import panels
 from latentcode.probes.decoding.reduction import fit_reduction
 from latentcode.probes.interventions.sites import capture
 from latentcode.probes.knn_purity.purity import ALL, purity
@@ -140,9 +141,7 @@ def planes_figure(run: Run, separation: pd.DataFrame, seed: int = 0) -> Figure:
     n_layers = run.config.model.n_layers
     single = separation[(separation["compared"] == SINGLE) & (separation["model"] == "trained")]
     styles = category_styles(RULES)
-    with style():
-        figure = Figure(figsize=(2.3 * n_layers, 7.6), layout="constrained")
-        grid = figure.subplots(3, n_layers, squeeze=False)
+    with panels(3, n_layers, 2.3 * n_layers, 7.6) as (figure, grid):
         for layer, (_, cell) in enumerate(single.iterrows()):
             parts = compared(found, layer, int(cell["query"]), int(cell["key"]))
             for axes, (what, x) in zip(grid[:, layer], parts.items(), strict=True):
@@ -166,8 +165,8 @@ def planes_figure(run: Run, separation: pd.DataFrame, seed: int = 0) -> Figure:
     return figure
 
 
-def _handles(panels: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    for axes in panels:
+def _handles(grid: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    for axes in grid:
         handles, labels = axes.get_legend_handles_labels()
         if handles:
             return handles, labels

@@ -7,7 +7,8 @@ import pandas as pd
 from latentcode.answers import CLASSES
 from latentcode.experiments.evidence.found import Tables
 from latentcode.experiments.studies.operation.criteria import BOTH, WHERE, place_of
-from latentcode.figures.style import Figure, style
+from latentcode.figures.style import Figure
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import distinct, where
 from latentcode.probes.interventions.class_figure import COLOURS
 
@@ -26,11 +27,9 @@ def _bars(over: pd.DataFrame) -> Figure:
     both = over[over["patch"] == BOTH]
     kinds = [kind for (kind,) in distinct(both, "kind")]
     places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
-    with style():
-        figure = Figure(figsize=(3.0 * len(kinds) + 2.4, 0.2 * len(places) + 1.2),
-                        layout="constrained")
-        panels = figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0]
-        for axes, kind in zip(panels, kinds, strict=True):
+    with panels(1, len(kinds), 3.0 * len(kinds) + 2.4, 0.2 * len(places) + 1.2,
+                sharey=True) as (figure, (row,)):
+        for axes, kind in zip(row, kinds, strict=True):
             left = [0.0] * len(places)
             for name in CLASSES:
                 widths = [where(both, kind=kind, **place, **{"class": name})["mean"].sum()
@@ -40,9 +39,9 @@ def _bars(over: pd.DataFrame) -> Figure:
                 left = [a + b for a, b in zip(left, widths, strict=True)]
             axes.set(title=kind, xlim=(0, 1), xlabel="share of answers")
             axes.grid(visible=False)
-        panels[0].set_yticks(range(len(places)), [place_of(place) for place in places])
-        panels[0].invert_yaxis()
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center",
+        row[0].set_yticks(range(len(places)), [place_of(place) for place in places])
+        row[0].invert_yaxis()
+        figure.legend(*row[0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=len(CLASSES))
     return figure
 
@@ -53,9 +52,8 @@ def _curves(along: pd.DataFrame) -> Figure:
     both = along[along["patch"] == BOTH]
     kinds = [kind for (kind,) in distinct(both, "kind")]
     places = [dict(zip(WHERE, key, strict=True)) for key in distinct(both, *WHERE)]
-    with style():
-        figure = Figure(figsize=(2.6 * len(kinds), 1.8 * len(places) + 0.4), layout="constrained")
-        grid = figure.subplots(len(places), len(kinds), sharex=True, sharey=True, squeeze=False)
+    with panels(len(places), len(kinds), 2.6 * len(kinds), 1.8 * len(places) + 0.4, sharex=True,
+                sharey=True) as (figure, grid):
         for place, row in zip(places, grid, strict=True):
             for kind, axes in zip(kinds, row, strict=True):
                 for name in CLASSES:

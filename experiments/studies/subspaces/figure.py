@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from latentcode.experiments.studies.subspaces.rates import PLACE
-from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import blocks
 
 _MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
@@ -17,9 +18,7 @@ _MARKERS = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
 def figures(tables: Mapping[str, pd.DataFrame]) -> dict[str, Figure]:
     """Return the rates of every seed, a line per place and objective."""
     lines = list(blocks(tables["rates"], (*PLACE, "objective")))
-    with style():
-        drawn = Figure(figsize=(7.0, 0.42 * len(lines) + 1.2), layout="constrained")
-        axes = drawn.subplots()
+    with panels(1, 1, 7.0, 0.42 * len(lines) + 1.2) as (drawn, ((axes,),)):
         for y, (_, block) in enumerate(lines):
             for name, (color, marker) in _MARKERS.items():
                 axes.plot(block[name], [y] * len(block), linestyle="", color=color, marker=marker,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged_claims import CLAIMS, published
 from scipy.stats import t
 
 import latentcode as lc
@@ -21,13 +22,11 @@ from latentcode.experiments.evidence.claim import (
     Excess,
     Published,
     Welch,
-    load_claims,
     read_claims,
 )
 from latentcode.experiments.sweep import load_grid
 from latentcode.models.config import ATTENTION_KINDS
 
-CLAIMS = {claim.id: claim for claim in load_claims()}
 TEXT = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "paper.yaml")}
 
@@ -38,11 +37,6 @@ PAIR = "tabA1-logic-hyla-ahead"
 def numbers(result: str, task: str = "") -> list[Claim]:
     return [claim for claim in CLAIMS.values() if claim.kind == "number"
             and claim.result == result and task in ("", claim.setting.task)]
-
-
-def published(claim: Claim) -> Published:
-    assert claim.published is not None
-    return claim.published
 
 
 def error(claim: Claim) -> float:
@@ -175,7 +169,7 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("named", "data"), [
     ("paper.yaml", {}), ("paper.yaml", []), ("claim 1 is 3", [3]),
     ("claim 1 .*id", changed(ROW, id=REMOVED)),
-    ("Table A1", changed(ROW, id="Table A1")),
+    ("Table A1", changed(ROW, id="Table A1")), ("like of .*fig9", changed(ROW, like="fig9")),
     (f"{ROW}, {PAIR}", 2 * [*changed(ROW), *changed(PAIR)])])
 def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
     with pytest.raises(ConfigError, match=named):
@@ -202,6 +196,13 @@ def test_what_is_wrong_with_a_claim_is_named(named: str, name: str, keys: dict[s
     with pytest.raises(ConfigError, match=re.escape(named)) as caught:
         read_claims(changed(name, **keys), "paper.yaml")
     assert f"claim {name}" in str(caught.value)
+
+
+def test_a_claim_has_what_the_one_that_it_is_like_says_but_for_its_own() -> None:
+    own: dict[str, Any] = {"id": "one-more", "claim": "The same.", "seen": None, "margin": 1.0}
+    first, second = read_claims([{**own, "like": ROW}, *changed(ROW)], "here")
+    assert first == replace(second, **own)
+    assert second.seen is not None
 
 
 def test_a_number_may_stand_without_an_error_where_it_is_a_bound() -> None:

@@ -65,19 +65,14 @@ def test_a_study_is_run_once_judged_and_rendered(
     assert before.stat().st_mtime_ns == stamp
 
 
-def test_tables_of_other_settings_are_not_rendered(tmp_path: Path) -> None:
+def test_tables_of_other_settings_or_runs_are_not_rendered(tmp_path: Path) -> None:
     written(tmp_path / "mine").run(tmp_path / "work")
-    other = written(tmp_path / "mine",
-                    ask={"near": {"question": "knn_purity", "settings": {"n": 65}}})
-    with pytest.raises(ArtifactError, match="65"):
-        other.write_page()
-
-
-def test_tables_of_other_runs_are_not_rendered(tmp_path: Path) -> None:
-    written(tmp_path / "mine").run(tmp_path / "work")
-    other = written(tmp_path / "mine", runs={"zoo": ["logic-hyla", "logic-linear"]})
-    with pytest.raises(ArtifactError, match="logic-linear"):
-        other.write_page()
+    other: list[tuple[str, dict[str, Any]]] = [
+        ("65", {"ask": {"near": {"question": "knn_purity", "settings": {"n": 65}}}}),
+        ("logic-linear", {"runs": {"zoo": ["logic-hyla", "logic-linear"]}})]
+    for named, changed in other:
+        with pytest.raises(ArtifactError, match=named):
+            written(tmp_path / "mine", **changed).write_page()
 
 
 def test_a_claim_is_added_without_asking_again(
@@ -208,6 +203,7 @@ def test_checkpoints_of_a_run_are_told_apart(tmp_path: Path) -> None:
     ({"ask": {"near": {"question": "guess", "settings": {}}}}, LatentCodeError, "guess"),
     ({"ask": {"near": {"question": "knn_purity", "settings": {"many": 3}}}}, LatentCodeError,
      "many"),
+    ({"ask": {"near": {"like": "none", "settings": {}}}}, LatentCodeError, "none"),
     ({"ask": {"near": {"question": "knn_purity", "settings": {}, "of": ["mine"]}}},
      LatentCodeError, "mine"),
     ({"ask": {"near": {"question": "knn_purity", "settings": {}, "task": {"colour": 1}}}},
@@ -268,10 +264,13 @@ def test_a_study_without_runs_asks_what_its_functions_make(
 
 
 def test_questions_of_one_kind_share_their_tables(tmp_path: Path) -> None:
-    ask = {name: {"question": "knn_purity", "settings": {"n": n, "split": split}, "into": "near",
-                  "columns": ["split"]} for name, n, split in (("a", 64, "ood"), ("b", 48, "test"))}
+    ask: dict[str, Any] = {
+        "a": {"question": "knn_purity", "settings": {"n": 64, "split": "ood", "k": 5},
+              "into": "near", "columns": ["split"]},
+        "b": {"like": "a", "settings": {"n": 48, "split": "test"}}}
     mine = written(tmp_path / "mine", ask=ask, figures=["b"],
                    claims=[{**CLAIMS[0], "by": ["split", "layer", "label"]}])
+    assert mine.plan.ask["b"].settings == {"n": 48, "split": "test", "k": 5}
     mine.run(tmp_path / "work")
     out = tmp_path / "mine" / "out"
     near = pd.read_csv(out / "tables" / "near.csv")

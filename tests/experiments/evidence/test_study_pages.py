@@ -11,7 +11,6 @@ from latentcode.files.storage import read_json
 @pytest.mark.parametrize("name", names())
 def test_a_committed_page_is_what_its_tables_say(name: str) -> None:
     for part in study(name).parts():
-        out = part.root / part.plan.out
-        assert part.page_at(out).read_text(encoding="utf-8") == part.page(out), (
+        assert part.page_path.read_text(encoding="utf-8") == part.page(), (
             f"latentcode study {name} --page writes the page anew")
-        assert read_json(out / "study.json")["ask"] == part.settings
+        assert read_json(part.out / "study.json")["ask"] == part.settings

@@ -1,6 +1,7 @@
 """Which runs count for a setting, and which are missing?"""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,10 +91,15 @@ def known_of(**seeds: list[tuple[int, int]]) -> KnownRuns:
         for name, config in SETTING.grid.members().items()})  # type: ignore[misc]
 
 
+def told(lacking: Mapping[str, RunConfig]) -> list[tuple[str, int, int]]:
+    """Return the kinds of runs, with their seeds of split and model."""
+    return [(kind_of(config.model), split_seed(config), config.training.seed)
+            for config in lacking.values()]
+
+
 def test_a_missing_run_takes_the_seeds_that_others_have_on_its_split() -> None:
     def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
-        return [(kind_of(config.model), split_seed(config), config.training.seed)
-                for config in missing([SETTING], found, 3).values()]
+        return told(missing([SETTING], found, 3))
 
     assert lacking(known_of(softmax=[(0, 0), (1, 1)], hyla=[(0, 0), (1, 1), (2, 0)])) == [
         ("softmax", 2, 0)]
@@ -105,8 +111,7 @@ def test_a_missing_run_takes_the_seeds_that_others_have_on_its_split() -> None:
 
 def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None:
     def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
-        return [(kind_of(config.model), split_seed(config), config.training.seed)
-                for config in missing_of_same_seeds(SETTING, found, 3).values()]
+        return told(missing_of_same_seeds(SETTING, found, 3))
 
     # Three splits each, but only two pairs of seeds that both have.
     some = known_of(softmax=[(0, 0), (1, 1), (2, 2)], hyla=[(0, 0), (1, 1), (2, 0), (0, 1)])

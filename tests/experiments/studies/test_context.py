@@ -214,13 +214,13 @@ def test_the_study_of_a_model_is_extended_by_a_group(tmp_path: Path) -> None:
     patched = replace(plan.ask["patched"], settings={
         "patches": WORDS, "n": 30, "seed": 0, "batch_size": 30})
     (tmp_path / "README.md.jinja2").write_text("{{ tables.rates | length }}", encoding="utf-8")
-    plan = replace(plan, ask={"patched": patched}, runs={
+    out, work = tmp_path / "out", tmp_path / "work"
+    plan = replace(plan, out=str(out), ask={"patched": patched}, runs={
         "exploratory": ("logic-linear",), "replication": ("logic-softmax",)})
-    mine, out = replace(study("context"), plan=plan, folder=tmp_path), tmp_path / "out"
+    mine = replace(study("context"), plan=plan, folder=tmp_path)
     with pytest.raises(ArtifactError, match=r"study\.json"):
-        mine.run(tmp_path / "work", out, only=("replication",))
-    replace(mine, plan=replace(plan, runs={"exploratory": ("logic-linear",)})).run(
-        tmp_path / "work", out)
+        mine.run(work, only=("replication",))
+    replace(mine, plan=replace(plan, runs={"exploratory": ("logic-linear",)})).run(work)
     written = {path.stem: pd.read_csv(path) for path in (out / "tables").glob("*.csv")}
     assert set(written) == {"runs", "rates", "over_runs", "contrasts", "statements"}
     rates = written["rates"]
@@ -230,7 +230,7 @@ def test_the_study_of_a_model_is_extended_by_a_group(tmp_path: Path) -> None:
     assert set(written["statements"]["verdict"]) == {"undecided"}  # one run decides nothing
     assert (out / "figures" / "exploratory_logic.png").stat().st_size > 10_000
     before = (out / "tables" / "rates.csv").read_text(encoding="utf-8")
-    mine.run(tmp_path / "work", out, only=("replication",))
+    mine.run(work, only=("replication",))
     rates = pd.read_csv(out / "tables" / "rates.csv")
     assert rates["role"].unique().tolist() == ["exploratory", "replication"]
     assert (out / "tables" / "rates.csv").read_text(encoding="utf-8").startswith(before)

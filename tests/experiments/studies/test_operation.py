@@ -90,8 +90,8 @@ def test_the_study_of_a_model(tmp_path: Path) -> None:
     ask = {name: replace(asked, of=("logic",), settings={**asked.settings, "n": 40},
                          steps=asked.steps and (50_000,)) for name, asked in plan.ask.items()}
     out = replace(study("operation"), plan=replace(
-        plan, runs={"logic": ("logic-linear",)}, ask=ask)).run(
-            tmp_path / "work", tmp_path / "out").parent
+        plan, runs={"logic": ("logic-linear",)}, ask=ask, out=str(tmp_path / "out"))).run(
+            tmp_path / "work").parent
     rates = pd.read_csv(out / "tables" / "rates.csv", dtype={"layers": str})
     whole = rates[(rates["site"] == "code+value+residual") & (rates["class"] == "answer")
                   & (rates["patch"] == "operation+operands")]

@@ -11,9 +11,8 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.experiments.evidence.found import Found
+from latentcode.experiments.evidence.found import Found, csv_of
 from latentcode.experiments.evidence.study import study
-from latentcode.experiments.evidence.writing import csv_of
 from latentcode.experiments.studies.rows import tables as tables_of
 from latentcode.experiments.studies.rows.figures import drawn
 from latentcode.experiments.studies.rows.tables import cells, joined, shown

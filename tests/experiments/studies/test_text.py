@@ -117,12 +117,16 @@ def test_writing_brings_an_answer_beyond_the_control(
     assert moving(pairs.iloc[:0]).empty
 
 
-def test_words_are_asked_where_enough_instances_count() -> None:
-    comparisons = pd.DataFrame([
+def compared(value: float) -> pd.DataFrame:
+    """Return differences of the operation from two controls, the same in every seed."""
+    return pd.DataFrame([
         {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
          "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
-         "value": 0.5, "low": 0.4, "high": 0.6}
+         "value": value, "low": value - 0.05, "high": value + 0.05}
         for seed in SEEDS for against in ("operands", "unrelated")])
+
+
+def test_words_are_asked_where_enough_instances_count() -> None:
     streams = pd.DataFrame([
         {"part": "language", "kind": "hyla", "seed": seed, "inputs": "", "layer": 1,
          "metric": "balanced_accuracy", "label": "answer", "width": 128, "features": features,
@@ -131,7 +135,7 @@ def test_words_are_asked_where_enough_instances_count() -> None:
 
     def asked(known: int, streams: pd.DataFrame = streams) -> pd.DataFrame:
         counted = pd.DataFrame([{"kind": "hyla", "known": known}] * len(SEEDS))
-        return statements(comparisons, counted, streams)
+        return statements(compared(0.5), counted, streams)
 
     assert asked(CRITERIA["instances"] - 1).empty
     found = asked(CRITERIA["instances"]).set_index("statement").loc["carries the operation"]
@@ -150,14 +154,8 @@ def test_words_are_asked_where_enough_instances_count() -> None:
 @pytest.mark.parametrize(("value", "known", "is_met"), [
     (0.5, 50, [True]), (0.09, 50, [False]), (0.5, 49, [])])
 def test_a_code_says_where_to_copy_from(value: float, known: int, is_met: list[bool]) -> None:
-    comparisons = pd.DataFrame([
-        {"task": "language", "kind": "hyla", "run": str(seed), "site": "code", "scope": "row",
-         "layers": "1", "patch": "operation+operands", "class": "operation", "against": against,
-         "value": value, "low": value - 0.05,
-         "high": value + 0.05} for seed in SEEDS
-        for against in ("operands", "unrelated")])
     counted = pd.DataFrame([{"kind": "hyla", "known": 99, "known elsewhere": known}] * len(SEEDS))
-    found = places_said(comparisons, counted)
+    found = places_said(compared(value), counted)
     assert list(found[found["statement"] == "says where to copy from"]["met"]) == is_met
     assert not found[found["statement"] != "says where to copy from"]["met"].any()
     assert "met in these layers" not in found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from small_zoo import sign, tiny_run, tiny_zoo
+from small_zoo import sign, tiny_zoo
 
 import latentcode as lc
 from latentcode import zoo
@@ -34,9 +35,9 @@ MODELS = {"sraven": "sraven-hyla", "logic": "logic-softmax", "language": "text-l
 """Models of the zoo, from which entries are made again: sources need models that know answers."""
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return tiny_run(tmp_path_factory.mktemp("runs") / "tiny")
+@pytest.fixture
+def trained(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
+    return smoke_run("sraven", "hyla")
 
 
 @pytest.mark.slow

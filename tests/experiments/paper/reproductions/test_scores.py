@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.claim import Claim, Setting, load_claims
+from latentcode.experiments.evidence.claim import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds, short
-from latentcode.experiments.paper.measuring.published import beside, printed
 from latentcode.experiments.paper.measuring.scores import (
     learning,
     no_kind_is_always_lowest,
@@ -26,7 +25,7 @@ from latentcode.experiments.paper.measuring.sraven_instances import (
 )
 from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
 from latentcode.experiments.paper.reproduction import reproduction
-from latentcode.experiments.paper.reproductions.tabA1 import ROWS
+from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
 from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
 from latentcode.experiments.sweep.grid import with_fields
