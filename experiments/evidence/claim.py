@@ -3,16 +3,13 @@ strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
 that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:
-every run of such a setting counts, whatever its seeds. `verdicts` judges by these rules. What a
-claim shares with another, such as the same about one kind of attention, it need not repeat: `like`
-names that one, and `SHARED` what it takes over.
+every run of such a setting counts, whatever its seeds. `verdicts` judges by these rules.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
@@ -31,9 +28,6 @@ RESULTS: tuple[str, ...] = (
     "fig5c", "fig5d", "fig5e", "figA8", "fig5f", "figA5", "figA1", "tabA1", "nonlinearity",
     "tabA2", "figA9", "tabA3", "fig6", "causal")
 """Figures and tables of the paper, one of its reviews, and `causal`, which is ours."""
-SHARED: tuple[str, ...] = (
-    "result", "source", "kind", "published", "setting", "rule", "margin", "reading")
-"""What a claim has of the one that it is `like`, but for what it says itself."""
 
 
 @dataclass(frozen=True)
@@ -263,10 +257,7 @@ def read_claims(data: object, where: str) -> tuple[Claim, ...]:
     """Build the claims from plain data; `ConfigError` names the claim and the key."""
     check(isinstance(data, list) and bool(data), f"{where} is {data!r}; expected a list of claims")
     assert isinstance(data, list)
-    whole = {str(item["id"]): item for item in data
-             if isinstance(item, dict) and "id" in item and "like" not in item}
-    claims = tuple(_read_claim(item, f"claim {number}", whole)
-                   for number, item in enumerate(data, 1))
+    claims = tuple(_read_claim(item, f"claim {number}") for number, item in enumerate(data, 1))
     twice = [name for name, n in Counter(claim.id for claim in claims).items() if n > 1]
     check(not twice, f"{where}: claim(s) {', '.join(twice)} given twice; expected every id once")
     names = {claim.id for claim in claims}
@@ -276,14 +267,9 @@ def read_claims(data: object, where: str) -> tuple[Claim, ...]:
     return claims
 
 
-def _read_claim(data: Any, where: str, whole: Mapping[str, dict[str, Any]]) -> Claim:
-    """whole  the entries that are like no other, by their ids"""
+def _read_claim(data: Any, where: str) -> Claim:
     if isinstance(data, dict) and isinstance(data.get("id"), str):
         where = f"claim {data['id']}"
-    if isinstance(data, dict) and "like" in data:
-        name, own = str(data["like"]), {key: data[key] for key in data if key != "like"}
-        check_choice(f"like of {where}", name, whole)
-        data = {key: whole[name][key] for key in SHARED if key in whole[name]} | own
     try:
         return from_dict(Claim, data, where)
     except ConfigError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -162,7 +162,6 @@ def _groups(
     """Return the rows of each point on some columns, in the order in which they appear."""
     if not columns:
         return [({}, table)]
-    points: Iterable[tuple[Any, pd.DataFrame]] = table.groupby(
-        list(columns), sort=False, dropna=False)
+    groups = table.groupby(list(columns), sort=False, dropna=False)
     return [({name: None if pd.isna(value) else value
-              for name, value in zip(columns, key, strict=True)}, rows) for key, rows in points]
+              for name, value in zip(columns, key, strict=True)}, rows) for key, rows in groups]

@@ -169,7 +169,7 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("named", "data"), [
     ("paper.yaml", {}), ("paper.yaml", []), ("claim 1 is 3", [3]),
     ("claim 1 .*id", changed(ROW, id=REMOVED)),
-    ("Table A1", changed(ROW, id="Table A1")), ("like of .*fig9", changed(ROW, like="fig9")),
+    ("Table A1", changed(ROW, id="Table A1")),
     (f"{ROW}, {PAIR}", 2 * [*changed(ROW), *changed(PAIR)])])
 def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
     with pytest.raises(ConfigError, match=named):
@@ -196,13 +196,6 @@ def test_what_is_wrong_with_a_claim_is_named(named: str, name: str, keys: dict[s
     with pytest.raises(ConfigError, match=re.escape(named)) as caught:
         read_claims(changed(name, **keys), "paper.yaml")
     assert f"claim {name}" in str(caught.value)
-
-
-def test_a_claim_has_what_the_one_that_it_is_like_says_but_for_its_own() -> None:
-    own: dict[str, Any] = {"id": "one-more", "claim": "The same.", "seen": None, "margin": 1.0}
-    first, second = read_claims([{**own, "like": ROW}, *changed(ROW)], "here")
-    assert first == replace(second, **own)
-    assert second.seen is not None
 
 
 def test_a_number_may_stand_without_an_error_where_it_is_a_bound() -> None:
