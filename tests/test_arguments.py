@@ -51,7 +51,6 @@ def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
         lc.project("sraven-hyla", splits="odd")
     assert lc.Patch(layers=2, heads=1) == lc.Patch(  # type: ignore[arg-type]
         layers=(2,), heads=(1,))
-    assert lc.Patch(0, "sum", layers=2).layers == (2,)  # type: ignore[arg-type]
 
 
 def test_one_run_is_one(run: lc.Run) -> None:

@@ -73,7 +73,7 @@ def test_errors(
     for arguments, message in (
         (["--patch", "give"], "unknown patch 'give'"),
         (["--scope", "row", "pair"], "--scope is given without --patch"),
-        (["--patch", "interchange", "--layers", "top"], "layers is 'top'; expected each, upper"),
+        (["--patch", "interchange", "--layers", "top"], "layers is 'top'; expected each, upward"),
         (["--patch", "unrelated", "--no-factorial"], "because of factorial=False (--no-factorial)"),
         (["--patch", "permuted"], "a matrix has no examples whose values could be permuted"),
     ):

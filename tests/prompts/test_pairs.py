@@ -290,7 +290,7 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     assert table.loc["class_mean", "value"] == pytest.approx(source["kl"], rel=1e-2)
     assert table.loc["resample", "value"] == pytest.approx(source["kl"], rel=1e-2)
     for chosen in (*writes[:4], writes[-1]):
-        with pytest.raises(ConfigError, match=f"'{chosen.patch}' cannot be .*a single layout"):
+        with pytest.raises(ConfigError, match=f"'{chosen.value}' cannot be .*a single layout"):
             intervene(model, pd.DataFrame(rows), [chosen])
     named = [{**row, "source_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
