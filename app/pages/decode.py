@@ -106,6 +106,3 @@ def _decode(entry: Entry, folder: Path) -> None:
             result = decode(open_run(entry.path), progress=report)
         folder.parent.mkdir(parents=True, exist_ok=True)
         result.save(folder, overwrite=True, figures=False)
-
-
-__all__ = ["best_layers", "page"]

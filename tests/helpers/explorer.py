@@ -31,6 +31,9 @@ from latentcode.experiments.benchmarks.browser import (
 
 expect.set_options(timeout=1e3 * PATIENCE)
 
+LONG_NAME = "runs/a_folder_of_my_experiments/kind=hyla,seed=1,learning_rate=0.003"
+"""Codes whose name, like the value of one of their labels, is longer than its place."""
+
 POINT = """chart => {
     const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;
     const frame = panel.field.getBoundingClientRect(), points = [];
@@ -288,8 +291,8 @@ def _bytes(message: bytes | str) -> bytes:
 def make_folders(root: Path) -> Path:
     """Make a folder of a trained run, its codes, and a run whose configuration is damaged.
 
-    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, and `hostile`, whose
-    labels look like markup.
+    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, `LONG_NAME`, and
+    `hostile`, whose labels look like markup.
     """
     run = tiny_run(root / "run")
     lc.extract(run, split="ood", n=120).save(root / "codes")
@@ -300,6 +303,9 @@ def make_folders(root: Path) -> Path:
         hostile=["<b onclick='x'>a</b>", "<img src=http://elsewhere.example/x.png>"] * 60)
     labels["<img src=http://elsewhere.example/y.png>"] = labels["hostile"]
     replace(drawn, labels=labels).save(root / "hostile")
+    long = "the third value of the row is the sum of the first two"
+    replace(drawn, labels=drawn.labels.assign(rule_0=drawn.labels["rule_0"].replace(
+        {"sum": long}))).save(root.parent / LONG_NAME)
     damaged = root / "damaged"
     damaged.mkdir()
     for name in ("provenance.json", "metrics.jsonl"):

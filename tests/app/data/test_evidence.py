@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-pytest.importorskip("streamlit")
 from latentcode.app.data.evidence import evidence, matching, shipped, titled
 from latentcode.errors import ArtifactError
 from latentcode.experiments.evidence.claim import RESULTS, load_claims

@@ -73,15 +73,13 @@ def test_a_run_without_results_is_probed_on_request(
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
-def test_results_of_a_study_beside_the_run_are_found(run: Run) -> None:
+def test_results_of_a_study_beside_the_run_are_found_and_damaged_ones_named(run: Run) -> None:
     save_decoding(run.path.parent / "results" / "tiny-0123abcd" / "decoding")
     save_decoding(run.path.parent / "results" / "tiny,seed=1-0123abcd" / "other")
     test = shown("decode", model="runs/tiny")
     assert "What can be read out" in text(test)
     assert set(saved_results(entry("runs/tiny"))) == {"decoding"}
-
-
-def test_a_damaged_result_is_a_message(run: Run) -> None:
+    # A damaged one is a message; that in the run itself takes its place.
     save_decoding(run.path / "results" / "decoding")
     (run.path / "results" / "decoding" / "table.csv").write_text("layer\n1\n")
     test = shown("decode", model="runs/tiny")

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("streamlit")
 from small_app import page_test, shown, text
 from streamlit.testing.v1 import AppTest
 
@@ -70,17 +68,15 @@ def test_every_rule_says_what_it_compares(claim: str, said: str) -> None:
     assert own_number(evidence().claims[claim]).startswith("Ours")
 
 
-def test_a_figure_that_was_not_run_shows_the_smaller_models() -> None:
+def test_an_address_of_nothing_is_a_message_and_one_of_a_figure_filters() -> None:
+    app = shown("evidence", claim="<b>nope", verdict="perhaps", figure="fig99")
+    assert len(app.warning) == 3
+    assert len(listed(app)) == len(evidence().claims)
+    # A figure that was not run shows the smaller models.
     app = shown("evidence", figure="fig5e")
     assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"fig5e"}
     assert "draws no verdict" in text(app)
     assert app.code[0].value == "latentcode reproduce fig5e --preset small"
-
-
-def test_an_address_of_nothing_is_a_message() -> None:
-    app = shown("evidence", claim="<b>nope", verdict="perhaps", figure="fig99")
-    assert len(app.warning) == 3
-    assert len(listed(app)) == len(evidence().claims)
 
 
 def test_a_click_opens_its_claim() -> None:
