@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from small_app import RULES, drawn_codes
+from small_app import PAIR, RULES, drawn_codes
 
 from latentcode.app.data.projections import (
     LegendEntry,
@@ -15,8 +15,6 @@ from latentcode.app.data.projections import (
     own_labels,
     value_name,
 )
-
-PAIR = "response->response"
 
 
 def letters(*counts: int) -> pd.Series:

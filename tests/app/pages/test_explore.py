@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_app import Drawn, component, drawn_codes, map_shown, page_test, panels, text
+from small_app import (
+    PAIR,
+    Drawn,
+    chosen_codes,
+    component,
+    drawn_codes,
+    map_shown,
+    page_test,
+    panels,
+    text,
+)
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -26,14 +36,11 @@ from latentcode.app.charts.selected import (
     histogram,
     shares,
 )
-from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
 
-PAIR = "response->response"
 PICTURE = f"ood!90!pca!1!{PAIR}!runs/a"
 BOX = "B-1000_-1000_1000_1000"
 EVERYTHING = f"{BOX}@{PICTURE}"
@@ -170,13 +177,11 @@ def test_a_selection_belongs_to_its_model_and_is_kept_under_a_name(folder: Path)
     assert again.get("button_group")
 
 
-def test_a_kept_search_is_in_the_table(folder: Path) -> None:
-    codes = drawn_codes()
-    chosen = Chosen(Entry("runs/a", folder / "a", "codes"), "ood", 1, PAIR, codes)
-    selection = Selection(found="rule=sum", plane=PICTURE)
+def test_a_kept_search_is_in_the_table() -> None:
+    chosen = chosen_codes()
     plane = fit_projection(chosen.points, "pca").projection
-    rows = export.rows_of(chosen, selection, plane.coordinates)
-    assert rows.tolist() == (codes.labels["rule_0"] == "sum").tolist()
+    rows = export.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), plane.coordinates)
+    assert rows.tolist() == (chosen.codes.labels["rule_0"] == "sum").tolist()
 
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
@@ -300,7 +305,7 @@ def test_a_click_and_a_lasso_come_into_the_url() -> None:
 
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     codes = drawn_codes(n=400)
-    chosen = Chosen(Entry("a", Path("a"), "codes"), "ood", 1, PAIR, codes)
+    chosen = chosen_codes(codes)
     found = guesses(chosen, "rule")
     assert isinstance(found, Guesses)
     assert found.right.mean() > 0.9
