@@ -138,7 +138,10 @@ def choose_instances(offered: Sequence[str], most: int = loaded.MOST_READ) -> tu
     with left:
         split = _split(offered)
     with right:
-        return split, _size(most)
+        sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
+        return split, choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
+                             help="How many problems are shown. Codes that are not stored yet are "
+                                  "read out of the model, which takes a moment.")
 
 
 def choose_split(offered: Sequence[str]) -> str:
@@ -150,13 +153,6 @@ def choose_split(offered: Sequence[str]) -> str:
 def _split(offered: Sequence[str]) -> str:
     return choose("Split", offered, key="split",
                   help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
-
-
-def _size(most: int) -> int:
-    sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
-    return choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
-                      help="How many problems are shown. Codes that are not stored yet are read "
-                           "out of the model, which takes a moment.")
 
 
 def choose_layer(layers: Sequence[int]) -> int:

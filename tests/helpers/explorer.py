@@ -289,7 +289,7 @@ def _bytes(message: bytes | str) -> bytes:
 
 
 def make_folders(root: Path) -> Path:
-    """Make a folder of a trained run, its codes, and a run whose configuration is damaged.
+    """Make a folder of a trained run and its codes.
 
     Beside them codes that were drawn: `a`, `b` and `c` of the same instances, `LONG_NAME`, and
     `hostile`, whose labels look like markup.
@@ -306,9 +306,4 @@ def make_folders(root: Path) -> Path:
     long = "the third value of the row is the sum of the first two"
     replace(drawn, labels=drawn.labels.assign(rule_0=drawn.labels["rule_0"].replace(
         {"sum": long}))).save(root.parent / LONG_NAME)
-    damaged = root / "damaged"
-    damaged.mkdir()
-    for name in ("provenance.json", "metrics.jsonl"):
-        (damaged / name).write_bytes((run.path / name).read_bytes())
-    (damaged / "config.yaml").write_text("task: [this is no longer\n", encoding="utf-8")
     return root

@@ -110,6 +110,7 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     clicked = explorer.click_a_point()
     assert explorer.instance() == clicked
     assert explorer.query()["instance"] == str(clicked)
+    expect(explorer.page.locator(".st-key-map .lc-ring")).to_have_count(1)
     problem = explorer.page.locator("[data-testid=stHtml] .problem")
     for width in (1_280, 1_600):  # it is there with its last row
         explorer.page.set_viewport_size({"width": width, "height": 1_000})
@@ -141,21 +142,6 @@ def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> N
     explorer.page.mouse.up()
     explorer.headline(f"Instance {pointed}").wait_for()
     assert explorer.query()["layer"] == "2"
-    explorer.check()
-
-
-def test_a_selection_is_kept_and_found_again(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    first = explorer.lasso(60)
-    explorer.page.get_by_role("button", name="Keep").click()
-    explorer.page.get_by_label("Name", exact=True).fill("a cluster")
-    explorer.page.get_by_role("button", name="Keep it").click()
-    kept = explorer.page.get_by_text("a cluster", exact=True)
-    kept.wait_for()
-    explorer.page.keyboard.press("Escape")
-    assert explorer.lasso(130) != first
-    kept.click()
-    explorer.until(lambda: explorer.selected() == first)
     explorer.check()
 
 
@@ -294,29 +280,6 @@ def test_the_instance_under_the_mouse_has_a_ring_in_every_picture(explorer: Expl
         assert ring == pytest.approx(panel["points"][instance], abs=0.5)
     page.mouse.move(2, 2)
     explorer.until(lambda: not any(panel["rings"] for panel in page.evaluate(PLACES)))
-    explorer.check()
-
-
-def find(explorer: Explorer, text: str) -> None:
-    box = explorer.page.get_by_label("Find", exact=True)
-    box.fill(text)
-    with explorer.rerun():
-        box.press("Enter")
-
-
-def test_instances_are_found_by_number_and_by_value(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    shown = explorer.map()
-    find(explorer, "rule_2=sum")
-    selected, _ = explorer.selected()
-    assert selected == sum(of == shown["names"].index("sum") for of in shown["values"])
-    assert explorer.map()["painted"] == [selected]
-    find(explorer, "17")
-    explorer.until(lambda: explorer.instance() == 17)
-    expect(explorer.page.locator(".st-key-map .lc-ring")).to_have_count(1)
-    find(explorer, "no such thing")
-    explorer.headline("No selection").wait_for()
-    expect(explorer.message()).to_contain_text("no such thing")
     explorer.check()
 
 

@@ -166,18 +166,6 @@ def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer)
     explorer.check()
 
 
-def test_a_damaged_run_is_a_message(explorer: Explorer) -> None:
-    explorer.open(query=OF_MODEL)
-    explorer.type_in("Model", "runs/damaged")
-    expect(explorer.message()).to_contain_text(re.compile("config.yaml"))
-    assert explorer.errors == []
-    expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
-    assert "Traceback" not in explorer.page.inner_text("body")
-    # It is not the end: another model can be chosen.
-    explorer.choose("Model", CODES)
-    expect(explorer.headline(f"codes of {CODES}")).to_be_visible()
-
-
 def test_the_dark_theme_follows_the_browser(browser: Browser, server: Server) -> None:
     grounds = []
     for dark in (False, True):

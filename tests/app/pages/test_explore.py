@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -40,6 +41,7 @@ from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
+from latentcode.runs.named import ZOO
 
 PICTURE = f"ood!90!pca!1!{PAIR}!runs/a"
 BOX = "B-1000_-1000_1000_1000"
@@ -174,14 +176,25 @@ def test_a_selection_belongs_to_its_model_and_is_kept_under_a_name(folder: Path)
     assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
     again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
     assert "No selection" in text(again)
-    assert again.get("button_group")
+    again.pills("kept selection").set_value("all").run()
+    assert "Selection: 90 of 90" in text(again)
 
 
-def test_a_kept_search_is_in_the_table() -> None:
-    chosen = chosen_codes()
-    plane = fit_projection(chosen.points, "pca").projection
-    rows = export.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), plane.coordinates)
-    assert rows.tolist() == (chosen.codes.labels["rule_0"] == "sum").tolist()
+def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
+    wanted = np.flatnonzero(drawn_codes().labels["rule_0"] == "sum").tolist()
+    test = shown()
+    test.text_input(key="find").set_value("rule=sum").run()
+    assert map_shown(test).selected == wanted
+    chosen = chosen_codes()  # as it is kept, and stands in the exported table
+    points = fit_projection(chosen.points, "pca").projection.coordinates
+    rows = export.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), points)
+    assert np.flatnonzero(rows).tolist() == wanted
+    test.text_input(key="find").set_value("17").run()
+    assert "Instance 17" in text(test)
+    assert map_shown(test).shown["instance"] == 17
+    test.text_input(key="find").set_value("no such thing").run()
+    assert "No selection" in text(test)
+    assert any("no such thing" in info.value for info in test.info)
 
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
@@ -257,13 +270,19 @@ def test_a_url_that_asks_for_what_there_is_not(folder: Path) -> None:
 
 @pytest.mark.parametrize(("model", "message"), [
     ("runs/nothing", "does not exist"), ("/etc", "outside the folders"),
-    ("runs/damaged", "meta.json"), ("runs", "neither a run")])
+    ("runs/damaged", "meta.json"), ("runs/broken", "config.yaml"), ("runs", "neither a run")])
 def test_what_cannot_be_opened_is_one_message(folder: Path, model: str, message: str) -> None:
     drawn_codes().save(folder / "damaged")
     (folder / "damaged" / "meta.json").write_text("{", encoding="utf-8")
+    shutil.copytree(ZOO / "sraven-hyla", folder / "broken", ignore=lambda *_: {"checkpoints"})
+    (folder / "broken" / "config.yaml").write_text("task: [this is no longer\n", encoding="utf-8")
     test = shown(model=model)
     assert len(test.error) == 1
     assert message in test.error[0].value
+    # It is not the end: another model can be chosen.
+    test.selectbox(key="model").set_value("runs/a").run()
+    assert not test.error
+    assert "90 codes of runs/a" in text(test)
 
 
 def test_what_should_not_happen_is_a_sentence(
