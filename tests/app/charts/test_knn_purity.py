@@ -26,7 +26,7 @@ def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
     assert knn_purity.best_label(here) == "rule"
     assert knn_purity.best_label(here, ["loss", "accuracy"]) is None
     said = knn_purity.sentence(here, "rule_0")  # another name of the best one
-    assert said.startswith("These codes separate **rule** best: 1.00 of a code's 10 nearest")
+    assert "**rule** best: 1.00 of" in said
     assert said.count("shuffled") == 1
     assert "; loss 0." in knn_purity.sentence(here, "loss")
     assert ", cut at the median)." in knn_purity.sentence(here, "loss")
@@ -37,7 +37,7 @@ def test_where_nothing_is_separated_the_sentence_says_so() -> None:
     noise = np.random.default_rng(0).normal(size=codes.scores.shape).astype(np.float32)
     here = chosen_codes(replace(codes, scores=noise))
     assert knn_purity.best_label(here) is None
-    assert knn_purity.sentence(here, "rule").startswith("These codes separate no label: at best **")
+    assert "no label: at best **" in knn_purity.sentence(here, "rule")
     constant = chosen_codes(layer=0)
     assert knn_purity.best_label(constant) is None
     assert knn_purity.sentence(constant, "rule") == knn_purity.SAME
@@ -63,11 +63,10 @@ def test_every_bar_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (data["current"], key) == ("rule", "colour")
     assert options == [bar["label"] for bar in data["bars"]]
     told = {bar["label"]: bar["told"] for bar in data["bars"]}
-    assert told["rule"].startswith(
-        "rule: 1.00 of the 10 nearest neighbours agree, as a mean over its values; with shuffled")
-    assert "; of those from other combinations 1.00, shuffled" in told["rule"]
+    assert told["rule"].startswith("rule: 1.00 of the 10 ")
+    assert "other combinations 1.00, shuffled" in told["rule"]
     assert "other combinations" not in told["combination"]  # no other has it
-    assert told["loss"].endswith("A measurement, cut at its median.")
+    assert "median" in told["loss"]
 
 
 def test_a_click_chooses_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

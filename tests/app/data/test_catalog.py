@@ -125,7 +125,7 @@ def test_what_belongs_to_a_project_is_left_out(root: Path, project: bool) -> Non
 def test_a_link_that_leads_out_is_said_to_be_one(root: Path, key: str) -> None:
     (root.parent / "secret" / "b").mkdir()
     (root / "link").symlink_to(root.parent / "secret")
-    with pytest.raises(ArtifactError, match=r"leads outside .*explore FOLDER.* the link leads to"):
+    with pytest.raises(ArtifactError, match=r"link.*explore FOLDER"):
         find_entry(key.format(root=root), [root])
     # It is no way out of the folders, and what it leads to can be opened with a folder of its own.
     assert find_entry("link", [root, root.parent / "secret"]).path == root.parent / "secret"
@@ -153,7 +153,7 @@ def test_a_run_with_a_link_to_the_outside_is_refused(root: Path, name: str) -> N
     link = root / "b" / name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(root.parent / "secret")
-    with pytest.raises(ArtifactError, match=f"{link} is a link that leads outside"):
+    with pytest.raises(ArtifactError, match=f"{link} is a link"):
         find_entry("runs/b", [root])
     assert find_entry("runs/b", [root, root.parent / "secret"]).path == root / "b"
 
@@ -166,7 +166,7 @@ def test_the_first_of_the_zoo_knows_every_rule() -> None:
 
 
 @pytest.mark.parametrize(("key", "said"), [
-    ("{root}/../secret", r"outside the folders .*latentcode explore"),
+    ("{root}/../secret", r"lies outside the folders .*latentcode explore"),
     ("runs/c", "runs/c does not exist"), ("runs/a", "neither a run")])
 def test_what_is_no_run_inside_is_refused_with_the_way_out(
     root: Path, key: str, said: str

@@ -64,13 +64,14 @@ def test_codes_are_read_out_once(source: Entry, run: lc.Run, extractions: list[i
     data.codes(source, "ood", 24)
     assert extractions == [24]
     data.codes(source, "test", 24)
-    assert extractions == [24, 24]
+    data.codes(source, "ood", 30)
+    assert extractions == [24, 24, 30]
     # Damaged ones of the cache are read again.
     st.cache_resource.clear()
     for labels in (default_cache() / "codes").glob("*/labels.parquet"):
         labels.write_bytes(b"damaged")
     np.testing.assert_array_equal(data.codes(source, "ood", 24).scores, expected.scores)
-    assert extractions == [24, 24, 24]
+    assert extractions == [24, 24, 30, 24]
 
 
 def test_stored_codes_are_used_as_far_as_they_go(

@@ -50,9 +50,10 @@ def test_the_best_layer_is_named_with_its_controls() -> None:
              "value": value, "low": value - 0.1, "high": value + 0.1, "chance": 0.2}
             for layer, features, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
                                          (0, "residual", 0.9), (1, "residual", 0.7))]
-    assert best_layers(pd.DataFrame(rows)) == (
-        "**rule**: accuracy 0.60 [0.50, 0.70] from the code of layer 1, the best of 3; residual "
-        "stream 0.70, chance 0.20")
+    said = best_layers(pd.DataFrame(rows))
+    for fact in ("**rule**: accuracy 0.60 [0.50, 0.70]", "layer 1, the best of 3",
+                 "residual stream 0.70", "chance 0.20"):
+        assert fact in said
 
 
 def test_a_run_without_results_is_probed_on_request(
