@@ -44,6 +44,8 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     names = task.token_names
     assert f"**{names[3]} → {names[key]}**" in text(app)
     assert len(charts(app)["weights"].data) == n_layers
+    axes, n = charts(app)["map of codes"].layout, len(names)  # every square lies within them
+    assert axes.xaxis.range == axes.yaxis.range[::-1] == (-0.7, n - 0.3)
     bars = component(app, "handles")
     assert bars["values"] == bars["ghost"] == pytest.approx(seen.codes[key].tolist())
 
