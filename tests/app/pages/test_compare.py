@@ -112,25 +112,3 @@ def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
 def test_no_model_is_a_hint(folder: Path) -> None:
     test = shown_page("compare")
     assert "Choose a model" in test.info[0].value
-
-
-def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
-    def draw() -> None:
-        import streamlit as st
-
-        from latentcode.app.pages.compare import select
-        from latentcode.app.state.selection import Selection
-
-        select(Selection.drawn(st.session_state["outline"]) if "outline" in st.session_state
-               else Selection())
-        st.write("done")
-
-    test = AppTest.from_function(draw)
-    test.session_state["outline"] = {
-        "plane": "two", "kind": "box", "points": [[0.0, 0.0], [1.0, 2.0]]}
-    test.run()
-    assert not test.exception
-    assert test.query_params[SELECTED] == "B0_0_1_2@two"
-    del test.session_state["outline"]
-    test.run()
-    assert SELECTED not in test.query_params

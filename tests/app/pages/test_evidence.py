@@ -10,7 +10,7 @@ from small_app import page_test, shown, text
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.data.evidence import compared, evidence, own_number
-from latentcode.app.pages.evidence import LIST_KEY, VERDICT_KEY, WORDS_KEY
+from latentcode.app.pages.evidence import VERDICT_KEY, WORDS_KEY
 
 
 def listed(app: AppTest) -> list[str]:
@@ -76,19 +76,6 @@ def test_an_address_of_nothing_is_a_message_and_one_of_a_figure_filters() -> Non
     assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"fig5e"}
     assert "draws no verdict" in text(app)
     assert app.code[0].value == "latentcode reproduce fig5e --preset small"
-
-
-def test_a_click_opens_its_claim() -> None:
-    def click() -> None:
-        from latentcode.app.pages.evidence import note_clicked
-
-        note_clicked("list of claims", ["first", "second"])
-
-    test = AppTest.from_function(click)
-    test.session_state[LIST_KEY] = {"selection": {"cells": [(1, "claim")]}}
-    test.run()
-    assert not test.exception
-    assert test.query_params["claim"] in ("second", ["second"])
 
 
 def test_without_results_it_says_where_they_are(

@@ -299,29 +299,6 @@ def test_what_should_not_happen_is_a_sentence(
     assert "ZeroDivisionError: secret detail" in caplog.text
 
 
-def test_a_click_and_a_lasso_come_into_the_url() -> None:
-    def note() -> None:
-        import streamlit as st
-
-        from latentcode.app.pages.explore import select
-        from latentcode.app.state.selection import Selection
-
-        select(Selection.from_text(st.session_state["happened"]))
-        st.write("done")
-
-    test = AppTest.from_function(note)
-    test.session_state["happened"] = "L0_0_1_0_1_1@pca.1.a->b"
-    test.run()
-    assert not test.exception
-    assert test.query_params["select"] == "L0_0_1_0_1_1@pca.1.a->b"
-    assert "instance" not in test.query_params
-    test.session_state["happened"] = "I4"
-    test.run()
-    assert test.query_params["instance"] == "4"
-    assert "select" in test.query_params
-    assert test.session_state["beside"] == "Problem"
-
-
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     codes = drawn_codes(n=400)
     chosen = chosen_codes(codes)

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
-from streamlit.testing.v1 import AppTest
 
 from latentcode.app.pages.similarity import CELL, beside_controls, within_sentence
 from latentcode.probes.similarity.measures import cosine_matrix
@@ -81,17 +80,6 @@ def test_it_says_above_which_controls_a_cosine_is_not() -> None:
     assert "**Above every control**" in beside_controls(rows.iloc[:2])
     assert beside_controls(rows.iloc[:1]) == ""
     assert "shuffled labels, untrained model" in beside_controls(rows.assign(high=0.9))
-
-
-def test_a_clicked_cell_comes_into_the_url() -> None:
-    def click() -> None:
-        from latentcode.app.pages.similarity import note_cell
-
-        note_cell("sum~a%3Cb")
-
-    test = AppTest.from_function(click).run()
-    assert not test.exception
-    assert test.query_params[CELL] == "sum~a<b"
 
 
 def test_a_layer_that_knows_nothing_is_said_to(codes: Path) -> None:
