@@ -56,8 +56,7 @@ POINT = """chart => {
 MAP = """chart => {
     const map = document.querySelector(`${chart} .lc-map`).codeMap;
     return {names: map.data.colour.names, values: Array.from(map.values), selected: map.selected,
-            outlines: map.data.outlines, dark: map.data.dark,
-            titles: map.panels.map(panel => panel.title.textContent),
+            outlines: map.data.outlines,
             painted: map.panels.map(panel => panel.plot.get('selectedPoints').length),
             points: map.panels.map(panel => Array.from(panel.points))};
 }"""
@@ -232,7 +231,7 @@ class Explorer:
         return int(rows) - 1  # the names of the columns are one of them
 
     def map(self, key: str = "map") -> dict[str, Any]:
-        """Return what a map shows: names, values, selected, outlines, titles, points."""
+        """Return what a map shows: names, values, selected, outlines, points."""
         self.picture(key)
         shown: dict[str, Any] = self.page.evaluate(MAP, _styled(key))
         return shown
@@ -246,14 +245,12 @@ class Explorer:
             has_text=f"instance {point['instance']}").wait_for()
         return int(point["instance"])
 
-    def click_a_point(
-        self, key: str = "map", headline: str | re.Pattern[str] = INSTANCE
-    ) -> int:
+    def click_a_point(self) -> int:
         """Click a point that stands alone, and return the number of its instance."""
-        instance = self.point_at(key)
+        instance = self.point_at()
         self.page.mouse.down()
         self.page.mouse.up()
-        self.headline(headline).wait_for()
+        self.headline(INSTANCE).wait_for()
         settle(self.page)
         return instance
 

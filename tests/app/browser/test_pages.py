@@ -131,8 +131,12 @@ def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
     explorer.check()
 
 
-def test_the_list_has_the_whole_name_of_a_model(explorer: Explorer) -> None:
+def test_the_list_takes_paths_and_has_the_whole_name_of_a_model(explorer: Explorer) -> None:
     explorer.open("similarity", OF_MODEL)
+    explorer.type_in("Model", "runs/nothing")
+    expect(explorer.message()).to_contain_text("does not exist")
+    expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
+    # It is not the end: another model can be chosen.
     box = explorer.page.get_by_role("combobox", name="Model", exact=True)
     box.click()
     box.fill("experiments")
