@@ -79,14 +79,18 @@ def take_along(page: str) -> None:
 
     Streamlit starts every page with its defaults, even when going back to an earlier URL.
     """
-    if st.session_state.get(PAGE, page) != page:
+    moved = st.session_state.get(PAGE, page) != page
+    st.session_state[PAGE] = page
+    if moved:
         for key, (value, text) in st.session_state.get(CHOSEN, {}).items():
             st.session_state[key] = value
             if text:
                 st.query_params[key] = text
             else:
                 st.query_params.pop(key, None)
-    st.session_state[PAGE] = page
+        # Of a page that one goes back to, Streamlit begins with the defaults of all that its
+        # address had lost on leaving, whatever is set; a second run begins with what is set.
+        st.rerun()
 
 
 def remembered(key: str) -> str | None:

@@ -166,7 +166,8 @@ def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer)
     explorer.go_to("Decode")
     explorer.page.go_back()
     expect(explorer.page).to_have_title("Explore · latentcode")
-    explorer.headline("codes of").wait_for()
+    explorer.headline(f"codes of {OTHER}").wait_for()
+    assert explorer.chosen()["Model"] == OTHER
     explorer.check()
 
 
