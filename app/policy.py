@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -43,24 +43,14 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def content_policy() -> str:
-    """Return the content security policy, with the scripts that Streamlit's page itself has."""
-    own = " ".join(_own_scripts())
-    return "; ".join(f"{what} {whence} {own}".rstrip() if what == "script-src" else
-                     f"{what} {whence}" for what, whence in CONTENT.items())
-
-
 @cache
-def _own_scripts() -> tuple[str, ...]:
-    """Return the hashes of the scripts in the page that Streamlit sends first."""
+def content_policy() -> str:
+    """Return the content security policy, with the hashes of scripts in Streamlit's own page."""
     page = files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8")
-    return tuple(_hashes(page))
-
-
-def _hashes(page: str) -> Iterator[str]:
-    for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL):
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        yield f"'sha256-{digest}'"
+    own = "".join(f" 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+                  for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL))
+    return "; ".join(f"{what} {whence}{own if what == 'script-src' else ''}"
+                     for what, whence in CONTENT.items())
 
 
 class Policy:

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.assets import own_component
-from latentcode.app.charts.theme import palette
+from latentcode.app.charts.map.colours import distinct
 from latentcode.app.words import literal
 
 SHOWN = 3
@@ -18,8 +18,6 @@ LEAST = 0.5
 """An arc stands for a score of at least this share of the largest of all heads."""
 MOST_ARCS = 40
 """Tokens over which arcs are drawn; of more, each has its scores as a shade."""
-MIXED = 0.45
-"""How far the colours of further heads than the palette has lie from it, towards the ink."""
 
 
 def arcs(
@@ -43,7 +41,7 @@ def arcs(
         # A container is found by its class, in which its key has hyphens for spaces.
         "place": key.replace(" ", "-"), "query": query, "names": list(names),
         "scores": scores.astype(float).tolist(),
-        "colours": head_colours(len(scores), dark), "shown": strongest(scores),
+        "colours": distinct(len(scores), dark), "shown": strongest(scores),
         "least": LEAST * float(largest.max()), "largest": float(largest.max()) or 1.0,
         "shaded": shaded}
     with st.container(key=key):
@@ -63,17 +61,3 @@ def arcs(
 def strongest(scores: np.ndarray, n: int = SHOWN) -> list[int]:
     """Return the n heads that have the largest scores [H, K], in their order."""
     return sorted(np.argsort(-np.abs(scores).max(axis=1), kind="stable")[:n].tolist())
-
-
-def head_colours(n: int, dark: bool) -> list[str]:
-    """Return a colour a head: those of the palette, then each of them mixed with the ink."""
-    colours, ink = palette(dark), 255 if dark else 0
-
-    def mixed(colour: str) -> str:
-        parts = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
-        # The colour of the ink itself becomes grey.
-        other = ink if max(abs(part - ink) for part in parts) > 60 else 255 - ink
-        return "#" + "".join(f"{round(part + MIXED * (other - part)):02X}" for part in parts)
-
-    every = [*colours, *map(mixed, colours)]
-    return [every[head % len(every)] for head in range(n)]

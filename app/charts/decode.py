@@ -84,6 +84,3 @@ def _title(label: str, metric: str, table: pd.DataFrame, of_differences: bool) -
         return what
     chance = table.loc[(table["label"] == label) & (table["metric"] == metric), "chance"].iloc[0]
     return f"{what}, chance {chance:.2f}"
-
-
-__all__ = ["contrasts_chart", "decoding_chart"]

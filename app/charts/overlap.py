@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from latentcode.app.state.sidebar import Chosen
+from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.features import varies
@@ -47,8 +47,7 @@ def offered(shown: Sequence[Chosen]) -> list[str]:
 def with_shared(shown: Sequence[Chosen]) -> Chosen:
     """Return the first of some models with one label more: how many neighbours others share."""
     first = shown[0]
-    codes, share = first.codes, _shared(
-        tuple(chosen.place for chosen in shown), shown)
+    codes, share = first.codes, _shared(shown)
     return replace(first, codes=LatentCodes(
         codes.scores, codes.labels.assign(**{SHARED: share}), codes.pairs, codes.layers,
         codes.meta))
@@ -68,7 +67,6 @@ def sentence(shown: Sequence[Chosen]) -> str:
             f"{chance:.1%} would be.")
 
 
-@st.cache_resource(max_entries=12, show_spinner="Looking at neighbours …")
-def _shared(key: tuple[object, ...], _shown: Sequence[Chosen]) -> np.ndarray:
-    """Return the shares; `key` tells models and places apart, and codes are not hashed."""
-    return shared_neighbours([chosen.points for chosen in _shown])
+@st.cache_resource(max_entries=12, show_spinner="Looking at neighbours …", hash_funcs=AT_PLACE)
+def _shared(shown: Sequence[Chosen]) -> np.ndarray:
+    return shared_neighbours([chosen.points for chosen in shown])

@@ -174,15 +174,7 @@ def tab_icon() -> str:
             f'{_BARS}</g></svg>')
 
 
-
-def show_chart(
-    figure: go.Figure, key: str, config: Mapping[str, Any], **settings: Any
-) -> None:
-    """Show a chart, in which names and labels are no HTML."""
-    st.plotly_chart(without_tags(figure.to_dict()), theme=None, config=dict(config), key=key,
-                    **settings)
-
-
 def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
-    """Show a chart without a tool bar."""
-    show_chart(figure, key, {"displayModeBar": False}, **settings)
+    """Show a chart without a tool bar, in which names and labels are no HTML."""
+    st.plotly_chart(without_tags(figure.to_dict()), theme=None, key=key,
+                    config={"displayModeBar": False}, **settings)

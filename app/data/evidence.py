@@ -49,24 +49,14 @@ class Evidence:
         return {claim["id"]: claim for result in self.results["paper"].values()
                 for claim in result["claims"]}
 
-    @cached_property
-    def result_of(self) -> Mapping[str, str]:
-        """Id of a claim -> the name of its figure or table."""
-        return {claim["id"]: name for name, result in self.results["paper"].items()
-                for claim in result["claims"]}
+    def counts(self, *, own: bool = False) -> Mapping[str, int]:
+        """Verdict -> its number of claims, in the order of `COUNTED`.
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Verdict -> its number of claims, in the order of `COUNTED`."""
-        found = Counter(claim["verdict"] for claim in self.claims.values())
-        return {verdict: found[verdict] for verdict in COUNTED}
-
-    @property
-    def own(self) -> Mapping[str, int]:
-        """The same of the claims that are not the paper's but our own."""
+        own  count those alone that are not the paper's but our own
+        """
         found = Counter(claim["verdict"] for claim in self.claims.values()
-                        if str(claim["source"]).startswith(OURS))
-        return {verdict: found[verdict] for verdict in COUNTED if found[verdict]}
+                        if not own or str(claim["source"]).startswith(OURS))
+        return {verdict: found[verdict] for verdict in COUNTED}
 
     @property
     def missing(self) -> list[str]:

@@ -62,10 +62,8 @@ def neighbours(
     Columns: instance, `AWAY`, then the labels.
     """
     distance = np.linalg.norm(points - points[row], axis=1)
-    distance[row] = np.inf
-    k = min(k, len(points) - 1)
-    nearest = np.argpartition(distance, k - 1)[:k] if k else np.empty(0, dtype=int)
-    nearest = nearest[np.argsort(distance[nearest], kind="stable")]
+    order = np.argsort(distance, kind="stable")
+    nearest = order[order != row][:k]
     table = labels.iloc[nearest].reset_index(drop=True)
     table.insert(0, "instance", nearest)
     table.insert(1, AWAY, distance[nearest])

@@ -28,10 +28,9 @@ def page() -> None:
     if not decodings:
         _offer_to_decode(entry)
         return
-    with st.sidebar:
-        names = list(decodings)
-        name = choose("Result", names, key="result") if len(names) > 1 else names[0]
-    result = decodings[name]
+    names = list(decodings)
+    result = decodings[choose("Result", names, key="result", where=st.sidebar)
+                       if len(names) > 1 else names[0]]
     pair = choose_pair([str(pair) for pair in result.table["pair"].unique()])
     table = result.table[result.table["pair"] == pair]
     first = table[table["metric"].isin(HEADLINE)]
@@ -106,6 +105,3 @@ def _decode(entry: Entry, folder: Path) -> None:
             result = decode(open_run(entry.path), progress=report)
         folder.parent.mkdir(parents=True, exist_ok=True)
         result.save(folder, overwrite=True, figures=False)
-
-
-__all__ = ["best_layers", "page"]

@@ -109,16 +109,15 @@ def _asked(key: str, known: Sequence[str]) -> str | None:
 def _verdict(found: Evidence) -> str | None:
     """Let a person choose one verdict, by buttons that count the claims; None for all."""
     st.session_state[VERDICT_KEY] = _asked("verdict", list(COUNTED))
-    counts = found.counts
+    counts, own = found.counts(), found.counts(own=True)
     st.segmented_control(
         "Verdict", list(COUNTED), key=VERDICT_KEY, label_visibility="collapsed",
         format_func=lambda name: f":{MARKS[name][1]}[{MARKS[name][0]}] **{counts[name]}** "
                                  f"{SAID[name]}",
         on_change=answering(lambda: remember("verdict", st.session_state[VERDICT_KEY])),
         help="Click to see these alone; click again for all.")
-    own = found.own
-    if own:
-        said = ", ".join(f"{n} {SAID[verdict]}" for verdict, n in own.items())
+    if any(own.values()):
+        said = ", ".join(f"{n} {SAID[verdict]}" for verdict, n in own.items() if n)
         st.caption(f"{sum(own.values())} of the {sum(counts.values())} claims are not the paper's "
                    f"but our own questions, whose source begins with *ours*: {said}.")
     return _asked("verdict", list(COUNTED))
@@ -221,7 +220,7 @@ def _claim(found: Evidence, name: str) -> None:
             if claim[key]:
                 st.markdown(f"**{title}.** {literal(claim[key])}")
         _tests(claim["parts"])
-    _result(found, found.result_of[name])
+    _result(found, row["result"])
 
 
 def _numbers(claim: Mapping[str, Any]) -> None:

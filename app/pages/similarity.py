@@ -49,11 +49,10 @@ def page() -> None:
                 icon=":material/info:")
         return
     label = choose_label(names, codes, pair)
-    with st.sidebar:
-        centring = choose("Cosine", CENTRINGS, key="centring", form="buttons",
-                          help="centred: the mean over all values is subtracted first. raw: the "
-                               "mean codes as they are, which all look alike where scores cannot "
-                               "be negative.")
+    centring = choose("Cosine", CENTRINGS, key="centring", form="buttons", where=st.sidebar,
+                      help="centred: the mean over all values is subtracted first. raw: the mean "
+                           "codes as they are, which all look alike where scores cannot be "
+                           "negative.")
     if not varies(chosen.points):
         say_all_the_same(chosen.entry.key, [(layer, pair)])
         return

@@ -120,29 +120,26 @@ class Selection:
         lassos, boxes, instances, found, label = [], [], [], "", ""
         hidden: list[str] = []
         try:
-            for part in filter(None, shapes.split("~")):
-                if part[0] == "F":
-                    found = unquote(part[1:])
-                    continue
-                if part[0] == "H":
-                    label, first, *others = map(unquote, part[1:].split(DIVIDER))
+            for kind, rest in ((part[0], part[1:]) for part in shapes.split("~") if part):
+                if kind == "F":
+                    found = unquote(rest)
+                elif kind == "H":
+                    label, first, *others = map(unquote, rest.split(DIVIDER))
                     hidden = [first, *others]
-                    continue
-                numbers = part[1:].split("_")
-                if part[0] == "I":
-                    instances += [int(number) for number in numbers]
-                    continue
-                values = [float(number) for number in numbers]
-                corners = tuple(zip(values[::2], values[1::2], strict=True))
-                if not np.isfinite(values).all():
-                    raise ValueError
-                if part[0] == "L" and len(corners) > 2:
-                    lassos.append(corners)
-                elif part[0] == "B" and len(corners) == 2:
-                    boxes.append((corners[0], corners[1]))
+                elif kind == "I":
+                    instances += [int(number) for number in rest.split("_")]
                 else:
-                    raise ValueError
-        except (ValueError, IndexError):
+                    values = [float(number) for number in rest.split("_")]
+                    corners = tuple(zip(values[::2], values[1::2], strict=True))
+                    if not np.isfinite(values).all():
+                        raise ValueError
+                    if kind == "L" and len(corners) > 2:
+                        lassos.append(corners)
+                    elif kind == "B" and len(corners) == 2:
+                        boxes.append((corners[0], corners[1]))
+                    else:
+                        raise ValueError
+        except ValueError:
             raise ConfigError(f"the selection {text[:80]!r} cannot be read; expected one that the "
                               "explorer has put into its URL") from None
         check(min(instances, default=0) >= 0, f"the selection {text[:80]!r} has negative "

@@ -109,13 +109,12 @@ def choose_entry(*, models_only: bool = False) -> Entry:
         keys.append(typed)
     check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
           "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
-    with st.sidebar:
-        key = st.selectbox(
-            "Model", keys, key="model", bind="query-params", accept_new_options=True,
-            help="The models that come with latentcode, and the runs and codes in the folders "
-                 "that the explorer was started with. You can also type the path of a folder.")
-        if len(str(key)) > SHOWN:
-            st.caption(literal(key))
+    key = st.sidebar.selectbox(
+        "Model", keys, key="model", bind="query-params", accept_new_options=True,
+        help="The models that come with latentcode, and the runs and codes in the folders "
+             "that the explorer was started with. You can also type the path of a folder.")
+    if len(str(key)) > SHOWN:
+        st.sidebar.caption(literal(key))
     entry = loaded.entry(note("model", key or keys[0]))
     check(not models_only or entry.kind != "codes", f"{entry.key} holds codes without their model, "
           "which this page needs; expected a model", ArtifactError)
@@ -133,51 +132,38 @@ def say_if_damaged(entry: Entry) -> None:
 
 def choose_instances(offered: Sequence[str], most: int = loaded.MOST_READ) -> tuple[str, int]:
     """Return the split, and how many of its instances, that the sidebar chooses."""
-    with st.sidebar:
-        left, right = st.columns(2)
-    with left:
-        split = _split(offered)
-    with right:
-        return split, _size(most)
-
-
-def choose_split(offered: Sequence[str]) -> str:
-    """Return the split that the sidebar chooses."""
-    with st.sidebar:
-        return _split(offered)
-
-
-def _split(offered: Sequence[str]) -> str:
-    return choose("Split", offered, key="split",
-                  help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
-
-
-def _size(most: int) -> int:
+    left, right = st.sidebar.columns(2)
+    split = choose_split(offered, left)
     sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
-    return choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}",
-                      help="How many problems are shown. Codes that are not stored yet are read "
-                           "out of the model, which takes a moment.")
+    return split, choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}", where=right,
+                         help="How many problems are shown. Codes that are not stored yet are "
+                              "read out of the model, which takes a moment.")
+
+
+def choose_split(offered: Sequence[str], where: Any = st.sidebar) -> str:
+    """Return the split that the sidebar, or a column of it, chooses."""
+    return choose("Split", offered, key="split", where=where,
+                  help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
 
 
 def choose_layer(layers: Sequence[int]) -> int:
     """Return the layer that the sidebar chooses."""
-    with st.sidebar:
-        return choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
-                      help="Layers are counted from 0, the one nearest to the input.")
+    return choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
+                  where=st.sidebar,
+                  help="Layers are counted from 0, the one nearest to the input.")
 
 
 def choose_pair(pairs: Sequence[str]) -> str:
     """Return the pair that the sidebar chooses."""
-    with st.sidebar:
-        return choose("Pair (query → key)", pairs, key="pair", help="Which token attends to which: "
-                      "the code is the attention of all heads for this one query and key.")
+    return choose("Pair (query → key)", pairs, key="pair", where=st.sidebar,
+                  help="Which token attends to which: the code is the attention of all heads for "
+                       "this one query and key.")
 
 
 def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str]:
     """Return the layer and the pair that the sidebar chooses, and describe the pair."""
     layer, pair = choose_layer(layers), choose_pair([pair.name for pair in pairs])
-    with st.sidebar:
-        st.caption(literal(next(p.description for p in pairs if p.name == pair)))
+    st.sidebar.caption(literal(next(p.description for p in pairs if p.name == pair)))
     return layer, pair
 
 
@@ -204,20 +190,21 @@ def choose_look(
     first  returns the label that a page opens on where its URL names none; None: the first offered
     more   colours that a page offers beside the labels
     """
-    with st.sidebar:
-        methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
-        method = choose("Projection", methods, key="projection", form="buttons",
-                        help="How codes of many heads are laid out in two dimensions; more than "
-                             f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
-        if "colour" not in st.session_state and "colour" not in st.query_params:
-            # Not as the default, which a shared address would not name.
+    methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
+    method = choose("Projection", methods, key="projection", form="buttons", where=st.sidebar,
+                    help="How codes of many heads are laid out in two dimensions; more than "
+                         f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
+    if "colour" not in st.session_state and "colour" not in st.query_params:
+        # Not as the default, which a shared address would not name.
+        with st.sidebar:
             opened = first()
-            if opened is not None:
-                st.session_state["colour"] = st.query_params["colour"] = opened
-        _one_name("colour", codes, pair)
-        colour = choose("Colour by", [*colour_labels(codes, pair), *more], key="colour",
-                        help="A label of the instances, or how well the model does on them. "
-                             "`rule` is the rule of the pair's response.")
+        if opened is not None:
+            st.session_state["colour"] = st.query_params["colour"] = opened
+    _one_name("colour", codes, pair)
+    colour = choose("Colour by", [*colour_labels(codes, pair), *more], key="colour",
+                    where=st.sidebar,
+                    help="A label of the instances, or how well the model does on them. "
+                         "`rule` is the rule of the pair's response.")
     return METHODS[method], colour
 
 
@@ -234,9 +221,9 @@ def _one_name(key: str, codes: LatentCodes, pair: str) -> None:
 
 def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
     """Return the label, one of `names`, whose values a page compares."""
-    with st.sidebar:
-        _one_name("label", codes, pair)
-        return choose("Label", names, key="label", help="There is a mean code for each value.")
+    _one_name("label", codes, pair)
+    return choose("Label", names, key="label", where=st.sidebar,
+                  help="There is a mean code for each value.")
 
 
 def choose_codes(entry: Entry | None = None) -> Chosen:

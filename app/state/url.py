@@ -25,29 +25,32 @@ def choose(
     label: str, options: Sequence[Option], *, key: str, default: Option | None = None,
     form: Form = "list", help: str | None = None,
     shown: Callable[[Any], str] = str,
-    label_visibility: Literal["visible", "hidden", "collapsed"] = "visible",
+    label_visibility: Literal["visible", "hidden", "collapsed"] = "visible", where: Any = st,
 ) -> Option:
     """Return the option that the URL or the user chooses, by default `default` or the first.
 
     key    name of the widget and of the URL's parameter
     shown  text of an option, on the page and in the URL
+    where  the part of the page that has the widget, such as `st.sidebar`
 
     An option that does not exist (any more), as the URL is wrong or another model is shown, gives
     way to the default; if the URL asked for it, a message says so.
     """
     first = options[0] if default is None else default
-    if key in st.session_state and st.session_state[key] not in options:
+    asked, texts = st.query_params.get(key), [shown(option) for option in options]
+    if key not in st.session_state:
+        if asked is not None and asked not in texts:
+            where.warning(literal(f"There is no {key} {asked!r} here; showing {shown(first)!r}. "
+                                  f"Expected one of: {', '.join(texts[:12])}."),
+                          icon=":material/link_off:")
+    elif st.session_state[key] not in options:
         # Only what is set comes to the browser, which would go on showing the option that is gone.
         st.session_state[key] = first
-    say_if_unknown(key, [shown(option) for option in options], shown(first))
-    if form == "buttons":
-        chosen = st.segmented_control(label, options, key=key, default=first, format_func=shown,
-                                      required=True, bind="query-params", help=help,
-                                      label_visibility=label_visibility)
-    else:
-        chosen = st.selectbox(label, options, key=key, index=list(options).index(first),
-                              format_func=shown, bind="query-params", help=help,
-                              label_visibility=label_visibility)
+    settings: dict[str, Any] = {"key": key, "format_func": shown, "bind": "query-params",
+                                "help": help, "label_visibility": label_visibility}
+    chosen = (where.segmented_control(label, options, default=first, required=True, **settings)
+              if form == "buttons" else
+              where.selectbox(label, options, index=list(options).index(first), **settings))
     return note(key, first if chosen is None else chosen)
 
 
@@ -76,23 +79,18 @@ def take_along(page: str) -> None:
 
     Streamlit starts every page with its defaults, even when going back to an earlier URL.
     """
-    if st.session_state.get(PAGE, page) != page:
+    moved = st.session_state.get(PAGE, page) != page
+    st.session_state[PAGE] = page
+    if moved:
         for key, (value, text) in st.session_state.get(CHOSEN, {}).items():
             st.session_state[key] = value
             if text:
                 st.query_params[key] = text
             else:
                 st.query_params.pop(key, None)
-    st.session_state[PAGE] = page
-
-
-def say_if_unknown(key: str, options: Sequence[str], instead: str) -> None:
-    """Say that the URL asks for something that does not exist, and what is shown instead."""
-    asked = st.query_params.get(key)
-    if asked is not None and asked not in options and key not in st.session_state:
-        st.warning(literal(f"There is no {key} {asked!r} here; showing {instead!r}. "
-                           f"Expected one of: {', '.join(options[:12])}."),
-                   icon=":material/link_off:")
+        # Of a page that one goes back to, Streamlit begins with the defaults of all that its
+        # address had lost on leaving, whatever is set; a second run begins with what is set.
+        st.rerun()
 
 
 def remembered(key: str) -> str | None:

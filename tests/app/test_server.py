@@ -49,27 +49,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, 
     return Started.calls
 
 
-def test_it_listens_on_this_machine_alone() -> None:
+def test_it_listens_on_this_machine_alone_with_options_of_streamlit() -> None:
+    """A name that Streamlit does not know keeps the server from starting."""
+    from streamlit import config
+
     words = server.command(8600, browser=False)
     assert "--server.address=localhost" in words
     assert "--server.port=8600" in words
     hosts = [word for word in words if word.startswith("--server.allowedHosts=")]
     assert [word.split("=")[1] for word in hosts] == ["localhost", "127.0.0.1", "::1"]
     assert "--server.headless=true" in words
-    assert "--browser.gatherUsageStats=false" in words
-    # Standard output is not shown, and tracebacks have to be.
-    assert "--logger.enableRich=false" in words
     assert "--server.headless=false" in server.command(8600, browser=True)
-    assert Path(words[words.index("run") + 1]).name == "application.py"
-
-
-def test_every_option_is_one_of_streamlit() -> None:
-    """A name that Streamlit does not know keeps the server from starting."""
-    from streamlit import config
-
-    asked = {word.removeprefix("--").split("=")[0]
-             for word in server.command(8600, browser=False) if word.startswith("--")}
-    assert asked
+    asked = {word.removeprefix("--").split("=")[0] for word in words if word.startswith("--")}
     assert asked <= set(config.get_config_options())
 
 
@@ -90,7 +81,7 @@ def test_the_next_free_port_is_found(taken: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(server, "FIRST_PORT", taken)
     assert server.free_port() > taken
     monkeypatch.setattr(server, "PORTS", 1)
-    with pytest.raises(ConfigError, match=f"no port from {taken} to {taken} is free"):
+    with pytest.raises(ConfigError, match=str(taken)):
         server.free_port()
 
 
@@ -98,18 +89,16 @@ def test_what_is_wrong_is_said_before_anything_starts(
     started: list[tuple[list[str], dict[str, str]]], taken: int, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ConfigError, match=r"folder .*nowhere does not exist"):
-        server.serve([tmp_path / "nowhere"])
     (tmp_path / "run.yaml").touch()
-    with pytest.raises(ConfigError, match=r"run\.yaml is a file; expected the folder of a run"):
-        server.serve([tmp_path, tmp_path / "run.yaml"])
-    with pytest.raises(ConfigError, match=f"port {taken} is taken"):
-        server.serve([tmp_path], port=taken)
-    for port in (0, 65_536):
-        with pytest.raises(ConfigError, match=f"port is {port}; expected 1 to 65535"):
-            server.serve([tmp_path], port=port)
+    for folders, port, said in (
+            ([tmp_path / "nowhere"], None, "nowhere does not exist"),
+            ([tmp_path, tmp_path / "run.yaml"], None, r"run\.yaml is a file"),
+            ([tmp_path], taken, f"port {taken} is taken"),
+            ([tmp_path], 0, "port is 0"), ([tmp_path], 65_536, "port is 65536")):
+        with pytest.raises(ConfigError, match=said):
+            server.serve(folders, port=port)
     monkeypatch.setattr(server, "find_spec", lambda name: None if name == "plotly" else name)
-    with pytest.raises(ConfigError, match=r"needs plotly.*latentcode\[app\]"):
+    with pytest.raises(ConfigError, match=r"plotly.*latentcode\[app\]"):
         server.serve([tmp_path])
     assert started == []
 

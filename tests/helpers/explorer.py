@@ -31,6 +31,9 @@ from latentcode.experiments.benchmarks.browser import (
 
 expect.set_options(timeout=1e3 * PATIENCE)
 
+LONG_NAME = "runs/a_folder_of_my_experiments/kind=hyla,seed=1,learning_rate=0.003"
+"""Codes whose name, like the value of one of their labels, is longer than its place."""
+
 POINT = """chart => {
     const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;
     const frame = panel.field.getBoundingClientRect(), points = [];
@@ -53,8 +56,7 @@ POINT = """chart => {
 MAP = """chart => {
     const map = document.querySelector(`${chart} .lc-map`).codeMap;
     return {names: map.data.colour.names, values: Array.from(map.values), selected: map.selected,
-            outlines: map.data.outlines, dark: map.data.dark,
-            titles: map.panels.map(panel => panel.title.textContent),
+            outlines: map.data.outlines,
             painted: map.panels.map(panel => panel.plot.get('selectedPoints').length),
             points: map.panels.map(panel => Array.from(panel.points))};
 }"""
@@ -229,7 +231,7 @@ class Explorer:
         return int(rows) - 1  # the names of the columns are one of them
 
     def map(self, key: str = "map") -> dict[str, Any]:
-        """Return what a map shows: names, values, selected, outlines, titles, points."""
+        """Return what a map shows: names, values, selected, outlines, points."""
         self.picture(key)
         shown: dict[str, Any] = self.page.evaluate(MAP, _styled(key))
         return shown
@@ -243,14 +245,12 @@ class Explorer:
             has_text=f"instance {point['instance']}").wait_for()
         return int(point["instance"])
 
-    def click_a_point(
-        self, key: str = "map", headline: str | re.Pattern[str] = INSTANCE
-    ) -> int:
+    def click_a_point(self) -> int:
         """Click a point that stands alone, and return the number of its instance."""
-        instance = self.point_at(key)
+        instance = self.point_at()
         self.page.mouse.down()
         self.page.mouse.up()
-        self.headline(headline).wait_for()
+        self.headline(INSTANCE).wait_for()
         settle(self.page)
         return instance
 
@@ -286,10 +286,10 @@ def _bytes(message: bytes | str) -> bytes:
 
 
 def make_folders(root: Path) -> Path:
-    """Make a folder of a trained run, its codes, and a run whose configuration is damaged.
+    """Make a folder of a trained run and its codes.
 
-    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, and `hostile`, whose
-    labels look like markup.
+    Beside them codes that were drawn: `a`, `b` and `c` of the same instances, `LONG_NAME`, and
+    `hostile`, whose labels look like markup.
     """
     run = tiny_run(root / "run")
     lc.extract(run, split="ood", n=120).save(root / "codes")
@@ -300,9 +300,7 @@ def make_folders(root: Path) -> Path:
         hostile=["<b onclick='x'>a</b>", "<img src=http://elsewhere.example/x.png>"] * 60)
     labels["<img src=http://elsewhere.example/y.png>"] = labels["hostile"]
     replace(drawn, labels=labels).save(root / "hostile")
-    damaged = root / "damaged"
-    damaged.mkdir()
-    for name in ("provenance.json", "metrics.jsonl"):
-        (damaged / name).write_bytes((run.path / name).read_bytes())
-    (damaged / "config.yaml").write_text("task: [this is no longer\n", encoding="utf-8")
+    long = "the third value of the row is the sum of the first two"
+    replace(drawn, labels=drawn.labels.assign(rule_0=drawn.labels["rule_0"].replace(
+        {"sum": long}))).save(root.parent / LONG_NAME)
     return root

@@ -19,11 +19,13 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.charts.map import addresses
-from latentcode.app.data.catalog import ROOTS
+from latentcode.app.data.catalog import ROOTS, Entry
+from latentcode.app.state.sidebar import Chosen
 from latentcode.codes import LatentCodes
 from latentcode.tasks.pairs import Pair
 
 RULES = ("constant", "sum", "difference")
+PAIR = "response->response"
 
 
 def open_folders(patch: pytest.MonkeyPatch, folders: Sequence[Path]) -> None:
@@ -160,9 +162,18 @@ def drawn_codes(seed: int = 0, n: int = 90, *, instances: int = 0) -> LatentCode
             rule, labels.integers(0, 3, n), strict=True)],
         "split": "ood", "loss": rng.random(n), "accuracy": (rng.random(n) < 0.8).astype(float)})
     return LatentCodes(scores.astype(np.float32), table,
-                       (Pair("response->response", "the response to itself", 0),
+                       (Pair(PAIR, "the response to itself", 0),
                         Pair("response->row3", "the response to the last row", 0)),
                        (0, 1), {"split": "ood", "run": f"run {seed}", "seed": 0})
+
+
+def chosen_codes(
+    codes: LatentCodes | None = None, layer: int = 1, pair: str = PAIR
+) -> Chosen:
+    """Return codes, `drawn_codes` unless given, as the sidebar has them; what is kept goes."""
+    st.cache_resource.clear()
+    return Chosen(Entry("runs/codes", Path("runs/codes"), "codes"), "ood", layer, pair,
+                  drawn_codes() if codes is None else codes)
 
 
 def plain(spec: Any) -> Any:

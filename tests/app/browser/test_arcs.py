@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
+from explorer import Explorer
 
 import latentcode as lc
 from latentcode.app.arcs.component import LEAST, strongest
 from latentcode.codes.instances import instances
 from latentcode.models.hypernetwork import two_ways
-
-if TYPE_CHECKING:
-    from explorer import Explorer
-
-pytestmark = pytest.mark.slow
 
 ARCS = """() => [...document.querySelectorAll('svg.arcs .arc')].map(arc => {
     const at = length => {

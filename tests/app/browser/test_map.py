@@ -6,29 +6,29 @@ import re
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from explorer import Explorer, expect
 
 from latentcode.experiments.benchmarks.browser import settle
-
-playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
-expect = playwright.expect
-
-if TYPE_CHECKING:
-    from explorer import Explorer
-
-pytestmark = pytest.mark.slow
 
 MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
 FIRST = "document.querySelector('.st-key-map .lc-map').codeMap.panels[0]"
+PLACES = """() => {
+    const {panels} = document.querySelector('.st-key-compare-chart .lc-map').codeMap;
+    return panels.map(panel => ({
+        rings: [...panel.marks.querySelectorAll('.lc-hover')].map(
+            ring => ['cx', 'cy'].map(at => Number(ring.getAttribute(at)))),
+        points: Array.from({length: panel.points.length / 2}, (_, i) => panel.position(i)),
+    }));
+}"""
+"""The rings in each picture, and where in it each instance is."""
 
 
 def tool(explorer: Explorer, name: str) -> None:
-    button = explorer.page.locator(".lc-tools button", has_text=re.compile(f"^{name}$"))
-    button.click()
+    explorer.page.locator(".lc-tools button", has_text=re.compile(f"^{name}$")).click()
 
 
 def domain(explorer: Explorer) -> list[float]:
@@ -66,6 +66,23 @@ def inside(explorer: Explorer, shares: tuple[tuple[float, float], tuple[float, f
     return int(((x > left) & (x < right) & (y > top) & (y < bottom)).sum())
 
 
+def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
+    explorer.open(query={"model": MODEL})
+    more, all_ = explorer.lasso(150)
+    panels = {key: explorer.panel(key) for key in ("distribution", "mean code", "confusion")}
+    assert explorer.map()["painted"] == [more]
+    # It begins inside the old outline, which stays where it is and gives way.
+    few, _ = explorer.lasso(60)
+    assert 0 < few < more < all_ == 2_000
+    for key, before in panels.items():
+        explorer.until(lambda key=key, before=before: explorer.panel(key) != before)
+    assert explorer.map()["painted"] == [few]
+    assert len(explorer.map()["outlines"]) == 1
+    explorer.press("Beside the map", "List")
+    explorer.until(lambda: explorer.listed() == min(few, 1_000))
+    explorer.check()
+
+
 def test_a_box_selects_what_lies_in_it_and_a_double_click_clears(explorer: Explorer) -> None:
     explorer.open(query=PCA)
     explorer.picture()
@@ -88,67 +105,100 @@ def test_a_box_selects_what_lies_in_it_and_a_double_click_clears(explorer: Explo
     explorer.check()
 
 
-def test_a_new_outline_takes_the_place_of_the_old_one(explorer: Explorer) -> None:
+def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     explorer.open(query=PCA)
-    first = explorer.lasso(60)
-    # It begins inside the old one, which stays where it is and gives way.
-    second = explorer.lasso(40, x=0.42)
-    assert second != first
-    assert len(explorer.map()["outlines"]) == 1
+    clicked = explorer.click_a_point()
+    assert explorer.instance() == clicked
+    assert explorer.query()["instance"] == str(clicked)
+    expect(explorer.page.locator(".st-key-map .lc-ring")).to_have_count(1)
+    problem = explorer.page.locator("[data-testid=stHtml] .problem")
+    for width in (1_280, 1_600):  # it is there with its last row
+        explorer.page.set_viewport_size({"width": width, "height": 1_000})
+        problem.wait_for()
+        hidden = problem.evaluate("all => [all, ...all.querySelectorAll('div')].map(part => ["
+                                  "part.scrollHeight - part.clientHeight, "
+                                  "part.scrollWidth - part.clientWidth]).flat()")
+        assert max(hidden) <= 0
+    answer = explorer.page.locator("[data-testid=stHtml] .answer")
+    expect(answer).to_contain_text("The model answers")
+    assert f"instance {clicked}" in explorer.panel("bars")
+    table = explorer.page.locator("[data-testid=stDataFrame]").first
+    table.scroll_into_view_if_needed()
+    nearest = table.bounding_box()
+    explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
+    explorer.until(lambda: explorer.instance() != clicked)
+    explorer.page.get_by_role("button", name="Close").click()
+    expect(explorer.headline("No instance chosen")).to_be_visible()
+    assert "instance" not in explorer.query()
     explorer.check()
+
+
+def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> None:
+    explorer.open(query=PCA)
+    pointed = explorer.point_at()
+    explorer.page.mouse.down()
+    with explorer.rerun():
+        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    explorer.page.mouse.up()
+    explorer.headline(f"Instance {pointed}").wait_for()
+    assert explorer.query()["layer"] == "2"
+    explorer.check()
+
+
+def test_a_shared_address_gives_the_same_view(
+    explorer: Explorer, opened: Callable[[], Explorer]
+) -> None:
+    explorer.open(query={"model": MODEL})
+    explorer.press("Layer", "2")
+    explorer.press("Projection", "PCA")
+    explorer.choose("Colour by", "combination")
+    instance = explorer.click_a_point()
+    count = explorer.lasso(110)
+    shared, shown, drawn = explorer.page.url, explorer.chosen(), explorer.map()["outlines"][0]
+    other = opened()
+    other.page.goto(shared)
+    other.headline("Selection:").wait_for()
+    other.picture()
+    assert other.chosen() == shown
+    assert shown["Layer"] == "2"
+    assert other.selected() == count
+    assert other.page.url == shared
+    # What a picture shows is turned towards the layer before; the address has the plane's own.
+    again, size = other.map()["outlines"][0], np.ptp(np.array(drawn["points"]), axis=0).max()
+    apart = np.mean(again["points"], axis=0) - np.mean(drawn["points"], axis=0)
+    assert np.abs(apart).max() < 0.05 * size
+    other.press("Beside the map", "Problem")
+    assert other.instance() == instance
+    other.check()
 
 
 def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> None:
     explorer.open(query=PCA)
     explorer.picture()
-    whole = domain(explorer)
+    whole, field, page = domain(explorer), area(explorer), explorer.page
+    back = page.get_by_role("button", name="No point is in view")
+    expect(back).to_be_hidden()
     tool(explorer, "Pan")
     drag(explorer, (0.5, 0.5), (0.7, 0.6))
     explorer.until(lambda: domain(explorer)[0] < whole[0] - 1e-6)
     moved = domain(explorer)
-    field = area(explorer)
-    explorer.page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
-    explorer.page.mouse.wheel(0, -400)
+    page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
+    page.mouse.wheel(0, -400)
     explorer.until(lambda: np.ptp(domain(explorer)[:2]) < 0.95 * np.ptp(moved[:2]))
     tool(explorer, "Whole picture")
     explorer.until(lambda: bool(np.allclose(domain(explorer), whole, atol=1e-6)))
-    assert "select" not in explorer.query()
-    explorer.check()
-
-
-def test_who_has_lost_all_points_is_told_how_to_find_them(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    explorer.picture()
-    whole, field = domain(explorer), area(explorer)
-    back = explorer.page.get_by_role("button", name="No point is in view")
-    expect(back).to_be_hidden()
-    explorer.page.mouse.move(field["x"] + 6, field["y"] + 6)
+    # Who has lost all points is told how to find them.
+    page.mouse.move(field["x"] + 6, field["y"] + 6)
     for _ in range(4):
-        explorer.page.mouse.wheel(0, -2_500)
-        explorer.page.wait_for_timeout(100)
+        page.mouse.wheel(0, -2_500)
+        page.wait_for_timeout(100)
     expect(back).to_be_visible()
     shown = np.ptp(domain(explorer)[:2]) / np.ptp(whole[:2])
     assert shown == pytest.approx(1 / 200, rel=0.05)
     back.click()
     explorer.until(lambda: bool(np.allclose(domain(explorer), whole, atol=1e-6)))
     expect(back).to_be_hidden()
-    explorer.check()
-
-
-def test_a_value_of_the_legend_is_hidden_and_shown(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    shown = explorer.map()
-    value = shown["names"].index("sum")
-    button = explorer.page.locator(f".lc-legend button[data-value='{value}']")
-    button.click()
-    expect(button).to_have_attribute("aria-pressed", "false")
-    left = sum(of != value for of in shown["values"])
-    filtered = f"() => {FIRST}.plot.get('filteredPoints').length"
-    explorer.until(lambda: explorer.page.evaluate(filtered) == left)
-    button.click()
-    expect(button).to_have_attribute("aria-pressed", "true")
-    explorer.until(lambda: explorer.page.evaluate(
-        f"() => {FIRST}.plot.get('isPointsFiltered')") is False)
+    assert "select" not in explorer.query()
     explorer.check()
 
 
@@ -163,11 +213,24 @@ def shares(explorer: Explorer) -> dict[str, int]:
 def test_an_outline_leaves_out_what_the_legend_hides(explorer: Explorer) -> None:
     explorer.open(query={**PCA, "colour": "context_1"})
     everything, _ = explorer.lasso(90)
-    before = shares(explorer)
+    before, shown = shares(explorer), explorer.map()
     hidden = sorted(before, key=before.__getitem__)[-2:]
-    names = explorer.map()["names"]
+
+    def click(name: str, left: bool) -> None:
+        button = explorer.page.locator(
+            f".lc-legend button[data-value='{shown['names'].index(name)}']")
+        button.click()
+        expect(button).to_have_attribute("aria-pressed", str(left).lower())
+
+    click(hidden[0], False)
+    left = sum(of != shown["names"].index(hidden[0]) for of in shown["values"])
+    filtered = f"() => {FIRST}.plot.get('filteredPoints').length"
+    explorer.until(lambda: explorer.page.evaluate(filtered) == left)
+    click(hidden[0], True)
+    explorer.until(lambda: explorer.page.evaluate(
+        f"() => {FIRST}.plot.get('isPointsFiltered')") is False)
     for name in hidden:
-        explorer.page.locator(f".lc-legend button[data-value='{names.index(name)}']").click()
+        click(name, False)
     # A little larger, so that it begins outside of the first.
     fewer, _ = explorer.lasso(91)
     assert 0 < fewer < everything
@@ -185,67 +248,38 @@ def test_an_outline_leaves_out_what_the_legend_hides(explorer: Explorer) -> None
     explorer.check()
 
 
-def test_names_stand_in_the_picture_until_they_are_switched_off(explorer: Explorer) -> None:
+def test_names_stand_in_the_picture_and_the_mouse_shows_the_problem(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
     explorer.picture()
     names = explorer.page.locator(".st-key-map .lc-names span")
     assert names.count() > 0
-    known = set(map(str, explorer.map()["names"]))
-    assert {name.inner_text() for name in names.all()} <= known
+    assert {name.inner_text() for name in names.all()} <= set(map(str, explorer.map()["names"]))
     tool(explorer, "Names")
     expect(names).to_have_count(0)
-    explorer.check()
-
-
-def test_the_mouse_shows_the_problem_and_both_answers(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
     explorer.point_at()
     card = explorer.page.locator(".lc-card")
     expect(card.locator(".answer")).to_contain_text("The model answers")
     assert card.locator("[data-token]").count() > 0
-    ring = explorer.page.locator(".st-key-map .lc-hover")
-    expect(ring).to_have_count(1)
+    expect(explorer.page.locator(".st-key-map .lc-hover")).to_have_count(1)
     explorer.page.mouse.move(2, 2)
     expect(card).to_be_hidden()
     explorer.check()
 
 
-def find(explorer: Explorer, text: str) -> None:
-    box = explorer.page.get_by_label("Find", exact=True)
-    box.fill(text)
-    with explorer.rerun():
-        box.press("Enter")
-
-
-def test_instances_are_found_by_number_and_by_value(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    shown = explorer.map()
-    find(explorer, "rule_2=sum")
-    selected, _ = explorer.selected()
-    assert selected == sum(of == shown["names"].index("sum") for of in shown["values"])
-    assert explorer.map()["painted"] == [selected]
-    find(explorer, "17")
-    explorer.until(lambda: explorer.instance() == 17)
-    expect(explorer.page.locator(".st-key-map .lc-ring")).to_have_count(1)
-    find(explorer, "no such thing")
-    explorer.headline("No selection").wait_for()
-    expect(explorer.message()).to_contain_text("no such thing")
-    explorer.check()
-
-
-def test_an_outline_lies_where_it_was_drawn_though_the_plane_is_turned(explorer: Explorer) -> None:
-    """What a picture shows is turned towards the layer before; the address has the plane's own."""
-    explorer.open(query={"model": MODEL})
-    explorer.lasso(70)
-    drawn: dict[str, Any] = explorer.map()["outlines"][0]
-    url = explorer.page.url
-    explorer.page.goto("about:blank")
-    explorer.page.goto(url)
-    explorer.headline("Selection:").wait_for()
-    again = explorer.map()["outlines"][0]
-    size = float(np.ptp(np.array(drawn["points"]), axis=0).max())
-    centre = np.mean(drawn["points"], axis=0)
-    assert np.abs(np.mean(again["points"], axis=0) - centre).max() < 0.05 * size
+def test_the_instance_under_the_mouse_has_a_ring_in_every_picture(explorer: Explorer) -> None:
+    page = explorer.page
+    page.goto(f"{explorer.server.url('compare')}?projection=PCA&colour=shared+neighbours"
+              "&models=runs/a&models=runs/b&models=runs/c")
+    explorer.headline("The same 90 instances in 3 models").wait_for()
+    page.get_by_text(re.compile(r"10 nearest in the others \(mean over 2\).*11\.2%")).wait_for()
+    instance = explorer.point_at("compare chart")
+    shown = page.evaluate(PLACES)
+    assert len(shown) == 3
+    for panel in shown:
+        ring, = panel["rings"]
+        assert ring == pytest.approx(panel["points"][instance], abs=0.5)
+    page.mouse.move(2, 2)
+    explorer.until(lambda: not any(panel["rings"] for panel in page.evaluate(PLACES)))
     explorer.check()
 
 

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-import pytest
-
-playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
-expect = playwright.expect
-
-if TYPE_CHECKING:
-    from explorer import Explorer
-
-pytestmark = pytest.mark.slow
+from explorer import Explorer, expect
 
 DRAWN = {"model": "runs/hostile", "projection": "PCA"}
 
@@ -23,6 +14,13 @@ def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
     rows = explorer.page.locator(".knn-purity-row")
     rows.first.wait_for()
     before = explorer.map()
+    shown = explorer.page.locator(".knn-purity")  # small, and names from files are text
+    box, row = shown.bounding_box(), rows.first.bounding_box()
+    assert box is not None
+    assert row is not None
+    assert max(box["height"], 8 * row["height"]) <= 150.0
+    assert shown.locator("img").count() == 0
+    assert "<img src=" in shown.inner_text()
     assert rows.first.get_attribute("data-label") == "rule"  # what the codes were drawn by
     said = explorer.page.get_by_text(re.compile(
         "coloured by loss.*These codes separate rule best: 1.00 of"))
@@ -42,19 +40,6 @@ def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
     second = rows.nth(1).get_attribute("data-label")
     assert pressed.get_attribute("data-label") == second
     explorer.until(lambda: explorer.query().get("colour") == second)
-    explorer.check()
-
-
-def test_bars_are_small_and_names_from_files_are_text(explorer: Explorer) -> None:
-    explorer.open(query=DRAWN)
-    shown = explorer.page.locator(".knn-purity")
-    shown.wait_for()
-    box, row = shown.bounding_box(), explorer.page.locator(".knn-purity-row").first.bounding_box()
-    assert box is not None
-    assert row is not None
-    assert max(box["height"], 8 * row["height"]) <= 150.0
-    assert explorer.page.locator(".knn-purity img").count() == 0
-    assert "<img src=" in shown.inner_text()
     explorer.check()
 
 

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
-
-from explorer import POINT
+from explorer import POINT, Explorer
+from playwright.sync_api import Browser
 from text_runs import N_TOKENS, hardly_trained
 
 from latentcode.experiments.benchmarks.browser import Server, serving
-
-if TYPE_CHECKING:
-    from explorer import Explorer
-    from playwright.sync_api import Browser
-
-pytestmark = pytest.mark.slow
 
 TEXT = """() => [...document.querySelectorAll('[data-token]')].map(token => {
     const {width, height, right} = token.getBoundingClientRect();

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-import pytest
+from explorer import Explorer, expect
+from playwright.sync_api import Locator
 
 from latentcode.app.tour.steps import STEPS, address
-
-playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
-expect = playwright.expect
-
-if TYPE_CHECKING:
-    from explorer import Explorer
-    from playwright.sync_api import Locator
-
-pytestmark = pytest.mark.slow
 
 PATIENT = 180_000.0
 """Milliseconds until a model has been loaded on a busy machine."""
@@ -93,8 +84,10 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
 
 
 def test_next_back_and_close(explorer: Explorer) -> None:
-    explorer.open()
+    explorer.open(query={"tour": str(len(STEPS) + 1)})
     page = explorer.page
+    expect(explorer.message().first).to_contain_text("There is no tour")
+    expect(page.locator(".tour-card")).to_have_count(0)
     page.locator(".tour-start").click()
     card = at_step(explorer, 1)
     expect(card.locator(".tour-back")).to_have_count(0)
@@ -143,9 +136,3 @@ def test_newcomers_are_offered_the_tour_until_they_decline(
     other.page.locator(".tour-start").wait_for()
     expect(other.page.locator(".tour-offer")).to_have_count(0)
     other.check()
-
-
-def test_a_step_that_is_not_there_is_a_message(explorer: Explorer) -> None:
-    explorer.open(query={"tour": str(len(STEPS) + 1)})
-    expect(explorer.message().first).to_contain_text("There is no tour")
-    expect(explorer.page.locator(".tour-card")).to_have_count(0)

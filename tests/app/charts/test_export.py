@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from small_app import drawn_codes, open_folders
+from small_app import PAIR, drawn_codes, open_folders
 from small_zoo import tiny_run
 
 import latentcode as lc
@@ -19,8 +20,6 @@ from latentcode.app.data.catalog import Entry
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import Projection
-
-PAIR = "response->response"
 
 
 @pytest.fixture
@@ -56,52 +55,44 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
     assert second["rule_0"].tolist() == chosen.codes.labels["rule_0"].tolist()
 
 
-def test_csv_and_parquet_hold_the_same(chosen: Chosen) -> None:
-    table = export.table(chosen, planes(chosen, PAIR), None, {})
+def test_files_hold_what_was_seen(chosen: Chosen) -> None:
+    one, both = planes(chosen, PAIR), planes(chosen, PAIR, "response->row3")
+    table = export.table(chosen, one, None, {})
     assert not table["selected"].any()
     from_csv = pd.read_csv(io.BytesIO(export.written(table, "csv")))
     from_parquet = pd.read_parquet(io.BytesIO(export.written(table, "parquet")))
     assert list(from_csv) == list(from_parquet) == list(table)
     pd.testing.assert_frame_equal(from_parquet, table, check_dtype=False)
     np.testing.assert_allclose(from_csv["projection_x"], table["projection_x"])
-
-
-def test_figures_are_pictures(chosen: Chosen) -> None:
-    both = planes(chosen, PAIR, "response->row3")
     assert export.drawn(chosen, "rule", both, "png")[:4] == b"\x89PNG"
-    svg = export.drawn(chosen, "loss", planes(chosen, PAIR), "svg").decode()
+    svg = export.drawn(chosen, "loss", one, "svg").decode()
     assert "<svg" in svg
     assert "</svg>" in svg
 
 
-def run_snippet(text: str) -> dict[str, object]:
-    names: dict[str, object] = {}
+def run_snippet(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
     exec(compile(text, "snippet", "exec"), names)
     return names
 
 
-def test_the_snippet_of_codes_makes_the_view(chosen: Chosen) -> None:
-    shown = planes(chosen, PAIR)
-    names = run_snippet(export.snippet(chosen, "pca", "rule", shown))
-    coordinates = names["view"].coordinates  # type: ignore[attr-defined]
-    expected = shown[chosen.picture("pca")].coordinates
-    np.testing.assert_allclose(coordinates[["projection_x", "projection_y"]], expected, atol=1e-9)
-    assert coordinates["pair"].unique().tolist() == [PAIR]
-
-
-def test_the_snippet_has_all_pictures_and_no_more_codes(chosen: Chosen) -> None:
-    few = replace(chosen, codes=data.first(chosen.codes, 40))
-    both = planes(few, PAIR, "response->row3")
-    names = run_snippet(export.snippet(few, "pca", "rule", both))
-    coordinates = names["view"].coordinates  # type: ignore[attr-defined]
-    for place, plane in both.items():
+@pytest.mark.parametrize(("n", "pairs"), [(90, [PAIR]), (40, [PAIR, "response->row3"])])
+def test_the_snippet_of_codes_makes_the_view(chosen: Chosen, n: int, pairs: list[str]) -> None:
+    some = replace(chosen, codes=data.first(chosen.codes, n))
+    shown = planes(some, *pairs)
+    coordinates = run_snippet(export.snippet(some, "pca", "rule", shown))["view"].coordinates
+    assert coordinates["pair"].unique().tolist() == pairs
+    for place, plane in shown.items():
         np.testing.assert_allclose(
             coordinates.loc[coordinates["pair"] == place.pair, ["projection_x", "projection_y"]],
             plane.coordinates, atol=1e-9)
-    # What is written there is Python, whatever a label is called; t-SNE as it was set.
-    text = export.snippet(few, "tsne", 'a "label"', both)
+
+
+def test_the_snippet_is_python_whatever_a_label_is_called(chosen: Chosen) -> None:
+    few = replace(chosen, codes=data.first(chosen.codes, 40))
+    text = export.snippet(few, "tsne", 'a "label"', planes(few, PAIR))
     assert '["a \\"label\\""]' in text
-    assert "perplexity=13.0" in text
+    assert "perplexity=13.0" in text  # t-SNE as it was set
     compile(text, "snippet", "exec")
 
 

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import streamlit as st
-from small_app import drawn_codes, open_folders
-from streamlit.testing.v1 import AppTest
+from small_app import chosen_codes, drawn_codes, open_folders, shown, text
 
 from latentcode.app.charts import knn_purity, picking
-from latentcode.app.data.catalog import Entry
-from latentcode.app.state.sidebar import Chosen
-from latentcode.codes import LatentCodes
-
-FROM_NOTHING, FROM_RULE = (0, "response->response"), (1, "response->response")
-
-
-def chosen(codes: LatentCodes, place: tuple[int, str] = FROM_RULE) -> Chosen:
-    st.cache_resource.clear()
-    return Chosen(Entry("runs/codes", Path("runs/codes"), "codes"), "ood", *place, codes)
 
 
 def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
-    here = chosen(drawn_codes())
+    here = chosen_codes()
     table = knn_purity.knn_purity(here)
     assert table is not None
     assert table["label"].iloc[0] == "rule"
@@ -36,7 +26,7 @@ def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
     assert knn_purity.best_label(here) == "rule"
     assert knn_purity.best_label(here, ["loss", "accuracy"]) is None
     said = knn_purity.sentence(here, "rule_0")  # another name of the best one
-    assert said.startswith("These codes separate **rule** best: 1.00 of a code's 10 nearest")
+    assert "**rule** best: 1.00 of" in said
     assert said.count("shuffled") == 1
     assert "; loss 0." in knn_purity.sentence(here, "loss")
     assert ", cut at the median)." in knn_purity.sentence(here, "loss")
@@ -45,13 +35,13 @@ def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
 def test_where_nothing_is_separated_the_sentence_says_so() -> None:
     codes = drawn_codes()
     noise = np.random.default_rng(0).normal(size=codes.scores.shape).astype(np.float32)
-    here = chosen(LatentCodes(noise, codes.labels, codes.pairs, codes.layers, codes.meta))
+    here = chosen_codes(replace(codes, scores=noise))
     assert knn_purity.best_label(here) is None
-    assert knn_purity.sentence(here, "rule").startswith("These codes separate no label: at best **")
-    constant = chosen(codes, FROM_NOTHING)
+    assert "no label: at best **" in knn_purity.sentence(here, "rule")
+    constant = chosen_codes(layer=0)
     assert knn_purity.best_label(constant) is None
     assert knn_purity.sentence(constant, "rule") == knn_purity.SAME
-    few = chosen(codes.subset(np.arange(3)))
+    few = chosen_codes(codes.subset(np.arange(3)))
     assert knn_purity.knn_purity(few) is None
     assert knn_purity.sentence(few, "rule") == ""
 
@@ -59,56 +49,38 @@ def test_where_nothing_is_separated_the_sentence_says_so() -> None:
 def test_labels_from_files_are_no_markup() -> None:
     codes = drawn_codes()
     labels = codes.labels.drop(columns="rule_0").assign(**{"**<b>": codes.labels["rule_0"]})
-    said = knn_purity.sentence(
-        chosen(LatentCodes(codes.scores, labels, codes.pairs, codes.layers, codes.meta)), "loss")
-    assert r"\*\*\<b>" in said
+    assert r"\*\*\<b>" in knn_purity.sentence(chosen_codes(replace(codes, labels=labels)), "loss")
 
 
 def test_every_bar_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[Mapping[str, Any], Sequence[str], str]] = []
     monkeypatch.setattr(knn_purity, "pick", lambda name, data, options, *, key, shown:
                         drawn.append((data, options, key)))
-    knn_purity.show(chosen(drawn_codes()), "rule_0")
-    knn_purity.show(chosen(drawn_codes(), FROM_NOTHING), "rule_0")  # nothing to show
+    knn_purity.show(chosen_codes(), "rule_0")
+    knn_purity.show(chosen_codes(layer=0), "rule_0")  # nothing to show
     (data, options, key), = drawn
     json.dumps(data)
     assert (data["current"], key) == ("rule", "colour")
     assert options == [bar["label"] for bar in data["bars"]]
     told = {bar["label"]: bar["told"] for bar in data["bars"]}
-    assert told["rule"].startswith(
-        "rule: 1.00 of the 10 nearest neighbours agree, as a mean over its values; with shuffled")
-    assert "; of those from other combinations 1.00, shuffled" in told["rule"]
+    assert told["rule"].startswith("rule: 1.00 of the 10 ")
+    assert "other combinations 1.00, shuffled" in told["rule"]
     assert "other combinations" not in told["combination"]  # no other has it
-    assert told["loss"].endswith("A measurement, cut at its median.")
-
-
-PAGE = """
-import streamlit as st
-from latentcode.app.charts import knn_purity, picking
-from latentcode.app.state.sidebar import choose_codes, choose_look
-
-chosen = choose_codes()
-colour = choose_look(chosen.codes, chosen.pair)[1]
-knn_purity.show(chosen, colour)
-st.markdown(knn_purity.sentence(chosen, colour))
-"""
+    assert "median" in told["loss"]
 
 
 def test_a_click_chooses_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_codes().save(tmp_path / "runs" / "codes")
     open_folders(monkeypatch, [tmp_path / "runs"])
-    test = AppTest.from_string(PAGE, default_timeout=60)
-    test.query_params["colour"] = "loss"
-    test.run()
-    assert not test.exception
-    assert "; loss " in test.markdown[0].value
+    test = shown("explore", model="runs/codes", projection="PCA", colour="loss")
+    assert "; loss " in text(test)
     # What the callback of a click does, before the page runs again.
     test.session_state["colour"] = "rule"
     test.session_state["colour was clicked"] = True
     test.run()
     assert not test.exception
     assert test.selectbox(key="colour").value == "rule"
-    assert "loss" not in test.markdown[0].value
+    assert "; loss" not in text(test)
     assert "colour was clicked" not in test.session_state
 
 

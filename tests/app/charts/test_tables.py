@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("streamlit")
 from streamlit.testing.v1 import AppTest
 
 

@@ -40,10 +40,12 @@ def found(root: Path) -> dict[str, str]:
     return {entry.key: entry.kind for entry in catalog([root])}
 
 
-def test_the_zoo_comes_first_then_what_is_below(root: Path) -> None:
-    assert found(root) == {"tiny-hyla": "zoo", "runs/a/seed=0": "run", "runs/b": "run",
-                           "runs/codes": "codes"}
-    assert next(iter(found(root))) == "tiny-hyla"
+def test_the_zoo_comes_first_then_runs_then_codes_each_by_name(root: Path) -> None:
+    some_codes(root / "a" / "codes")
+    a_run(root / "z")
+    assert list(found(root).items()) == [
+        ("tiny-hyla", "zoo"), ("runs/a/seed=0", "run"), ("runs/b", "run"), ("runs/z", "run"),
+        ("runs/a/codes", "codes"), ("runs/codes", "codes")]
 
 
 def test_a_model_that_is_asked_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,20 +62,14 @@ def test_a_folder_that_is_a_run_is_one(root: Path) -> None:
     assert find_entry("b", [root / "b"]).path == root / "b"
 
 
-def test_what_lies_inside_a_run_is_no_other_one(root: Path) -> None:
-    some_codes(root / "b" / "results" / "codes-ood")
-    assert found(root)["runs/b"] == "run"
-    assert not [key for key in found(root) if "results" in key]
-
-
-def test_deep_and_hidden_folders_are_left_alone(root: Path) -> None:
+def test_deep_hidden_and_linked_folders_and_those_of_a_run_are_left_alone(root: Path) -> None:
     a_run(root / "1" / "2" / "3" / "4" / "5")
     a_run(root / "1" / "2" / "3" / "4" / "x" / "6")
     a_run(root / ".hidden")
-    keys = found(root)
-    assert "runs/1/2/3/4/5" in keys
-    assert "runs/1/2/3/4/x/6" not in keys
-    assert "runs/.hidden" not in keys
+    some_codes(root / "b" / "results" / "codes-ood")
+    (root / "link").symlink_to(root.parent / "secret")
+    assert set(found(root)) == {"tiny-hyla", "runs/a/seed=0", "runs/b", "runs/codes",
+                                "runs/1/2/3/4/5"}
 
 
 def test_a_large_folder_is_not_searched_for_ever(
@@ -104,13 +100,9 @@ def test_each_model_is_listed_once(root: Path) -> None:
     assert sorted(paths) == sorted({
         root.parent / "zoo" / "tiny", root / "a" / "seed=0", root / "b", root / "codes",
         root.parent / "secret"})
-
-
-def test_runs_come_before_codes_each_by_name(root: Path) -> None:
-    some_codes(root / "a" / "codes")
-    a_run(root / "z")
-    assert list(found(root))[1:] == [
-        "runs/a/seed=0", "runs/b", "runs/z", "runs/a/codes", "runs/codes"]
+    # A name of the zoo is the zoo.
+    a_run(root / "tiny-hyla")
+    assert find_entry("tiny-hyla", [root]).kind == "zoo"
 
 
 @pytest.mark.parametrize("project", [True, False])
@@ -133,15 +125,10 @@ def test_what_belongs_to_a_project_is_left_out(root: Path, project: bool) -> Non
 def test_a_link_that_leads_out_is_said_to_be_one(root: Path, key: str) -> None:
     (root.parent / "secret" / "b").mkdir()
     (root / "link").symlink_to(root.parent / "secret")
-    with pytest.raises(ArtifactError, match=r"leads outside .*explore FOLDER.* the link leads to"):
+    with pytest.raises(ArtifactError, match=r"link.*explore FOLDER"):
         find_entry(key.format(root=root), [root])
     # It is no way out of the folders, and what it leads to can be opened with a folder of its own.
     assert find_entry("link", [root, root.parent / "secret"]).path == root.parent / "secret"
-
-
-def test_links_are_not_followed_by_the_list(root: Path) -> None:
-    (root / "link").symlink_to(root.parent / "secret")
-    assert "runs/link" not in found(root)
 
 
 @pytest.mark.parametrize("key", ["runs/b", "b", "{root}/b", "runs/a/../b"])
@@ -166,7 +153,7 @@ def test_a_run_with_a_link_to_the_outside_is_refused(root: Path, name: str) -> N
     link = root / "b" / name
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(root.parent / "secret")
-    with pytest.raises(ArtifactError, match=f"{link} is a link that leads outside"):
+    with pytest.raises(ArtifactError, match=f"{link} is a link"):
         find_entry("runs/b", [root])
     assert find_entry("runs/b", [root, root.parent / "secret"]).path == root / "b"
 
@@ -178,18 +165,16 @@ def test_the_first_of_the_zoo_knows_every_rule() -> None:
     assert min(m.mean for name, m in known.items() if name.startswith("feature_accuracy[")) > 0.95
 
 
-def test_a_path_outside_is_refused_with_the_way_out(root: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"lies outside the folders .*latentcode explore"):
-        find_entry(str(root.parent / "secret"), [root])
+@pytest.mark.parametrize(("key", "said"), [
+    ("{root}/../secret", r"lies outside the folders .*latentcode explore"),
+    ("runs/c", "runs/c does not exist"), ("runs/a", "neither a run")])
+def test_what_is_no_run_inside_is_refused_with_the_way_out(
+    root: Path, key: str, said: str
+) -> None:
+    with pytest.raises(ArtifactError, match=said):
+        find_entry(key.format(root=root), [root])
     with pytest.raises(ArtifactError, match=r"\(none\)"):
         find_entry("runs/b", [])
-
-
-def test_what_is_no_run_is_said_to_be_none(root: Path) -> None:
-    with pytest.raises(ArtifactError, match="runs/c does not exist"):
-        find_entry("runs/c", [root])
-    with pytest.raises(ArtifactError, match="neither a run"):
-        find_entry("runs/a", [root])
 
 
 def test_folders_of_one_name_are_told_apart(root: Path) -> None:
@@ -198,11 +183,6 @@ def test_folders_of_one_name_are_told_apart(root: Path) -> None:
     assert keys[1:] == ["runs/a/seed=0", "runs/b", str(other / "b"), "runs/codes"]
     for entry in catalog([root, other])[1:]:
         assert find_entry(entry.key, [root, other]) == entry
-
-
-def test_a_name_of_the_zoo_is_the_zoo(root: Path) -> None:
-    a_run(root / "tiny-hyla")
-    assert find_entry("tiny-hyla", [root]).kind == "zoo"
 
 
 def test_the_folders_come_with_the_environment(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-pytest.importorskip("streamlit")
 from latentcode.app.data.evidence import evidence, matching, shipped, titled
 from latentcode.errors import ArtifactError
 from latentcode.experiments.evidence.claim import RESULTS, load_claims
@@ -34,7 +33,7 @@ def test_the_table_has_the_verdicts_of_the_report() -> None:
     written = pd.read_csv(VERDICTS)
     assert found.table["verdict"].to_dict() == dict(
         zip(written["id"], written["verdict"], strict=True))
-    assert dict(found.counts) == Counter(written["verdict"])
+    assert found.counts() == Counter(written["verdict"])
     assert len(found.table) == len(load_claims())
     assert found.missing == []
     row = found.table.loc["tabA2-k-4"]
@@ -58,7 +57,7 @@ def test_what_was_left_out_is_written_from_the_numbers(two: Path) -> None:
 def test_damaged_and_absent_results_are_named(two: Path, tmp_path: Path) -> None:
     (two / "paper" / "fig2d" / "result.json").write_text("{}", encoding="utf-8")
     found = evidence(two)
-    assert set(found.result_of.values()) == {"figA9"}
+    assert set(found.table["result"]) == {"figA9"}
     assert "fig2d" in found.damaged[0]
     with pytest.raises(ArtifactError, match="holds no result whose claims were judged"):
         evidence(tmp_path / "nowhere")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +21,7 @@ from latentcode.app.data import loaded as data
 from latentcode.app.data import projections, results
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
-from latentcode.app.data.projections import colour_labels, project_once, reduced_settings
-from latentcode.codes import LatentCodes
+from latentcode.app.data.projections import project_once, reduced_settings
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.imports import import_file
 from latentcode.probes.projection.cache import default_cache
@@ -68,6 +66,12 @@ def test_codes_are_read_out_once(source: Entry, run: lc.Run, extractions: list[i
     data.codes(source, "test", 24)
     data.codes(source, "ood", 30)
     assert extractions == [24, 24, 30]
+    # Damaged ones of the cache are read again.
+    st.cache_resource.clear()
+    for labels in (default_cache() / "codes").glob("*/labels.parquet"):
+        labels.write_bytes(b"damaged")
+    np.testing.assert_array_equal(data.codes(source, "ood", 24).scores, expected.scores)
+    assert extractions == [24, 24, 30, 24]
 
 
 def test_stored_codes_are_used_as_far_as_they_go(
@@ -137,14 +141,10 @@ def test_a_problem_is_the_instance_of_the_codes(source: Entry, run: lc.Run) -> N
     assert small.count(">?</span>") == 2
     with pytest.raises(IndexError):
         card(source, codes, 24)
-
-
-def test_a_problem_with_other_labels_is_not_shown(source: Entry) -> None:
-    codes = data.codes(source, "ood", 24)
-    labels = codes.labels.copy()
-    labels["rule_0"] = "no such rule"
-    other = LatentCodes(codes.scores, labels, codes.pairs, codes.layers,
-                        {**codes.meta, "run_id": "another"})
+    assert data.task_of(codes).config == lc.make_task(run.config.task).probe_config
+    # One with other labels is not shown.
+    other = replace(codes, labels=codes.labels.assign(rule_0="no such rule"),
+                    meta={**codes.meta, "run_id": "another"})
     with pytest.raises(ArtifactError, match="instance 5 cannot be shown"):
         problem(source, other, 5)
 
@@ -174,23 +174,6 @@ def test_results_beside_a_run_are_read_inside_the_folders_alone(
     assert set(results.result_folders(source)) == {"of-all", "own"}
     open_folders(monkeypatch, [study.path])
     assert set(results.result_folders(source)) == {"own"}
-
-
-def test_colours_are_labels_that_can_be_told_apart() -> None:
-    codes = drawn_codes()
-    labels = codes.labels.assign(number=np.arange(90), same="always")
-    wide = LatentCodes(codes.scores, labels, codes.pairs, codes.layers, codes.meta)
-    offered = colour_labels(wide, "response->response")
-    assert offered[0] == "rule"
-    assert {"combination", "accuracy", "loss"} <= set(offered)
-    assert not {"number", "same"} & set(offered)
-
-
-def test_what_codes_come_from_is_the_key_of_their_problems(source: Entry) -> None:
-    codes = data.codes(source, "ood", 24)
-    assert json.loads(json.dumps(codes.meta["task"])) == codes.meta["task"]
-    assert data.task_of(codes).config == lc.make_task(
-        lc.Run.open(source.path).config.task).probe_config
 
 
 def test_few_codes_are_laid_out_as_far_as_they_allow(
@@ -234,17 +217,7 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
     assert extractions == [20]
 
 
-def test_damaged_codes_of_the_cache_are_read_again(
-    source: Entry, extractions: list[int]
-) -> None:
-    whole = data.codes(source, "ood", 24).scores.copy()
-    labels, = (default_cache() / "codes").glob("*/labels.parquet")
-    labels.write_bytes(b"damaged")
-    np.testing.assert_array_equal(data.codes(source, "ood", 24).scores, whole)
-    assert extractions == [24, 24]
-
-
-def test_a_run_that_was_not_evaluated_yet_is_said_to_be(
+def test_what_holds_nothing_to_show_says_so(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = run.publish(tmp_path / "runs" / "tiny")
@@ -252,13 +225,7 @@ def test_a_run_that_was_not_evaluated_yet_is_said_to_be(
     open_folders(monkeypatch, [tmp_path / "runs"])
     with pytest.raises(ArtifactError, match="has nothing to show yet"):
         data.splits(data.entry("runs/tiny"))
-
-
-def test_codes_of_no_instance_are_said_to_be_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     drawn_codes().subset(np.zeros(90, dtype=bool)).save(tmp_path / "codes")
-    open_folders(monkeypatch, [tmp_path])
     with pytest.raises(ArtifactError, match="holds no codes"):
         data.saved_codes(tmp_path / "codes")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from small_app import RULES, drawn_codes
+from small_app import PAIR, RULES, drawn_codes
 
 from latentcode.app.data.projections import (
     LegendEntry,
@@ -16,34 +16,23 @@ from latentcode.app.data.projections import (
     value_name,
 )
 
-PAIR = "response->response"
-
 
 def letters(*counts: int) -> pd.Series:
     return pd.Series([letter for letter, n in zip("abcdefghijklmnopq", counts, strict=False)
                       for _ in range(n)], name="letter")
 
 
-def test_what_is_the_pairs_own_has_one_name() -> None:
-    codes = drawn_codes()
-    assert own_labels(codes, PAIR) == {"rule_0": "rule"}
-    offered = colour_labels(codes, PAIR)
-    assert offered == ["rule", "combination", "loss", "accuracy"]
-    assert codes.label("rule", PAIR).name == "rule_0"
-
-
-def test_the_rules_of_other_tokens_are_offered_as_well() -> None:
+def test_every_label_that_tells_points_apart_is_offered_once() -> None:
     drawn = drawn_codes()
-    codes = replace(drawn, labels=drawn.labels.assign(target_0=[0, 1] * 45, target_1=[0, 1] * 45))
+    assert own_labels(drawn, PAIR) == {"rule_0": "rule"}
+    assert drawn.label("rule", PAIR).name == "rule_0"
+    assert colour_labels(drawn, PAIR) == ["rule", "combination", "loss", "accuracy"]
+    # Those of other tokens are offered as well.
+    codes = replace(drawn, labels=drawn.labels.assign(
+        target_0=[0, 1] * 45, target_1=[0, 1] * 45, number=range(90), same="always"))
     offered = colour_labels(codes, PAIR)
     assert offered[:2] == ["rule", "target"]
-    assert "target_1" in offered
-    assert not {"rule_0", "target_0"} & set(offered)
-
-
-def test_few_values_have_a_line_each_in_their_order() -> None:
-    rule = drawn_codes().labels["rule_0"]
-    assert legend_entries(rule) == [LegendEntry(name, (name,)) for name in sorted(RULES)]
+    assert set(offered) == {"rule", "target", "target_1", "combination", "loss", "accuracy"}
 
 
 def test_of_many_values_the_rare_ones_share_a_line() -> None:
@@ -64,7 +53,9 @@ def test_a_legend_is_short_and_stands_for_every_value_once(n: int) -> None:
     assert told == list("abcdefghijklmnopq"[:n])
 
 
-def test_accuracies_are_in_words() -> None:
+def test_values_are_in_order_and_accuracies_in_words() -> None:
+    rule = drawn_codes().labels["rule_0"]
+    assert legend_entries(rule) == [LegendEntry(name, (name,)) for name in sorted(RULES)]
     accuracy = drawn_codes().labels["accuracy"]
     assert legend_entries(accuracy) == [LegendEntry("wrong", (0.0,)), LegendEntry("right", (1.0,))]
     assert value_name("feature_accuracy", 0.5) == "0.5"

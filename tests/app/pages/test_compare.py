@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_app import drawn_codes, map_shown
+from small_app import component, drawn_codes, map_shown, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -35,38 +35,40 @@ def test_a_picture_per_model_with_one_legend(folder: Path) -> None:
     assert table["model"].tolist() == ["runs/a", "runs/b"]
     right = [100 * drawn_codes(seed).labels["accuracy"].mean() for seed in (0, 1)]
     assert table["within"].tolist() == pytest.approx(right)
+    assert SHARED in test.selectbox(key="colour").options
+    assert SHARED not in shown(["a"]).selectbox(key="colour").options
 
 
-def test_a_selection_of_one_picture_is_shown_in_all(folder: Path) -> None:
+def test_a_selection_of_one_picture_is_shown_in_all_until_it_is_cleared(folder: Path) -> None:
     rule = drawn_codes().labels["rule_0"] == "sum"
     first = np.flatnonzero(rule)[:5].tolist()
     selection = Selection(instances=tuple(first), plane=picture("a"))
     test = shown(["a", "b"], **{SELECTED: selection.to_text()})
     assert map_shown(test).selected == sorted(first)
-    assert "Selection: 5 of 90" in " ".join(m.value for m in test.markdown)
+    assert "Selection: 5 of 90" in text(test)
     table = test.dataframe[0].value.set_index("model")
     points = drawn_codes().select(layer=1, pair="response->response")
     unit = unit_deviations(points.astype(float))
     assert table.loc["runs/a", "cosine"] == pytest.approx(mean_cosine(unit[first]))
     assert table.loc["runs/a", "cosine"] > 0.9 > table.loc["runs/a", "cosine of all"]
+    test.button(key="clear selection").click().run()
+    assert not test.error
+    assert SELECTED not in test.query_params
+    assert "Selection" not in text(test)
 
 
 def test_an_outline_counts_in_the_picture_it_was_drawn_in(folder: Path) -> None:
-    box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("b"))
-    drawn = map_shown(shown(["a", "b"], **{SELECTED: box.to_text()}))
+    box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("b")).to_text()
+    drawn = map_shown(shown(["a", "b"], **{SELECTED: box}))
     expected = np.flatnonzero(drawn.planes[1][:, 0] <= 0.0).tolist()
     assert 0 < len(expected) < 90
     assert drawn.selected == expected
     outline, = drawn.shown["outlines"]
     assert outline["plane"] == drawn.shown["planes"][1]["name"] == picture("b")
-
-
-def test_an_outline_keeps_its_instances_in_another_pair(folder: Path) -> None:
-    box = Selection(boxes=(((-1e3, -1e3), (0.0, 1e3)),), plane=picture("a"))
-    here = map_shown(shown(["a", "b"], **{SELECTED: box.to_text()}))
-    there = map_shown(shown(["a", "b"], pair="response->row3", **{SELECTED: box.to_text()}))
-    assert here.selected == there.selected
-    assert picture("a") not in [plane["name"] for plane in there.shown["planes"]]
+    # It keeps its instances in the pictures of another pair.
+    there = map_shown(shown(["a", "b"], pair="response->row3", **{SELECTED: box}))
+    assert there.selected == expected
+    assert picture("b") not in [plane["name"] for plane in there.shown["planes"]]
 
 
 def test_other_instances_are_said_to_be(folder: Path) -> None:
@@ -87,22 +89,17 @@ def test_shared_neighbours_colour_all_pictures(folder: Path) -> None:
     assert (share.min(), share.max()) == pytest.approx(
         [float(drawn.shown["colour"][end]) for end in ("low", "high")])
     assert drawn.values / 63 == pytest.approx((share - share.min()) / np.ptp(share), abs=0.5 / 63)
-    said = " ".join(m.value for m in test.markdown)
+    said = text(test)
     assert f"**{share.mean():.1%}** are also among its 10 nearest in runs/b" in said
     assert f"of random neighbours {10 / 89:.1%}" in said
 
 
-def test_one_model_shares_no_neighbours(folder: Path) -> None:
-    assert SHARED not in shown(["a"]).selectbox(key="colour").options
-    assert SHARED in shown(["a", "b"]).selectbox(key="colour").options
-    assert SHARED not in shown(["a", "b"], layer="0").selectbox(key="colour").options
-
-
-def test_codes_that_do_not_vary_have_no_picture(folder: Path) -> None:
+def test_codes_that_do_not_vary_have_no_picture_and_share_no_neighbours(folder: Path) -> None:
     test = shown(["a", "b"], layer="0")
-    assert len(test.get("plotly_chart")) == 0
+    assert component(test, "map") is None
     assert "runs/a" in test.info[0].value
     assert "runs/b" in test.info[1].value
+    assert SHARED not in test.selectbox(key="colour").options
 
 
 def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
@@ -112,38 +109,6 @@ def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
     assert len(map_shown(test).planes) == 1
 
 
-def test_a_selection_is_cleared(folder: Path) -> None:
-    test = shown(["a", "b"], **{SELECTED: f"I3_5@{picture('a')}"})
-    assert "Selection: 2 of 90" in " ".join(m.value for m in test.markdown)
-    test.button(key="clear selection").click().run()
-    assert not test.exception
-    assert not test.error
-    assert SELECTED not in test.query_params
-    assert "Selection" not in " ".join(m.value for m in test.markdown)
-
-
 def test_no_model_is_a_hint(folder: Path) -> None:
     test = shown_page("compare")
     assert "Choose a model" in test.info[0].value
-
-
-def test_a_drawn_selection_comes_into_the_url(folder: Path) -> None:
-    def draw() -> None:
-        import streamlit as st
-
-        from latentcode.app.pages.compare import select
-        from latentcode.app.state.selection import Selection
-
-        select(Selection.drawn(st.session_state["outline"]) if "outline" in st.session_state
-               else Selection())
-        st.write("done")
-
-    test = AppTest.from_function(draw)
-    test.session_state["outline"] = {
-        "plane": "two", "kind": "box", "points": [[0.0, 0.0], [1.0, 2.0]]}
-    test.run()
-    assert not test.exception
-    assert test.query_params[SELECTED] == "B0_0_1_2@two"
-    del test.session_state["outline"]
-    test.run()
-    assert SELECTED not in test.query_params

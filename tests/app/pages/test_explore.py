@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_app import Drawn, component, drawn_codes, map_shown, page_test, panels, text
+from small_app import (
+    PAIR,
+    Drawn,
+    chosen_codes,
+    component,
+    drawn_codes,
+    map_shown,
+    page_test,
+    panels,
+    text,
+)
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -26,15 +37,15 @@ from latentcode.app.charts.selected import (
     histogram,
     shares,
 )
-from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import fit_projection
 from latentcode.runs import Run
+from latentcode.runs.named import ZOO
 
-PICTURE = "ood!90!pca!1!response->response!runs/a"
-EVERYTHING = f"B-1000_-1000_1000_1000@{PICTURE}"
+PICTURE = f"ood!90!pca!1!{PAIR}!runs/a"
+BOX = "B-1000_-1000_1000_1000"
+EVERYTHING = f"{BOX}@{PICTURE}"
 
 
 def asked(**query: str) -> dict[str, str]:
@@ -45,46 +56,67 @@ def shown(**query: str) -> AppTest:
     return shown_page("explore", **asked(**query))
 
 
-def test_it_says_what_is_shown(folder: Path) -> None:
+def press(test: AppTest, label: str) -> AppTest:
+    return next(button for button in test.button if button.label == label).click().run()
+
+
+def captions(test: AppTest) -> str:
+    return "\n".join(caption.value for caption in test.caption).replace("\\", "")
+
+
+def test_the_url_chooses_what_is_shown(folder: Path) -> None:
     test = shown()
     assert "90 codes of runs/a" in text(test)
-    assert "layer 1, response->response, coloured by **rule**" in text(test)
+    assert f"layer 1, {PAIR}, coloured by **rule** (rule_0)" in text(test)
     assert "No selection" in text(test)
     assert map_shown(test).names == ["constant", "difference", "sum"]
-    assert any("trustworthiness" in caption.value for caption in test.caption)
+    assert "trustworthiness" in captions(test)
+    other = shown(model="runs/b", pair="response->row3", colour="combination", layer="1")
+    assert "90 codes of runs/b" in text(other)
+    assert "layer 1, response->row3, coloured by **combination**" in text(other)
+    # A label with two names is there once.
+    named = shown(colour="rule_0")
+    assert "coloured by **rule** (rule_0)" in text(named)
+    assert not named.warning
+    assert "rule_0" not in named.selectbox(key="colour").options
 
 
-def test_the_url_chooses_all_of_it(folder: Path) -> None:
-    test = shown(model="runs/b", pair="response->row3", colour="combination", layer="1")
-    assert "90 codes of runs/b" in text(test)
-    assert "layer 1, response->row3, coloured by **combination**" in text(test)
+def test_pairs_as_small_multiples_each_with_its_own_variance(folder: Path) -> None:
+    test = shown(show="all pairs")
+    pairs = [plane["title"] for plane in map_shown(test).shown["planes"]]
+    assert pairs == [PAIR, "response->row3"]
+    one, other = (" and ".join(f"{share:.3g}" for share in fit_projection(
+        drawn_codes().select(layer=1, pair=pair), "pca").projection.settings[
+            "explained_variance_ratio"]) for pair in pairs)
+    assert f"{PAIR} {one}; response->row3 {other}" in captions(test)
+    assert one != other
 
 
-def test_pairs_as_small_multiples(folder: Path) -> None:
-    drawn = map_shown(shown(show="all pairs"))
-    assert [plane["title"] for plane in drawn.shown["planes"]] == [
-        "response->response", "response->row3"]
-
-
-def test_codes_that_do_not_vary_are_said_not_to(folder: Path) -> None:
+def test_codes_that_are_all_the_same_get_no_picture_and_no_verdict(folder: Path) -> None:
     test = shown(show="all layers")
-    assert "layer 0, response->response" in test.info[0].value
+    assert f"layer 0, {PAIR}" in test.info[0].value
     assert [plane["title"] for plane in map_shown(test).shown["planes"]] == ["layer 1"]
-    alone = shown(layer="0")
-    assert "There is nothing to lay out" in alone.info[0].value
+    alone = shown(layer="0", instance="3", select=EVERYTHING)
     # It stands in the place of the map, and the track, which leads to other layers, below.
     assert [info.value for info in alone.columns[0].info] == [alone.info[0].value]
+    assert "There is nothing to lay out" in alone.info[0].value
     assert component(alone, "map") is None
     assert component(alone, "track") is not None
     assert not alone.error
+    assert "Selection: 90 of 90 instances" in text(alone)
+    assert "no probe can tell them apart" in text(alone)
+    assert "Probe**: right" not in text(alone)
+    near = shown(layer="0", instance="3")
+    assert "none is nearer than another" in captions(near)
+    assert not any(AWAY in table.value for table in near.dataframe)
 
 
 def test_a_selection_updates_every_panel(folder: Path) -> None:
     codes = drawn_codes()
-    points = fit_projection(codes.select(layer=1, pair="response->response"),
-                            "pca").projection.coordinates
+    points = fit_projection(codes.select(layer=1, pair=PAIR), "pca").projection.coordinates
     middle = float(np.median(points[:, 0]))
-    test = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}")
+    select = f"B{middle}_-1000_1000_1000@{PICTURE}"
+    test = shown(select=select)
     inside = np.flatnonzero(points[:, 0] >= middle)
     assert f"Selection: {len(inside)} of 90 instances" in text(test)
     found = panels(test)
@@ -93,7 +125,7 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
         name: (pytest.approx(100 * float((rule.iloc[inside] == name).mean()), abs=0.5),
                pytest.approx(100 * float((rule == name).mean()), abs=0.5))
         for name in ("constant", "difference", "sum")}
-    scores = codes.select(layer=1, pair="response->response")
+    scores = codes.select(layer=1, pair=PAIR)
     others = np.setdiff1d(np.arange(90), inside)
     for name, rows in (("selection", inside), ("others", others)):
         np.testing.assert_allclose(found["bars"].series[name], scores[rows].mean(0), rtol=6e-3)
@@ -101,42 +133,68 @@ def test_a_selection_updates_every_panel(folder: Path) -> None:
     assert sum(int(told.split(": ")[1].split()[0])
                for told in found["confusion"].told) == len(inside)
     assert map_shown(test).selected == inside.tolist()
-    listed = shown(select=f"B{middle}_-1000_1000_1000@{PICTURE}", beside="List")
-    assert listed.dataframe[0].value["instance"].tolist() == inside.tolist()
+    # The colour is one of the columns that are there.
+    listed = shown(select=select, beside="List", colour="combination").dataframe[0].value
+    assert listed["instance"].tolist() == inside.tolist()
+    assert listed.columns.is_unique
 
 
 def test_what_the_legend_hid_is_not_selected(folder: Path) -> None:
     rule = drawn_codes().labels["rule_0"]
-    box, plane = EVERYTHING.split("@")
-    test = shown(select=f"{box}~Hrule_0!sum!constant@{plane}")
+    hidden = f"{BOX}~Hrule_0!sum!constant@{PICTURE}"
+    test = shown(select=hidden)
     left = np.flatnonzero(rule == "difference")
     assert map_shown(test).selected == left.tolist()
     assert f"Selection: {len(left)} of 90" in text(test)
     assert "hidden: 2 values of rule (sum, constant)" in [c.value for c in test.caption]
     assert panels(test)["shares"].rows["difference"][0] == 100.0
     # It stays with the selection, whatever colours the points later.
-    later = shown(select=f"{box}~Hrule_0!sum!constant@{plane}", colour="accuracy")
+    later = shown(select=hidden, colour="accuracy")
     assert map_shown(later).selected == left.tolist()
-    assert "hidden: 2 values of rule_0 (sum, constant)" in text(later).replace("\\", "")
-    assert not shown(select=f"{box}~Hgone!sum@{plane}").error
+    assert "hidden: 2 values of rule_0 (sum, constant)" in captions(later)
+    assert not shown(select=f"{BOX}~Hgone!sum@{PICTURE}").error
 
 
-def test_a_selection_of_everything_has_no_others(folder: Path) -> None:
+def test_a_selection_belongs_to_its_model_and_is_kept_under_a_name(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)
     assert "Probe**: right in" in text(test)
-    assert list(panels(test)["bars"].series) == ["selection"]
-
-
-def test_a_selection_belongs_to_its_model(folder: Path) -> None:
-    test = shown(select=EVERYTHING)
-    assert "Selection: 90 of 90" in text(test)
+    assert list(panels(test)["bars"].series) == ["selection"]  # there are no others
     test.selectbox(key="model").set_value("runs/b").run()
     assert "90 codes of runs/b" in text(test)
     assert "No selection" in text(test)
     assert any("of another model" in info.value for info in test.info)
     test.selectbox(key="model").set_value("runs/a").run()
     assert "Selection: 90 of 90" in text(test)
+    test.text_input(key="name of selection").set_value("  | ").run()
+    press(test, "Keep it")
+    assert [warning.value for warning in test.warning if "Type a name" in warning.value]
+    assert "kept" not in test.query_params
+    test.text_input(key="name of selection").set_value("all = |them").run()
+    press(test, "Keep it")
+    assert not test.warning
+    assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
+    again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
+    assert "No selection" in text(again)
+    again.pills("kept selection").set_value("all").run()
+    assert "Selection: 90 of 90" in text(again)
+
+
+def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
+    wanted = np.flatnonzero(drawn_codes().labels["rule_0"] == "sum").tolist()
+    test = shown()
+    test.text_input(key="find").set_value("rule=sum").run()
+    assert map_shown(test).selected == wanted
+    chosen = chosen_codes()  # as it is kept, and stands in the exported table
+    points = fit_projection(chosen.points, "pca").projection.coordinates
+    rows = export.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), points)
+    assert np.flatnonzero(rows).tolist() == wanted
+    test.text_input(key="find").set_value("17").run()
+    assert "Instance 17" in text(test)
+    assert map_shown(test).shown["instance"] == 17
+    test.text_input(key="find").set_value("no such thing").run()
+    assert "No selection" in text(test)
+    assert any("no such thing" in info.value for info in test.info)
 
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
@@ -145,52 +203,32 @@ def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
     drawn_codes(5).save(folder / "a", overwrite=True)
     test.run()
     assert not np.array_equal(map_shown(test).planes[0], before)
-    scores = drawn_codes(5).select(layer=1, pair="response->response")
+    scores = drawn_codes(5).select(layer=1, pair=PAIR)
     np.testing.assert_allclose(panels(test)["bars"].series["selection"], scores.mean(0), rtol=6e-3)
 
 
-def test_names_of_files_are_no_markdown(folder: Path) -> None:
-    codes = drawn_codes()
+def test_names_and_labels_of_files_are_no_markup(folder: Path) -> None:
+    codes, link = drawn_codes(), "<a href='https://example.org'>sum</a>"
     told = "see ![this](http://example.org/x.png)"
-    replace(codes, pairs=(replace(codes.pairs[0], description=told), codes.pairs[1])).save(
-        folder / "told")
-    captions = [caption.value for caption in shown(model="runs/told").caption]
-    assert "see !\\[this\\](http://example.org/x.png)" in captions
-
-
-def test_tables_have_each_column_once(folder: Path) -> None:
-    for beside in ("List", "Problem"):  # where the colour is one of the columns that are there
-        test = shown(select=EVERYTHING, instance="5", colour="combination", beside=beside)
-        assert not test.error
-        assert test.dataframe[0].value.columns.is_unique
-
-
-@pytest.mark.parametrize("colour", ["rule_0", "rule"])
-def test_a_label_with_two_names_is_there_once(folder: Path, colour: str) -> None:
-    test = shown(colour=colour)
-    assert "coloured by **rule** (rule_0)" in text(test)
-    assert not test.warning
-    assert "rule_0" not in test.selectbox(key="colour").options
+    labels = codes.labels.assign(rule_0=codes.labels["rule_0"].replace("sum", link))
+    replace(codes, labels=labels, pairs=(replace(codes.pairs[0], description=told),
+                                         codes.pairs[1])).save(folder / "linked")
+    test = shown(model="runs/linked", instance="3")
+    assert "see !\\[this\\](http://example.org/x.png)" in [c.value for c in test.caption]
+    beside = [html.proto.body for html in (*test.get("html"), *shown(
+        model="runs/linked", select=f"I3@{PICTURE.replace('runs/a', 'runs/linked')}").get("html"))]
+    assert sum("&lt;a href" in body for body in beside) >= 3
+    assert not any("<a href" in body for body in beside)
 
 
 def test_accuracy_is_in_words(folder: Path) -> None:
-    test = shown(select=EVERYTHING, instance="5", colour="accuracy")
+    test = shown(select=EVERYTHING, colour="accuracy")
     found = panels(test)
     assert map_shown(test).names == ["wrong", "right"]
     assert set(found["shares"].rows) == {"wrong", "right"}
+    assert "1.0" not in " ".join(found["confusion"].told)
     beside = list(panels(shown(instance="5", colour="accuracy"))["bars"].series)
     assert beside[1] in ("mean of accuracy right", "mean of accuracy wrong")
-    assert "1.0" not in " ".join(found["confusion"].told)
-
-
-def test_each_picture_has_its_own_variance(folder: Path) -> None:
-    shares = [fit_projection(drawn_codes().select(layer=1, pair=pair), "pca").projection.settings[
-        "explained_variance_ratio"] for pair in ("response->response", "response->row3")]
-    one, other = (" and ".join(f"{share:.3g}" for share in of) for of in shares)
-    caption = next(caption.value for caption in shown(show="all pairs").caption
-                   if "trustworthiness" in caption.value)
-    assert f"response->response {one}; response->row3 {other}" in caption.replace("\\", "")
-    assert one != other
 
 
 def test_a_measurement_has_a_histogram_and_no_probe(folder: Path) -> None:
@@ -202,51 +240,49 @@ def test_a_measurement_has_a_histogram_and_no_probe(folder: Path) -> None:
 
 
 def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
-    test = shown(instance="5")
+    test = shown(instance="5", colour="combination")
     assert "Instance 5" in text(test)
     # Codes that no task has made have no problem to draw, and labels all the same.
     assert "do not say which task" in test.info[0].value
-    np.testing.assert_allclose(
-        panels(test)["bars"].series["instance 5"],
-        drawn_codes().select(layer=1, pair="response->response")[5], rtol=6e-3)
+    assert all(table.value.columns.is_unique for table in test.dataframe)
+    np.testing.assert_allclose(panels(test)["bars"].series["instance 5"],
+                               drawn_codes().select(layer=1, pair=PAIR)[5], rtol=6e-3)
     test.button(key="close").click().run()
     assert "No instance chosen" in text(test)
     assert "instance" not in test.query_params
 
 
-@pytest.mark.parametrize(("key", "value", "message"), [
-    ("instance", "90", "There is no instance '90' here; expected 0 to 89"),
-    ("instance", "-1", "There is no instance '-1'"),
-    ("select", "L1_2", "cannot be read"),
-    ("layer", "7", "There is no layer '7' here"),
-    ("colour", "taste", "There is no colour 'taste' here; showing 'rule'"),
-    ("show", "magic", "There is no show 'magic' here"),
-])
-def test_a_url_that_asks_for_what_there_is_not(
-    folder: Path, key: str, value: str, message: str
-) -> None:
-    test = shown(**{key: value})
+def test_a_url_that_asks_for_what_there_is_not(folder: Path) -> None:
+    wrong = {"instance": "90", "select": "L1_2", "layer": "7", "colour": "taste", "show": "magic"}
+    test = shown(**wrong)
     assert "90 codes of runs/a" in text(test)
-    assert any(message in warning.value for warning in test.warning)
-
-
-def test_a_selection_of_another_picture_is_said_to_be(folder: Path) -> None:
-    test = shown(select=EVERYTHING.replace("!1!", "!9!"))
-    assert "No selection" in text(test)
+    said = [warning.value for warning in test.warning]
+    for key, value in wrong.items():
+        assert any(value in message and (key in message or key == "select") for message in said)
+    assert any("expected 0 to 89" in message for message in said)
+    elsewhere = shown(select=EVERYTHING.replace("!1!", "!9!"), instance="-1")
+    assert "-1" in elsewhere.warning[0].value
     # It stands beside the map, where the selection would be.
+    assert "No selection" in text(elsewhere)
     assert any("picture that these codes do not have" in info.value
-               for column in test.columns for info in column.info)
+               for column in elsewhere.columns for info in column.info)
 
 
 @pytest.mark.parametrize(("model", "message"), [
     ("runs/nothing", "does not exist"), ("/etc", "outside the folders"),
-    ("runs/damaged", "meta.json"), ("runs", "neither a run")])
+    ("runs/damaged", "meta.json"), ("runs/broken", "config.yaml"), ("runs", "neither a run")])
 def test_what_cannot_be_opened_is_one_message(folder: Path, model: str, message: str) -> None:
     drawn_codes().save(folder / "damaged")
     (folder / "damaged" / "meta.json").write_text("{", encoding="utf-8")
+    shutil.copytree(ZOO / "sraven-hyla", folder / "broken", ignore=lambda *_: {"checkpoints"})
+    (folder / "broken" / "config.yaml").write_text("task: [this is no longer\n", encoding="utf-8")
     test = shown(model=model)
     assert len(test.error) == 1
     assert message in test.error[0].value
+    # It is not the end: another model can be chosen.
+    test.selectbox(key="model").set_value("runs/a").run()
+    assert not test.error
+    assert "90 codes of runs/a" in text(test)
 
 
 def test_what_should_not_happen_is_a_sentence(
@@ -263,54 +299,9 @@ def test_what_should_not_happen_is_a_sentence(
     assert "ZeroDivisionError: secret detail" in caplog.text
 
 
-def test_a_click_and_a_lasso_come_into_the_url(folder: Path) -> None:
-    def note() -> None:
-        import streamlit as st
-
-        from latentcode.app.pages.explore import select
-        from latentcode.app.state.selection import Selection
-
-        select(Selection.from_text(st.session_state["happened"]))
-        st.write("done")
-
-    test = AppTest.from_function(note)
-    test.session_state["happened"] = "L0_0_1_0_1_1@pca.1.a->b"
-    test.run()
-    assert not test.exception
-    assert test.query_params["select"] == "L0_0_1_0_1_1@pca.1.a->b"
-    assert "instance" not in test.query_params
-    test.session_state["happened"] = "I4"
-    test.run()
-    assert test.query_params["instance"] == "4"
-    assert "select" in test.query_params
-    assert test.session_state["beside"] == "Problem"
-
-
-def test_a_selection_is_kept_under_a_name(folder: Path) -> None:
-    test = shown(select=EVERYTHING)
-    test.text_input(key="name of selection").set_value("all = |them").run()
-    next(button for button in test.button if button.label == "Keep it").click().run()
-    assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
-    again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
-    assert "No selection" in text(again)
-    assert again.get("button_group")
-
-
-def test_a_selection_without_a_name_is_told_to_be(folder: Path) -> None:
-    test = shown(select=EVERYTHING)
-    test.text_input(key="name of selection").set_value("  | ").run()
-    next(button for button in test.button if button.label == "Keep it").click().run()
-    assert [warning.value for warning in test.warning if "Type a name" in warning.value]
-    assert "kept" not in test.query_params
-    test.text_input(key="name of selection").set_value("all of it").run()
-    next(button for button in test.button if button.label == "Keep it").click().run()
-    assert not test.warning
-    assert "".join(test.query_params["kept"]) == f"all of it={EVERYTHING}"
-
-
 def test_the_probe_is_asked_about_combinations_it_has_not_seen() -> None:
     codes = drawn_codes(n=400)
-    chosen = Chosen(Entry("a", Path("a"), "codes"), "ood", 1, "response->response", codes)
+    chosen = chosen_codes(codes)
     found = guesses(chosen, "rule")
     assert isinstance(found, Guesses)
     assert found.right.mean() > 0.9
@@ -334,7 +325,7 @@ def test_panels_of_one_point() -> None:
         name: 100.0 * (name == rule.iloc[3]) for name in label.names}
     binned = Drawn(histogram(codes.labels["loss"], one, dark=True)).series["selection"]
     assert sorted(binned)[-2:] == [0.0, 1.0]
-    code = codes.select(layer=1, pair="response->response")[3]
+    code = codes.select(layer=1, pair=PAIR)[3]
     assert len(Drawn(heads({"a": code}, dark=False)).told) == len(code)
     many = heads({"<b>": np.linspace(-1.0, 1.0, 64)}, dark=False)
     assert many.count("<small>") == 16
@@ -369,27 +360,6 @@ def test_the_first_picture_and_the_evidence_need_no_torch(tmp_path: Path) -> Non
     assert shown.stdout.startswith("##### 2,000 codes of ")
 
 
-def test_codes_that_are_all_the_same_get_no_verdicts(folder: Path) -> None:
-    test = shown(layer="0", instance="3", select=EVERYTHING)
-    assert "Selection: 90 of 90 instances" in text(test)
-    assert "no probe can tell them apart" in text(test)
-    assert "Probe**: right" not in text(test)
-    near = shown(layer="0", instance="3")
-    assert "none is nearer than another" in " ".join(c.value for c in near.caption)
-    assert not any(AWAY in table.value for table in near.dataframe)
-
-
-def test_labels_are_no_html(folder: Path) -> None:
-    codes, link = drawn_codes(), "<a href='https://example.org'>sum</a>"
-    labels = codes.labels.assign(rule_0=codes.labels["rule_0"].replace("sum", link))
-    replace(codes, labels=labels).save(folder / "linked")
-    test = shown(model="runs/linked", instance="3")
-    beside = [html.proto.body for html in (*test.get("html"), *shown(
-        model="runs/linked", select=f"I3@{PICTURE.replace('runs/a', 'runs/linked')}").get("html"))]
-    assert sum("&lt;a href" in body for body in beside) >= 3
-    assert not any("<a href" in body for body in beside)
-
-
 def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
     test = shown_page("explore", model="runs/tiny", projection="PCA")
     assert not test.warning
@@ -407,14 +377,13 @@ def test_pictures_of_layers_are_turned_to_each_other(folder: Path) -> None:
     scores = np.concatenate([codes.scores, codes.scores[:, 1:] @ np.diag([1, -1, 1, 1, 1, 1])],
                             axis=1).astype(np.float32)
     replace(codes, scores=scores, layers=(0, 1, 2)).save(folder / "deep")
-    later = shown(model="runs/deep", layer="2")
+    later = shown(model="runs/deep", layer="2",
+                  select=f"B0_-1000_1000_1000@ood!90!pca!2!{PAIR}!runs/deep")
     # A mirrored code has a mirrored picture, which a turn brings back.
     first = map_shown(shown(model="runs/deep", layer="1")).planes[0]
     np.testing.assert_allclose(map_shown(later).planes[0], first, atol=1e-4)
-    assert any("From layer 1 to 2, 1.00 of the picture is kept" in c.value for c in later.caption)
-    box = shown(model="runs/deep", layer="2",
-                select="B0_-1000_1000_1000@ood!90!pca!2!response->response!runs/deep")
-    outline, = map_shown(box).shown["outlines"]
+    assert "From layer 1 to 2, 1.00 of the picture is kept" in captions(later)
+    outline, = map_shown(later).shown["outlines"]
     assert len(outline["points"]) == 4
 
 
@@ -423,12 +392,3 @@ def test_three_codes_have_a_picture_by_pca(folder: Path) -> None:
     test = shown(model="runs/few")
     assert not test.error
     assert len(map_shown(test).planes[0]) == 3
-
-
-def test_a_kept_search_is_in_the_table(folder: Path) -> None:
-    codes = drawn_codes()
-    chosen = Chosen(Entry("runs/a", folder / "a", "codes"), "ood", 1, "response->response", codes)
-    selection = Selection(found="rule=sum", plane=PICTURE)
-    plane = fit_projection(chosen.points, "pca").projection
-    rows = export.rows_of(chosen, selection, plane.coordinates)
-    assert rows.tolist() == (codes.labels["rule_0"] == "sum").tolist()

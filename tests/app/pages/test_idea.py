@@ -7,15 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("streamlit")
-from small_app import charts, component
+from small_app import charts, component, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
 import latentcode as lc
 from latentcode.app.pages.idea import changed_scores, equations
-from latentcode.models.config import ATTENTION_KINDS
+from latentcode.codes.instances import instances
+from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.hypernetwork import two_ways
 
 Open = Callable[..., AppTest]
@@ -38,34 +37,33 @@ def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: in
     assert len(charts(app)) == 4
     run = lc.Run.open(models / model)
     task = lc.make_task(lc.make_task(run.config.task).probe_config)
-    from latentcode.codes.instances import instances
-
     inputs = instances(task, "ood", [0]).inputs[0]
     seen = two_ways(run.load_model(), inputs, 1, 3)
     # The key that is shown first is the one whose network does most.
     key = int(seen.outputs.norm(dim=1).argmax())
     names = task.token_names
-    text = "\n".join(m.value for m in app.markdown)
-    assert f"**{names[3]} → {names[key]}**" in text
+    assert f"**{names[3]} → {names[key]}**" in text(app)
     assert len(charts(app)["weights"].data) == n_layers
+    axes, n = charts(app)["map of codes"].layout, len(names)  # every square lies within them
+    assert axes.xaxis.range == axes.yaxis.range[::-1] == (-0.7, n - 0.3)
     bars = component(app, "handles")
     assert bars["values"] == bars["ghost"] == pytest.approx(seen.codes[key].tolist())
 
 
 def test_scores_move_what_the_network_makes(shown: Open) -> None:
     app = shown("logic")
-    assert "moved by" not in "\n".join(m.value for m in app.markdown)
+    assert "moved by" not in text(app)
     own = component(app, "handles")["values"]
     changed = shown("logic", score="1_0.87_3_-0.5")
     assert component(changed, "handles")["values"] == [own[0], 0.87, own[2], -0.5]
     assert component(changed, "handles")["ghost"] == own
-    assert "moved by" in "\n".join(m.value for m in changed.markdown)
+    assert "moved by" in text(changed)
     # It is the pair's, whichever head the map shows.
     changed.selectbox("head").set_value(2).run()
     assert component(changed, "handles")["values"] == [own[0], 0.87, own[2], -0.5]
     next(b for b in changed.button if b.label == "Its own").click().run()
     assert component(changed, "handles")["values"] == own
-    assert "moved by" not in "\n".join(m.value for m in changed.markdown)
+    assert "moved by" not in text(changed)
     broken = shown("logic", score="much", query="1000", key="-1", instance="x")
     assert difference(broken) < 1e-12
 
@@ -79,8 +77,6 @@ def test_scores_of_a_url() -> None:
 
 def test_equations_fit_the_kind() -> None:
     config = lc.preset("smoke", "logic").model
-    from latentcode.models.config import with_kind
-
     written = {kind: equations(with_kind(config, kind)) for kind in ATTENTION_KINDS}
     assert "W_{qk}" in written["softmax"][1]
     assert written["softmax"] == written["linear"]
@@ -88,5 +84,5 @@ def test_equations_fit_the_kind() -> None:
     assert "phi" not in written["hyla_linear"][1]
     assert "layer 3" in written["hyla_deep"][1]
     for usual, generated in written.values():
-        for text in (usual, generated):
-            assert text.count("{") == text.count("}")
+        assert usual.count("{") == usual.count("}")
+        assert generated.count("{") == generated.count("}")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("streamlit")
 from small_app import map_shown, open_folders, shown, text
-from streamlit.testing.v1 import AppTest
 from text_runs import N_TOKENS, hardly_trained
 
 LOOK = {"n": "2000", "projection": "PCA", "instance": "3"}
@@ -28,37 +25,27 @@ def folder(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return trained
 
 
-def drawn(page: AppTest) -> str:
-    return "".join(block.proto.body for block in page.get("html"))
-
-
-def test_explore_marks_the_pair_in_the_text(folder: Path) -> None:
+def test_explore_marks_the_pair_in_the_text_and_draws_its_scores(folder: Path) -> None:
     page = shown("explore", model="runs/first", **LOOK)
     assert not page.error
     assert "copied" in map_shown(page).shown["colour"]["title"] or "class" in text(page)
-    body = drawn(page)
+    body = "".join(block.proto.body for block in page.get("html"))
     assert body.count(" data-token=") == N_TOKENS
     assert 'title="the query"' in body
     assert "the key of the induction pair" in body
     assert "The model answers" in body
     assert "<b>*" not in body
-
-
-def test_the_scores_of_a_query_lie_over_all_tokens(folder: Path) -> None:
-    page = shown("explore", model="runs/first", look="attention", **LOOK)
+    page.segmented_control("look").set_value("attention").run()
     assert not page.error
-    (body,) = (block.proto.body for block in page.get("html")
+    (arcs,) = (block.proto.body for block in page.get("html")
                if "arcs-problem" in block.proto.body)
-    assert body.count(" data-token=") == N_TOKENS
+    assert arcs.count(" data-token=") == N_TOKENS
     assert "“" in text(page)
 
 
-@pytest.mark.parametrize("name", ["decode", "similarity", "idea", "results"])
-def test_other_pages_show_it(folder: Path, name: str) -> None:
-    assert not shown(name, model="runs/first", n="2000").error
-
-
-def test_two_runs_of_a_text_are_compared(folder: Path) -> None:
+def test_other_pages_show_it(folder: Path) -> None:
+    for name in ("decode", "similarity", "idea", "results"):
+        assert not shown(name, model="runs/first", n="2000").error, name
     page = shown("compare", models=["runs/first", "runs/second"], n="2000", projection="PCA")
     assert not page.error
     assert "in 2 models" in text(page)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("streamlit")
 from places import EXAMPLE
 from small_app import open_folders, page_test, shown, text
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
-from streamlit.testing.v1 import AppTest
 
 from latentcode.app.pages.similarity import CELL, beside_controls, within_sentence
 from latentcode.probes.similarity.measures import cosine_matrix
@@ -16,7 +15,11 @@ from latentcode.probes.similarity.of_codes import similarity_codes
 
 
 def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
-    test = shown("similarity", model="runs/codes", centring="raw")
+    test = shown("similarity", model="runs/codes", centring="raw", label="rule_0")  # an older name
+    assert not test.warning
+    assert "of the values of rule?" in text(test)
+    assert "Two codes of the same rule have a mean raw cosine of" in text(test)
+    assert "labels shuffled among instances" in text(test)
     matrix, bars = charts(test).values()
     means = drawn_codes().mean_by("rule", layer=1, pair="response->response")
     order = list(matrix.layout.xaxis.ticktext)
@@ -30,6 +33,10 @@ def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
     np.testing.assert_array_equal(np.isfinite(np.asarray(matrix.data[1].z, dtype=float)),
                                   np.isnan(apart))
     assert matrix.data[1].colorscale[0][1] == matrix.data[1].colorscale[1][1]
+    # A click says the values of a cell, and not its place.
+    cells = matrix.data[2]
+    assert [row[0] for row in cells.customdata] == [
+        f"{order[y]}~{order[x]}" for x, y in zip(cells.x, cells.y, strict=True)]
     # At first the most alike values are shown.
     one, other = (trace.name for trace in bars.data[:2])
     off = expected - 2.0 * np.eye(len(order))
@@ -73,37 +80,6 @@ def test_it_says_above_which_controls_a_cosine_is_not() -> None:
     assert "**Above every control**" in beside_controls(rows.iloc[:2])
     assert beside_controls(rows.iloc[:1]) == ""
     assert "shuffled labels, untrained model" in beside_controls(rows.assign(high=0.9))
-
-
-def test_the_page_has_both_sentences(codes: Path) -> None:
-    said = text(shown("similarity", model="runs/codes"))
-    assert "Two codes of the same rule have a mean centred cosine of" in said
-    assert "labels shuffled among instances" in said
-
-
-def test_a_clicked_cell_comes_into_the_url() -> None:
-    def click() -> None:
-        from latentcode.app.pages.similarity import note_cell
-
-        note_cell("sum~a%3Cb")
-
-    test = AppTest.from_function(click).run()
-    assert not test.exception
-    assert test.query_params[CELL] == "sum~a<b"
-
-
-def test_a_click_says_its_values_and_not_its_place(codes: Path) -> None:
-    matrix = charts(shown("similarity", model="runs/codes"))["cosine matrix"]
-    names = list(matrix.layout.xaxis.ticktext)
-    cells = matrix.data[2]
-    told = [row[0] for row in cells.customdata]
-    assert told == [f"{names[y]}~{names[x]}" for x, y in zip(cells.x, cells.y, strict=True)]
-
-
-def test_an_older_name_of_a_label_is_understood(codes: Path) -> None:
-    test = shown("similarity", model="runs/codes", label="rule_0")
-    assert not test.warning
-    assert "of the values of rule?" in text(test)
 
 
 def test_a_layer_that_knows_nothing_is_said_to(codes: Path) -> None:

@@ -22,22 +22,17 @@ def outline(x: list[float], y: list[float], kind: str = "lasso", plane: str = ""
     return {"plane": plane, "kind": kind, "points": list(map(list, zip(x, y, strict=True)))}
 
 
-def circle(radius: float, corners: int = 400) -> dict[str, Any]:
-    angle = np.linspace(0.0, 2.0 * np.pi, corners)
-    return outline((radius * np.cos(angle)).tolist(), (radius * np.sin(angle)).tolist())
-
-
 def test_lasso_selects_what_is_inside() -> None:
     triangle = Selection(lassos=(((0.0, 0.0), (4.0, 0.0), (0.0, 4.0)),))
     points = np.array([[1.0, 1.0], [3.0, 3.0], [-1.0, 1.0], [0.5, 3.0]])
     assert triangle.rows(points).tolist() == [True, False, False, True]
-
-
-def test_lasso_can_be_concave() -> None:
     horseshoe = Selection(lassos=(
         ((0, 0), (6, 0), (6, 6), (4, 6), (4, 2), (2, 2), (2, 6), (0, 6)),))
     points = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 5.0], [3.0, 1.0]])
     assert horseshoe.rows(points).tolist() == [True, False, True, True]
+    assert not Selection()
+    assert not Selection().rows(POINTS).any()
+    assert Selection.from_text("") == Selection()
 
 
 def test_box_is_the_same_from_any_corner() -> None:
@@ -54,12 +49,6 @@ def test_shapes_and_clicks_are_united() -> None:
     expected = Selection(lassos=(lasso,)).rows(POINTS) | Selection(boxes=(box,)).rows(POINTS)
     expected[7] = True
     assert (together.rows(POINTS) == expected).all()
-
-
-def test_nothing_is_selected_without_shapes() -> None:
-    assert not Selection()
-    assert not Selection().rows(POINTS).any()
-    assert Selection.from_text("") == Selection()
 
 
 coordinate = st.floats(-1e3, 1e3, allow_nan=False)
@@ -81,22 +70,17 @@ def test_text_gives_the_selection_back(
     assert (again == made.rows(POINTS)).all()
 
 
-def test_outline_is_thinned_and_hardly_changed() -> None:
-    drawn = circle(8.0)
-    made = Selection.drawn(drawn)
+@pytest.mark.parametrize("radius", [8.0, 8e-4])
+def test_outline_is_thinned_and_hardly_changed(radius: float) -> None:
+    angle = np.linspace(0.0, 2.0 * np.pi, 400)
+    made = Selection.drawn(outline((radius * np.cos(angle)).tolist(),
+                                   (radius * np.sin(angle)).tolist()))
     assert len(made.lassos[0]) < 80
-    assert len(made.to_text()) < 1_000
-    distance = np.hypot(*POINTS.T)
-    clear = np.abs(distance - 8.0) > 2.0 * PRECISION * 16.0
-    assert (made.rows(POINTS)[clear] == (distance < 8.0)[clear]).all()
-
-
-def test_small_outlines_keep_their_precision() -> None:
-    points = POINTS * 1e-4
-    made = Selection.drawn(circle(5e-4))
+    assert len(made.to_text()) < 1_200
+    points = POINTS * radius / 8.0
     distance = np.hypot(*points.T)
-    clear = np.abs(distance - 5e-4) > 5e-6
-    assert (made.rows(points)[clear] == (distance < 5e-4)[clear]).all()
+    clear = np.abs(distance - radius) > 4.0 * PRECISION * radius
+    assert (made.rows(points)[clear] == (distance < radius)[clear]).all()
 
 
 @pytest.mark.parametrize("flat", [
@@ -115,17 +99,15 @@ def test_instances_are_found_by_their_labels(asked: str, rows: list[int]) -> Non
     assert np.flatnonzero(has_label(labels, asked)).tolist() == rows
 
 
-@given(st.text(max_size=40))
-def test_what_was_searched_for_comes_through_the_url(asked: str) -> None:
-    made = Selection(found=asked, plane="a!b->c")
-    assert Selection.from_text(made.to_text()) == made
-
-
-@given(st.text(max_size=20), st.lists(st.text(max_size=20), min_size=1, max_size=4))
-def test_what_was_hidden_comes_through_the_url(label: str, hidden: list[str]) -> None:
+@given(st.text(max_size=40), st.text(max_size=20), st.lists(st.text(max_size=20), max_size=4))
+def test_what_was_searched_for_and_hidden_comes_through_the_url(
+    asked: str, label: str, hidden: list[str]
+) -> None:
+    found = Selection(found=asked, plane="a!b->c")
+    assert Selection.from_text(found.to_text()) == found
     drawn = {**outline([0.0, 2.0], [1.0, -1.0], "box", "a!b"), "label": label, "hidden": hidden}
     made = Selection.drawn(drawn)
-    assert (made.label, list(made.hidden)) == (label, hidden)
+    assert (made.label, list(made.hidden)) == (label if hidden else "", hidden)
     assert Selection.from_text(made.to_text()) == made
 
 

@@ -27,18 +27,10 @@ def test_an_array_comes_back_as_it_was(client: TestClient) -> None:
     answer = client.get(addresses.array_address(array.T))
     assert np.frombuffer(answer.content, "<f4").tolist() == [0, 2, 4, 1, 3, 5]
     assert "immutable" in answer.headers["cache-control"]
+    assert addresses.array_address(array) == addresses.array_address(array.copy())
+    assert addresses.array_address(array) != addresses.array_address(array.T)
     assert addresses.array_address(np.array([], dtype=np.uint32)).startswith(addresses.ARRAYS)
-
-
-def test_equal_arrays_have_one_address() -> None:
-    one, other = np.zeros(3, np.float32), np.zeros(3, np.float32)
-    assert addresses.array_address(one) == addresses.array_address(other)
-    assert addresses.array_address(one) != addresses.array_address(np.ones(3, np.float32))
-
-
-def test_what_is_not_kept_is_not_there(client: TestClient) -> None:
     assert client.get(f"{addresses.ARRAYS}/{'0' * 40}").status_code == 404
-    assert client.get(f"{addresses.CARDS}/{'0' * 40}/1").status_code == 404
 
 
 def test_cards_are_drawn_when_they_are_asked_for(client: TestClient) -> None:
@@ -49,9 +41,9 @@ def test_cards_are_drawn_when_they_are_asked_for(client: TestClient) -> None:
 
     address = addresses.card_address(("these", "codes"), draw)
     assert client.get(f"{address}/7").text == "<b>7</b>"
-    assert client.get(f"{address}/10").status_code == 404
-    assert client.get(f"{address}/-1").status_code == 404
-    assert client.get(f"{address}/x").status_code == 404
+    for nothing in (f"{address}/10", f"{address}/-1", f"{address}/x",
+                    f"{addresses.CARDS}/{'0' * 40}/1"):
+        assert client.get(nothing).status_code == 404
 
 
 def test_what_was_used_longest_ago_goes_first() -> None:
@@ -67,19 +59,18 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert shelf.get("a") is None
 
 
-def test_the_library_has_the_functions_that_the_map_calls(client: TestClient) -> None:
+def test_the_library_has_the_functions_that_the_map_calls(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = client.get(addresses.library_address())
     assert answer.headers["content-type"].startswith("text/javascript")
     assert answer.text.rstrip().endswith("export { createScatterplot, createRenderer };")
-
-
-def test_another_version_without_them_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "WANTED", ("createNothing",))
     library.script.cache_clear()
-    with pytest.raises(ConfigError, match="does not define createNothing"):
+    with pytest.raises(ConfigError, match="createNothing"):
         library.script()
     monkeypatch.setattr(library, "PACKAGE", "no-such-package")
-    with pytest.raises(ConfigError, match="needs no-such-package, which is not installed"):
+    with pytest.raises(ConfigError, match="no-such-package"):
         library.script()
 
 

@@ -1,0 +1,236 @@
+"""Is every page whole by its address, and does what was chosen go along to the others?"""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from explorer import LONG_NAME, Explorer, expect
+from playwright.sync_api import Browser
+
+from latentcode.app.main import PAGES as MENU_OF
+from latentcode.experiments.benchmarks.browser import Server, serving, settle
+
+MODEL = "sraven-hyla"
+OTHER = "sraven-softmax"
+"""A model that is not the one that the explorer opens on."""
+LOGIC = "logic-hyla"
+CODES = "runs/codes"
+OF_MODEL = {"model": MODEL}
+MARKS = (".js-plotly-plot .ytick text", ".js-plotly-plot .annotation",
+         ".js-plotly-plot .legend .traces")
+PAGES = [
+    ("Explore", {}, "2,000 codes of sraven-hyla", ()),
+    ("Compare", {}, "instances in", ()),
+    ("Decode", OF_MODEL, "What can be read out of the codes?", MARKS),
+    ("Similarity", OF_MODEL, "How similar are the mean codes", MARKS),
+    ("Similarity", {"model": LONG_NAME}, "How similar are the mean codes", MARKS),
+    ("Intervene", OF_MODEL, "What is written", ()),
+    ("Results", {**OF_MODEL, "steps": "log"}, "How the model was trained",
+     (*MARKS, ".js-plotly-plot .xtick text")),
+    ("Evidence", {}, "What the paper claims", ()),
+    ("The idea", OF_MODEL, "The scores of all heads are a code", (".handles-bar output",)),
+]
+"""Title, what its address asks for, a headline that it must have, and marks that must not overlap.
+"""
+WIDTHS = (900, 1_280, 1_600)
+
+CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
+    e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"""
+"""The texts of what is wider than its box."""
+OVERLAP = """selector => {
+    const boxes = [...document.querySelectorAll(selector)].map(e => e.getBoundingClientRect())
+        .filter(b => b.width && b.height);
+    return boxes.filter((a, i) => boxes.some((b, j) => j > i && a.left < b.right - 1
+        && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)).length;
+}"""
+"""How many boxes lie on another one."""
+MENU = """() => [...document.querySelectorAll('[data-testid=stTopNav] .rc-overflow-item')].filter(
+    item => getComputedStyle(item).opacity !== '0' && item.getBoundingClientRect().height
+        && item.querySelector('a')).map(item => item.innerText.split('\\n').at(-1).trim())"""
+"""The titles of the pages in the menu that are not hidden behind "more"."""
+
+
+@pytest.mark.parametrize(("title", "query", "headline", "apart"), PAGES)
+def test_every_page_is_whole_at_its_address(
+    explorer: Explorer, title: str, query: dict[str, str], headline: str, apart: tuple[str, ...]
+) -> None:
+    name = next(name for name, other, _ in MENU_OF if other == title)
+    explorer.open(name if title != "Explore" else "", query)
+    expect(explorer.page).to_have_title(f"{title} · latentcode")
+    expect(explorer.headline(headline).first).to_be_visible()
+    for marks in apart:
+        explorer.page.locator(marks).first.wait_for(state="attached")
+    for width in WIDTHS:
+        explorer.page.set_viewport_size({"width": width, "height": 900})
+        explorer.page.wait_for_timeout(1_000)
+        settle(explorer.page)
+        wide = explorer.page.evaluate(
+            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, width
+        for marks in apart:
+            assert explorer.page.evaluate(OVERLAP, marks) == 0, (width, marks)
+    explorer.check()
+
+
+def test_every_page_is_in_the_menu(explorer: Explorer) -> None:
+    titles = [title for _, title, _ in MENU_OF]
+    explorer.page.set_viewport_size({"width": 1_280, "height": 800})
+    explorer.open("intervene", OF_MODEL)
+    explorer.until(lambda: explorer.page.evaluate(MENU) == titles)
+    menu = explorer.page.get_by_test_id("stTopNav").get_by_role("link").last.bounding_box()
+    tour = explorer.page.locator(".tour-start").bounding_box()
+    assert menu["x"] + menu["width"] <= tour["x"]
+    # In a narrow one most are, and none lies under the link to the tour.
+    explorer.page.set_viewport_size({"width": 900, "height": 800})
+    explorer.until(lambda: 5 <= len(explorer.page.evaluate(MENU)) <= len(titles))
+    expect(explorer.page.get_by_test_id("stTopNav").get_by_test_id("stIconMaterial").first
+           ).to_be_hidden()
+    explorer.check()
+
+
+def test_tables_are_whole(explorer: Explorer) -> None:
+    """What is wider than its column is scrolled, in a box that ends in sight."""
+    explorer.page.set_viewport_size({"width": 900, "height": 800})
+    explorer.open("decode", OF_MODEL)
+    table = explorer.page.locator(".st-key-whole-decoding-table table")
+    table.wait_for()
+    assert table.evaluate("table => table.scrollWidth - table.parentElement.clientWidth") <= 1
+    explorer.open("results", {**OF_MODEL, "saved": "interventions"})
+    table = explorer.page.locator(".st-key-whole-result table")
+    table.wait_for()
+    box = table.locator("..")
+    assert box.evaluate("box => getComputedStyle(box).overflowX") == "auto"
+    assert box.bounding_box()["height"] < 600
+    explorer.check()
+
+
+def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
+    explorer.open(query={**OF_MODEL, "projection": "PCA", "colour": "rule"})
+    before, chosen = explorer.map(), explorer.chosen()
+    explorer.press("Layer", "2")
+    explorer.until(lambda: explorer.map()["points"] != before["points"])
+    assert explorer.map()["names"] == before["names"]
+    assert explorer.query()["layer"] == "2"
+    # Another task has pairs and colours of its own.
+    explorer.choose("Model", LOGIC)
+    explorer.headline(f"codes of {LOGIC}").wait_for()
+    now = explorer.chosen()
+    for name in ("Pair (query → key)", "Colour by"):
+        assert now[name] != chosen[name]
+    pair, colour = re.escape(now["Pair (query → key)"]), re.escape(now["Colour by"])
+    expect(explorer.page.get_by_text(re.compile(f"{pair}, coloured by {colour}"))).to_be_visible()
+    explorer.choose("Model", CODES)
+    expect(explorer.headline(f"120 codes of {CODES}")).to_be_visible()
+    explorer.until(lambda: len(explorer.map()["values"]) == 120)
+    explorer.choose("Colour by", "accuracy")
+    explorer.until(lambda: set(explorer.map()["names"]) <= {"wrong", "right"})
+    assert (explorer.query()["model"], explorer.query()["colour"]) == (CODES, "accuracy")
+    explorer.check()
+
+
+def test_the_list_takes_paths_and_has_the_whole_name_of_a_model(explorer: Explorer) -> None:
+    explorer.open("similarity", OF_MODEL)
+    explorer.type_in("Model", "runs/nothing")
+    expect(explorer.message()).to_contain_text("does not exist")
+    expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
+    # It is not the end: another model can be chosen.
+    box = explorer.page.get_by_role("combobox", name="Model", exact=True)
+    box.click()
+    box.fill("experiments")
+    option = explorer.page.get_by_role("option").get_by_text(LONG_NAME)
+    option.wait_for()
+    assert explorer.page.evaluate(CUT_OFF, "[role=option], [role=option] *") == []
+    option.click()
+    # The box has no space for it, so that it stands below.
+    expect(explorer.page.get_by_test_id("stSidebar").get_by_text(LONG_NAME, exact=True)
+           ).to_be_visible()
+    explorer.check()
+
+
+def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer) -> None:
+    explorer.open(query={"model": OTHER, "instance": "7", "projection": "PCA"})
+    assert explorer.instance() == 7
+    selected = explorer.lasso(110)
+    explorer.go_to("Intervene")
+    explorer.headline("What is written").wait_for()
+    assert explorer.chosen()["Model"] == OTHER
+    expect(explorer.page.get_by_label("Problem", exact=True)).to_have_value("7")
+    explorer.go_to("Explore")
+    explorer.picture()
+    explorer.until(lambda: explorer.map()["painted"] == [selected[0]])
+    explorer.press("Beside the map", "Problem")
+    assert (explorer.chosen()["Model"], explorer.instance()) == (OTHER, 7)
+    explorer.go_to("Decode")
+    explorer.page.go_back()
+    expect(explorer.page).to_have_title("Explore · latentcode")
+    explorer.headline(f"codes of {OTHER}").wait_for()
+    assert explorer.chosen()["Model"] == OTHER
+    explorer.check()
+
+
+def test_the_dark_theme_follows_the_browser(browser: Browser, server: Server) -> None:
+    grounds = []
+    for dark in (False, True):
+        explorer = Explorer.opened(browser, server, dark=dark).open(query=OF_MODEL)
+        grounds.append(explorer.page.evaluate(
+            "() => getComputedStyle(document.querySelector('.stApp')).backgroundColor"))
+        explorer.check()
+        explorer.close()
+    assert grounds == ["rgb(255, 255, 255)", "rgb(18, 23, 29)"]
+
+
+def test_a_square_of_the_idea_chooses_query_and_key(explorer: Explorer) -> None:
+    explorer.open("idea", OF_MODEL)
+    squares = explorer.page.locator(".st-key-map-of-codes .js-plotly-plot .nsewdrag").first
+    area = squares.bounding_box()
+    assert "key" not in explorer.query()
+    explorer.page.mouse.click(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
+    explorer.until(lambda: "key" in explorer.query())
+    chosen = explorer.query()
+    n_tokens = max(explorer.chart("map of codes")[0]["x"]) + 1
+    assert abs(int(chosen["query"]) - n_tokens / 3) < 2
+    assert abs(int(chosen["key"]) - n_tokens / 3) < 2
+    explorer.check()
+
+
+def test_a_click_on_the_matrix_counts_while_it_is_drawn_anew(explorer: Explorer) -> None:
+    explorer.open("similarity", {**OF_MODEL, "centring": "raw"})
+    chart = explorer.page.locator(".st-key-cosine-matrix")
+    area = chart.locator(".nsewdrag").first.bounding_box()
+    explorer.page.mouse.move(area["x"] + 0.44 * area["width"], area["y"] + 0.19 * area["height"])
+    told = chart.locator(".hovertext").first
+    told.wait_for()
+    one, other = (told.text_content() or "").rsplit(":", 1)[0].split(" and ")
+    explorer.page.mouse.down()
+    with explorer.rerun():
+        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    explorer.page.mouse.up()
+    explorer.until(lambda: explorer.query().get("cell") == f"{one}~{other}")
+    assert explorer.query()["layer"] == "2"
+    explorer.check()
+
+
+def test_the_first_address_of_a_server_may_be_any_page(browser: Browser, tmp_path: Path) -> None:
+    with serving([tmp_path], tmp_path / "cache", tmp_path / "server.log") as server:
+        explorer = Explorer.opened(browser, server).open("decode", OF_MODEL)
+        expect(explorer.headline("What can be read out of the codes?")).to_be_visible()
+        explorer.check()
+        explorer.close()
+
+
+@pytest.mark.parametrize(("host", "answer"), [("localhost", "101"), ("127.0.0.1", "101"),
+                                              ("example.org", "400")])
+def test_a_name_that_is_not_the_servers_is_refused(
+    server: Server, host: str, answer: str
+) -> None:
+    """A page from elsewhere can give its own name the address of this machine."""
+    with socket.create_connection(("localhost", server.port), timeout=30.0) as connection:
+        connection.sendall("\r\n".join((
+            "GET /_stcore/stream HTTP/1.1", f"Host: {host}:{server.port}",
+            f"Origin: http://{host}:{server.port}", "Connection: Upgrade", "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
+        )).encode())
+        assert connection.recv(64).split()[1].decode() == answer

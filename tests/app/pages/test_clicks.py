@@ -1,0 +1,38 @@
+"""What a person clicks or draws comes into the URL, and takes out of it what no longer holds."""
+
+from __future__ import annotations
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+BEFORE = {"select": "I1", "shared": "I2", "cell": "a~b", "claim": "other", "score": "1_0.5"}
+BOX = "{'plane': 'two', 'kind': 'box', 'points': [[0.0, 0.0], [1.0, 2.0]]}"
+LASSO = "L0_0_1_0_1_1@pca.1.a->b"
+
+
+@pytest.mark.parametrize(("call", "changed"), [
+    (f"explore.select(Selection.from_text('{LASSO}'))", {"select": LASSO}),
+    ("explore.select(Selection.from_text('I4'))", {"instance": "4"}),
+    ("explore.select(Selection())", {"select": None}),
+    (f"compare.select(Selection.drawn({BOX}))", {"shared": "B0_0_1_2@two"}),
+    ("compare.select(Selection())", {"shared": None}),
+    ("similarity.note_cell('sum~a%3Cb')", {"cell": "sum~a<b"}),
+    ("st.session_state['list'] = {'selection': {'cells': [(1, 'claim')]}}\n"
+     "evidence.note_clicked('list', ['first', 'second'])", {"claim": "second"}),
+    # A changed score was that of another code.
+    ("idea.note_place(2, 3)", {"query": "2", "key": "3", "score": None}),
+])
+def test_a_click_comes_into_the_url(call: str, changed: dict[str, str | None]) -> None:
+    test = AppTest.from_string(
+        "import streamlit as st\n"
+        "from latentcode.app.pages import compare, evidence, explore, idea, similarity\n"
+        "from latentcode.app.state.selection import Selection\n" + call, default_timeout=60)
+    for name, value in BEFORE.items():
+        test.query_params[name] = value
+    test.run()
+    assert not test.exception
+    found = {name: value if isinstance(value, str) else value[0]
+             for name, value in test.query_params.items()}
+    assert found == {name: value for name, value in {**BEFORE, **changed}.items() if value}
+    if "instance" in changed:  # whose problem then stands beside the map
+        assert test.session_state["beside"] == "Problem"
