@@ -263,9 +263,3 @@ def test_an_error_of_a_library_names_the_user_s_line(
     (tmp_path / "latentcode_caller.py").write_text("import latentcode_fails as f\nf.fail()\n")
     with pytest.raises(lc.LatentCodeError, match=r"latentcode_caller\.py, line 2: ValueError"):
         imports.import_file(str(tmp_path / "latentcode_caller.py"))
-
-
-def test_help_says_how_files_are_imported(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    assert "--import" in capsys.readouterr().out

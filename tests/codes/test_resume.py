@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +13,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from disk import contents, fails, names, needs_proc
-from places import HELPERS
 from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
 from latentcode.codes import resume
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files import storage
-from latentcode.files.storage import create_tensors, map_tensors, read_json, write_instances
+from latentcode.files.storage import create_tensors, map_tensors, write_instances
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +55,6 @@ def test_interrupted_and_gone_on_with(
     assert names(tmp_path) == ["codes"]
 
 
-def test_interrupted_again_and_again(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    for at in (20, 25, 33, 40):
-        with pytest.raises(KeyboardInterrupt):
-            reader().to_folder(tmp_path / "codes", progress=interrupt_at(at))
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
-
-
 def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,31 +88,6 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
         finished.add(min(seen, default=None))
         assert not state.exists()
     assert {5, 16 + 5, 32 + 5, None} <= finished
-
-
-def test_a_killed_process_leaves_what_another_goes_on_from(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    code = f"""
-import os, signal, sys
-import pytest, torch
-sys.path.insert(0, {str(HELPERS)!r})
-from small_extraction import make_small, reader
-from pathlib import Path
-torch.set_num_threads(1)
-make_small(pytest.MonkeyPatch())
-def progress(done, total):
-    if done > 32:
-        os.kill(os.getpid(), signal.SIGKILL)
-reader().to_folder(Path({str(tmp_path / "codes")!r}), progress=progress)
-"""
-    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert names(tmp_path) == ["codes.partial"]
-    state = read_json(tmp_path / "codes.partial" / "extraction.json")
-    assert len(state["finished"]) == 2
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
 
 
 @pytest.fixture

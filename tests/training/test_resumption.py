@@ -180,8 +180,3 @@ def test_another_number_of_steps_would_be_another_schedule(
     with pytest.raises(RunError, match=rf"training\.seed: 0 .* 3 asked for.*steps: 12 in the run, "
                        rf"{steps} asked for"):
         train(tiny(steps=steps, seed=3), run.path, resume=True, progress=False)
-
-
-def test_resuming_nothing_is_refused(tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"run folder .* does not exist"):
-        train(tiny(), tmp_path / "nothing", resume=True)
