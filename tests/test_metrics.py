@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from latentcode.metrics import Metric, mean_metric, ratio_metric, share_metric
 
-property_test = settings(derandomize=True, deadline=None, max_examples=100)
+property_test = settings(max_examples=100)
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50)
 
 

@@ -19,7 +19,6 @@ from latentcode.cli import main
 from latentcode.cli.options import take_imports
 from latentcode.config import TASKS
 from latentcode.models.names import NONLINEARITIES
-from latentcode.training import train_ensemble
 
 LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps", "0",
           "--training.eval-every", "2", "--training.eval-instances", "64"]
@@ -91,18 +90,6 @@ def test_the_example_learns_what_cannot_be_remembered(
     # The code tells the sum of numbers that were never added in training, and only a trained one.
     assert scores.loc["code", "low"] > scores.loc["untrained", "high"]
     assert scores.loc["code", "low"] > scores.loc["shuffled", "high"]
-
-
-def test_it_is_trained_as_an_ensemble(tmp_path: Path, own_names: Callable[[], None]) -> None:
-    imports.import_file(str(EXAMPLE))
-    config = lc.preset("smoke", task="modadd", kind="hyla")
-    config = replace(config, training=replace(config.training, steps=2, warmup_steps=0,
-                                              eval_instances=64))
-    members = {tmp_path / str(seed): replace(config, training=replace(config.training, seed=seed))
-               for seed in (0, 1)}
-    runs = train_ensemble(members, progress=False)
-    assert all(lc.load_run(path).is_complete for path in members)
-    assert len(runs) == 2
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from disk import contents, fails, names, needs_proc
+from disk import contents, fails, flip, names, needs_proc
 from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
 from latentcode.codes import resume
@@ -117,12 +117,6 @@ def test_unfinished_work_of_other_settings_is_kept(
     reader(**change).to_folder(out, overwrite=True)
     assert contents(out) == contents(reader(**change).to_folder(out.with_name("fresh")))
     assert not unfinished.exists()
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
 
 
 def test_unfinished_work_that_was_damaged_is_named(unfinished: Path) -> None:

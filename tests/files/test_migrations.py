@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from disk import contents
+from disk import contents, flip
 from places import GOLDEN
 
 from latentcode.codes import LatentCodes
@@ -165,9 +165,7 @@ def test_codes_of_the_second_version_have_their_numbers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.scores, codes.scores)
     np.testing.assert_array_equal(again.residuals, codes.residuals)
     assert again.labels.equals(codes.labels)
-    content = bytearray((folder / "codes.safetensors").read_bytes())
-    content[-1] ^= 1
-    (folder / "codes.safetensors").write_bytes(content)
+    flip(folder / "codes.safetensors")
     with pytest.raises(ArtifactError, match=r"codes\.safetensors was damaged or changed"):
         LatentCodes.load(folder)
 

@@ -271,22 +271,17 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template "
-              "'the {} of {} is'; expected every operation with every operands"),
-    (changed(operands="Italy"), r"row 1 \('the capital of Italy is'\) and row 5 .* both have "
-     r"operation 'capital' and operands 'Italy' in template .*, with answers \" Italy's-capital\" "
-     r"and \" Chile's-capital\"; expected each once of split 'ood' \(a column template tells"),
-    (changed(prompt="the capital of Italy is"), r"row 1 .*, of operation 'capital' and operands "
-     r"'Italy' .*, is the same text as row 5 .* of operation 'capital' and operands 'Chile'"),
-    (changed(prompt="the capital of of Chile is"), "row 5 .* has another number of tokens than "
-     "row 1 .*; expected prompts of one template to differ in words of as many tokens"),
-    (changed(key="of"), "row 5 .* or its query or key in another place"),
+    (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template"),
+    (changed(operands="Italy"), "row 1 .* and row 5 .* both have operation 'capital' and operands "
+     "'Italy' .* each once of split 'ood'"),
+    (changed(prompt="the capital of Italy is"), "row 1 .* is the same text as row 5 .*'Chile'"),
+    (changed(prompt="the capital of of Chile is"), "row 5 .* another number of tokens than row 1"),
+    (changed(key="of"), "row 5 .* its query or key in another place"),
     (changed(answer=" Chile's-capital is"), "answer \" Chile's-capital is\" of row 5 .* is 2 tok"),
     (lambda frame: frame[frame["operation"] == "food"], "have the single operation 'food'"),
-    (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
-     "have the single operands 'Italy'; expected at least two"),
+    (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "'ood' .*operands 'Italy'"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
-    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source; exp"),
+    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source"),
     (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(

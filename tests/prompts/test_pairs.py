@@ -375,11 +375,6 @@ def test_models_that_do_not_take_a_code_are_refused(
     ({"query": 0, "key": 0}, "pair 'query->key' of row 1 .* has query 0"),
     ({"query": 1}, "has key 2 after query 1"),
     ({"key": "Lima"}, "row 1 .* names the text 'Lima', which does not occur"),
-    ({"answer": " Paris and", "source_answer": " Lima"}, r"row 1 .* is 2 tokens \[' Paris', ' and"),
-    ({"answer": "", "source_answer": " Lima"}, "answer of row 1 .* is ''"),
-    ({"prompt": "The capital of France i", "source": "The capital of Peru i", "answer": "s",
-      "control": "The capital of Kenya i", "source_answer": " Lima"},
-     "answer 's' of row 1 .* changes the tokens of the prompt"),
 ])
 def test_what_cannot_be_used_is_named(
     gpt2: Any, change: Mapping[str, Any], message: str
@@ -389,8 +384,16 @@ def test_what_cannot_be_used_is_named(
         PromptCounterfactuals(gpt2, pd.DataFrame([good, {**good, **change}]))
 
 
-def test_columns_and_choices_that_are_missing_or_unknown_are_named(gpt2: Any) -> None:
+def test_text_that_is_no_answer_and_columns_that_lack_are_named(gpt2: Any) -> None:
     frame = pd.DataFrame([{**GOOD, "answer": " Paris", "source_answer": " Lima"}])
+    for change, message in (
+        ({"answer": " Paris and"}, r"' Paris and' of row 0 .* is 2 tokens \[' Paris', ' and"),
+        ({"answer": ""}, "answer of row 0 .* is ''"),
+        ({"prompt": "The capital of France i", "source": "The capital of Peru i", "answer": "s"},
+         "answer 's' of row 0 .* changes the tokens of the prompt"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            PromptCounterfactuals(gpt2, frame.assign(**change))
     for columns in (["source"], ["answer", "source_answer"]):
         with pytest.raises(ConfigError, match=f"no column {', '.join(columns)}"):
             PromptCounterfactuals(gpt2, frame.drop(columns=columns))

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from disk import flip
 from places import ROOT
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
@@ -299,9 +300,7 @@ def test_optimizer_and_generators_that_do_not_match(run: Run) -> None:
 @pytest.mark.parametrize("name", ["model", "optimizer", "rng"])
 def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
     file = run.checkpoint_path(9) / f"{name}.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    flip(file)
     model = HookedTransformer(CONFIG.model)
     checkpoint = run.load_checkpoint()
     with pytest.raises(ArtifactError, match=f"{name}.safetensors was damaged or changed"):

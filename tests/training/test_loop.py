@@ -112,9 +112,7 @@ def test_bf16_trains_much_like_float32(
 def test_bf16_is_refused_where_it_could_only_be_emulated(
     precision: str, tiny: Make, tmp_path: Path, bfloat16: Callable[[bool], None]
 ) -> None:
-    config, told = tiny(precision=precision), (
-        rf"training.precision is '{precision}', but .+ has no bfloat16 arithmetic.+ expected "
-        "float32 here .a run that was begun in bfloat16 goes on where there is some")
+    config, told = tiny(precision=precision), f"training.precision is '{precision}', but .*float32"
     bfloat16(False)
     for start in (train, lambda c, out: train_ensemble({out: c}, progress=False)):
         with pytest.raises(ConfigError, match=told):
@@ -195,9 +193,7 @@ def test_a_batch_that_is_not_finite_is_named_as_the_cause(
         return batch
 
     monkeypatch.setattr(FuzzyLogic, "sample", sample)
-    with pytest.raises(TrainingError, match=rf"the loss is nan at step 7, because task 'logic' "
-                       rf"drew {what} that are not \(\d of \d+ numbers of its batch\); training "
-                       r"stops and the last good checkpoint, of step 5, is \S+$"):
+    with pytest.raises(TrainingError, match=f"step 7, because task 'logic' drew {what} .* step 5"):
         start(tiny(), tmp_path / "run", progress=False)
 
 

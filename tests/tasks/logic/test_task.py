@@ -26,7 +26,7 @@ TRAIN_OF_SEED_0 = [
     [3, 9], [4, 7], [4, 9], [4, 11], [5, 11], [6, 7], [6, 9], [6, 10], [7, 9], [9, 10]]
 QUERY_OF_SEED_0 = [0.522157, 0.889739, 0.992948, 0.557138]
 
-property_test = settings(derandomize=True, deadline=None, max_examples=60)
+property_test = settings(max_examples=60)
 
 
 @st.composite

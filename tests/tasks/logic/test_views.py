@@ -17,7 +17,7 @@ from latentcode.config import LogicConfig
 from latentcode.errors import UnknownNameError
 from latentcode.tasks.logic.task import FuzzyLogic
 
-property_test = settings(derandomize=True, deadline=None, max_examples=60)
+property_test = settings(max_examples=60)
 
 
 def read_symbols(function: str) -> np.ndarray:

@@ -22,7 +22,7 @@ def multisets(task: Sraven, split: str) -> set[tuple[int, ...]]:
     return {tuple(c) for c in task.combinations(split).tolist()}
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(fields(), st.integers(0, 2**31))
 def test_every_rule_holds_and_tokens_agree_with_the_grid(
         fields: dict[str, Any], seed: int) -> None:
@@ -57,7 +57,7 @@ def test_every_rule_holds_and_tokens_agree_with_the_grid(
         assert torch.equal(context.argmax(-1), grid.reshape(17, -1)[:, :-m])
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 5), st.floats(0.0, 0.999), st.integers(0, 2**31))
 def test_splits_are_disjoint_and_cover_for_every_possible_fraction(
         n_features: int, fraction: float, seed: int) -> None:

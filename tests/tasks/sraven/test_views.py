@@ -30,7 +30,7 @@ def test_pairs_begin_with_the_papers() -> None:
     assert "response.0->row2.panel1.same" in Sraven(SravenConfig(grid_size=2)).pairs
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(fields(), st.integers(0, 2**31))
 def test_positions_point_at_the_tokens_they_name(
         fields: dict[str, Any], seed: int) -> None:
@@ -75,7 +75,7 @@ def test_the_papers_positions_are_the_released_codes() -> None:
     assert task.positions([], batch)[0].shape == (2, 0)
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(fields(), st.integers(0, 2**31))
 def test_labels_speak_of_the_feature_behind_each_response_token(
         fields: dict[str, Any], seed: int) -> None:
