@@ -33,8 +33,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def script(path: Path) -> ModuleType:
     spec = spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -113,7 +111,6 @@ def test_citation_names_this_version() -> None:
     assert citation["authors"] == [{"name": "The latentcode authors"}]
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     released = re.search(r"^## (\d\S+) \((\S+)\)$", changes, re.MULTILINE)
-    assert released is not None
     assert (citation["title"], citation["version"], citation["date-released"]) == (
         PROJECT["name"], *released.groups())
     assert citation["version"] == PROJECT["version"]

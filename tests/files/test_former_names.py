@@ -24,7 +24,7 @@ from latentcode.files.migrations import (
 )
 from latentcode.files.storage import read_json
 from latentcode.probes.attribution import AttributionResult
-from latentcode.probes.common.results import EXACTLY, TableResult
+from latentcode.probes.common.results import EXACTLY
 from latentcode.probes.das import DASResult
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.interventions import InterventionResult
@@ -49,7 +49,6 @@ OF_INTERVENTIONS = [
 def test_sources_of_older_probes_are_features(folder: Path) -> None:
     """Every row is the one that was written, under the names that its columns have now."""
     result, found = load_result(folder), 0
-    assert isinstance(result, TableResult)
     version = read_json(folder / result.marker())["format_version"]
     assert 1 <= version < CURRENT[result.FORMAT]
     for name, table in result.tables().items():

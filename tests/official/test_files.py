@@ -98,7 +98,6 @@ def test_what_the_file_says_of_training_is_kept(tmp_path: Path) -> None:
     assert (training.steps, training.batch_size, training.learning_rate, training.weight_decay,
             training.warmup_steps) == (20, 16, 0.01, 0.1, 3)
     assert run.checkpoints() == [8]
-    assert run.imported is not None
     assert run.imported["training_known"]
     exported = read_npz(export_flax(run, tmp_path / "out.npz"))
     assert int(exported["step"]) == 8

@@ -74,7 +74,6 @@ def test_sources_have_what_their_name_says(model: Any) -> None:
             assert third["operation"] not in (base["operation"], target)
             assert third["operands"] not in (base["operands"], x)
             assert third["template"] == base["template"]
-    assert drawn.candidates is not None
     for rows, four in zip(shown(model, frame, drawn), drawn.candidates.tolist(), strict=True):
         assert four == [model.to_tokens(rows[name]["answer"].strip())[0, -1].item()
                         for name in ("bases", "sources", "operands", "operation+operands")]
@@ -118,7 +117,6 @@ def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
     rates = result.table.set_index(["patch", "metric"])["value"]
     pairs, = task.batches("prompts", len(frame), 32,
                           make_generator(0, "interventions prompts"))
-    assert pairs.candidates is not None
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in EVERY]
     for name in names:
         found = dict.fromkeys(CLASSES, 0)
@@ -175,7 +173,6 @@ def test_the_likeliest_of_the_four_answers(model: Any) -> None:
     assert task.chance == 0.25
     assert "likeliest of the four answers" in task.notes[0]
     pairs = task.sample("ood", 20, generator())
-    assert pairs.candidates is not None
     logits = torch.zeros(20, 1, model.cfg.d_vocab).index_fill(2, torch.tensor([0]), 9.0)
     for which, name in enumerate([*CLASSES][:4]):
         some = logits.clone()

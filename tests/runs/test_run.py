@@ -206,7 +206,6 @@ def test_a_second_process_is_refused(run: Run) -> None:
             [sys.executable, "-c", code, str(run.path / ".lock")], cwd=ROOT, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         with (pytest.raises(RunError, match=f"is being written by process {other.pid} on"),
               run.writing()):

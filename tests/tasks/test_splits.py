@@ -93,7 +93,6 @@ def test_one_more_is_refused_and_the_named_fraction_works(
     assert f"ood_fraction {fraction} holds out {int(total * fraction)} of {total}" in message
     match = re.search(r"largest possible fraction here is ([0-9.e-]+), which holds out (\d+)",
                       message)
-    assert match is not None
     train, ood = split_combinations(combinations, n, float(match[1]), seed, distinct)
     assert len(ood) == most == int(match[2])
     assert_partition(train, ood, combinations, n)

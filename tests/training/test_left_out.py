@@ -71,7 +71,6 @@ def gradients(
 
 def check_equal(config: RunConfig) -> None:
     task = make_task(config.task)
-    assert task.n_read is not None
     assert task.n_read < config.task.n_tokens
     one_hot = task.name == "sraven"
     assert task.sample("train", 1, make_generator(0, "batch")).one_hot == one_hot

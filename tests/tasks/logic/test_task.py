@@ -75,7 +75,6 @@ def test_counts_equal_the_released_code(facts: dict[str, np.ndarray]) -> None:
     assert len(official) == 5
     for name, wanted in official.items():
         match = re.fullmatch(r"(\d)var_(\d)term_frac(.*)", name)
-        assert match is not None
         counts = FuzzyLogic(LogicConfig(
             n_variables=int(match[1]), n_terms=int(match[2]), ood_fraction=float(match[3]))).counts
         # What the released code calls test is our ood, and its ood our unknown.
@@ -135,7 +134,6 @@ def test_metrics_equal_the_released_code(facts: dict[str, np.ndarray]) -> None:
 def test_values_agree_with_a_slow_reference(given_fields: dict[str, Any], seed: int) -> None:
     config = LogicConfig(**given_fields)
     task = make_task(config)
-    assert isinstance(task, FuzzyLogic)
     for split in task.splits:
         batch = task.sample(split, 4, generator(seed))
         assert torch.equal(batch.info["terms"], task.combinations(split)[batch.combination])

@@ -69,7 +69,6 @@ def test_splits_are_disjoint_and_cover_for_every_possible_fraction(
         with pytest.raises(SplitError, match="largest possible fraction here is") as error:
             Sraven(config)
         largest = re.search(r"here is ([\d.e-]+), which holds out (\d+)", str(error.value))
-        assert largest is not None
         assert int(largest[2]) == len(every) - needed
         most = Sraven(replace(config, ood_fraction=float(largest[1])))
         assert len(multisets(most, "train")) == needed
