@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,14 +28,8 @@ OURS = re.compile(r"\.ci/run|make [a-z-]+|ls dist/\S+ dist/\S+")
 def environment(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that sets up .venv."""
     monkeypatch.setattr(sys, "argv", ["environment.py"])
-    return script(ROOT / ".ci" / "environment.py")
-
-
-def script(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return import_module("environment")
 
 
 def jobs(workflow: Path) -> dict[str, Any]:
