@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,10 @@ def compare(configs: list[RunConfig], steps: int, tolerance: float, **settings: 
                            alone.generators["dropout"].get_state())
 
 
-@pytest.mark.parametrize("graphed", [False, True])
-@pytest.mark.parametrize("clip", [None, 0.05])
-@pytest.mark.parametrize("kind", [
-    kind if kind in ("softmax", "linear", "hyla") else pytest.param(kind, marks=pytest.mark.slow)
-    for kind in ATTENTION_KINDS])
+@pytest.mark.parametrize(("kind", "clip", "graphed"), [
+    *product(("softmax", "linear", "hyla"), (None, 0.05), (False, True)),
+    *(pytest.param(kind, None, False, marks=pytest.mark.slow) for kind in ATTENTION_KINDS
+      if kind not in ("softmax", "linear", "hyla"))])
 def test_trajectories_are_those_of_the_same_models_alone(
     tiny: Make, kind: str, clip: float | None, graphed: bool
 ) -> None:
