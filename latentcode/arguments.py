@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.errors import ProbeError, check, check_choice
 
 
 def as_tuple(values: Any) -> tuple[Any, ...]:
@@ -29,8 +29,7 @@ def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
     wanted = as_tuple(wanted)
     check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
     for name in wanted:
-        if name not in available:
-            raise UnknownNameError(what, name, available)
+        check_choice(what, name, available)
     check_distinct(f"{what}s", wanted)
     return wanted
 

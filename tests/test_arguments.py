@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 
 import latentcode as lc
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check_count
 from latentcode.official.files import export_flax
 from latentcode.probes.common.extraction import subjects_of
 from latentcode.probes.projection import project_codes
 from latentcode.probes.similarity import similarity_codes
 
+pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 PAIR = "response->response"
 
 
@@ -82,21 +82,19 @@ def test_a_model_of_the_zoo_can_be_exported_by_name(tmp_path: Path) -> None:
         export_flax("sraven-hula", tmp_path / "other.npz")
 
 
-@pytest.fixture
-def unenforced() -> Iterator[None]:
-    """Signatures are enforced under pytest alone: users meet the errors behind them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+@pytest.mark.parametrize("n", [2.5, "12", True, 0, np.int64(0)])
+def test_a_count_is_a_whole_number(n: Any) -> None:
+    check_count("n", np.int64(1))
+    with pytest.raises(ConfigError, match=r"n is .*; expected a whole number of at least 1"):
+        check_count("n", n)
 
 
-@pytest.mark.parametrize("n", [2.5, "12", True, 0])
-def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> None:
+def test_every_count_is_checked(run: lc.Run) -> None:
     """Whoever asks: the numbers of instances, draws and replicates are checked in one place."""
-    said = rf" is {n!r}; expected a whole number of at least \d"
-    wrong = {"n": n, "untrained": True}
+    n: Any = 2.5
     asked: list[Callable[[], object]] = [
-        lambda: lc.extract(run, **wrong), lambda: lc.extract(run, untrained=True, batch_size=n),
+        lambda: lc.extract(run, n=n, untrained=True),
+        lambda: lc.extract(run, untrained=True, batch_size=n),
         lambda: lc.intervene("sraven-hyla", n=n), lambda: lc.attribute("sraven-hyla", n=n),
         lambda: lc.intervene("sraven-hyla", n_bootstrap=n),
         lambda: lc.decode("sraven-hyla", n_train=n),
@@ -106,15 +104,15 @@ def test_a_count_is_a_whole_number(run: lc.Run, n: Any, unenforced: None) -> Non
         lambda: lc.value_networks("sraven-hyla", n=n),
         lambda: lc.das("sraven-hyla", n=n)]
     for ask in asked:
-        with pytest.raises(lc.LatentCodeError, match=said):
+        with pytest.raises(lc.LatentCodeError, match=r" is 2\.5; expected a whole number of at"):
             ask()
 
 
-def test_numbers_of_numpy_are_counts(run: lc.Run, unenforced: None) -> None:
+def test_numbers_of_numpy_are_counts(run: lc.Run) -> None:
     assert len(lc.extract(run, n=np.int64(3), untrained=True)) == 3  # type: ignore[arg-type]
 
 
-def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run, unenforced: None) -> None:
+def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run) -> None:
     assert lc.make_task("logic").config == lc.LogicConfig()
     with pytest.raises(UnknownNameError, match="unknown task 'logik'; expected one of: logic, "):
         lc.make_task("logik")
@@ -125,6 +123,6 @@ def test_the_name_of_a_task_stands_for_its_defaults(run: lc.Run, unenforced: Non
 
 
 @pytest.mark.parametrize("given", ["mean", ["mean"]])
-def test_an_intervention_is_no_name(given: Any, unenforced: None) -> None:
+def test_an_intervention_is_no_name(given: Any) -> None:
     with pytest.raises(ConfigError, match=r"interventions has 'mean'; expected lc\.Patch"):
         lc.intervene("sraven-hyla", interventions=given)

@@ -53,9 +53,7 @@ def frozen_codes(split: str) -> lc.LatentCodes:
 
 
 def frozen_result(name: str) -> TableResult:
-    result = load_result(FROZEN / name)
-    assert result is not None
-    return result
+    return load_result(FROZEN / name)
 
 
 def metrics_of(run: lc.Run) -> dict[str, dict[str, tuple[float, int]]]:
@@ -355,7 +353,6 @@ def test_the_sweep_is_complete_and_its_table_is_what_it_was(tmp_path: Path) -> N
     folder = Path(shutil.copytree(FROZEN / "sweep", tmp_path / "sweep"))
     before = {name: digest for name, digest in digests(folder).items() if "/" in name}
     grid = existing(folder)
-    assert grid is not None
     result = sweep(grid, folder, processes=1)
     assert result.missing == ()
     assert result.failed == {}

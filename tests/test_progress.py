@@ -47,17 +47,14 @@ def test_on_a_terminal_a_bar_with_its_texts() -> None:
     assert "a line" not in screen.text()
 
 
-def test_elsewhere_lines() -> None:
-    screen = Screen(terminal=False)
-    work(Display(console=screen.console))
-    assert screen.text() == "a line\nsaid [aloud] :x:\n"
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_nothing_if_not_wanted(terminal: bool) -> None:
+@pytest.mark.parametrize(("terminal", "enabled", "said"), [
+    (False, True, "a line\nsaid [aloud] :x:\n"), (False, False, ""), (True, False, "")])
+def test_elsewhere_lines_and_nothing_if_not_wanted(
+    terminal: bool, enabled: bool, said: str
+) -> None:
     screen = Screen(terminal)
-    work(Display(enabled=False, console=screen.console))
-    assert screen.text() == ""
+    work(Display(enabled=enabled, console=screen.console))
+    assert screen.text() == said
 
 
 def test_the_time_left_is_that_of_what_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +144,6 @@ def test_nothing_is_drawn_at_once_or_beside_another_bar(
 
 @watched("failing")
 def fail_unasked(*, progress: Progress | None = None) -> None:
-    assert progress is not None
     progress(1, 3)
     raise ValueError("broken")
 

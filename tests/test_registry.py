@@ -53,7 +53,6 @@ def test_who_registers_a_name_is_where_it_comes_from(
                                     "registers_alone"), strict=True):
         import_module(module).register(registry)
         source = registry.source(name)
-        assert source is not None
         assert source.module == (module, str(tmp_path))
         assert source.digest is not None
         found[name] = source.file

@@ -29,7 +29,6 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "HookedTransformer": lambda seed: HookedTransformer(lc.ModelConfig(), seed),
     "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
-    "extract": lambda seed: lc.extract(UNREAD, seed=seed),
     "decode_codes": lambda seed: decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
     "knn_purity_codes": lambda seed: knn_purity_codes(UNREAD, seed=seed),
     "similarity_codes": lambda seed: similarity_codes(UNREAD, "rule", seed=seed),
@@ -38,16 +37,9 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
     "intervene_model": lambda seed: intervene_model(UNREAD, UNREAD, [], seed=seed),
     "attribute_model": lambda seed: attribute_model(UNREAD, UNREAD, seed=seed),
-    "decode": lambda seed: lc.decode(UNREAD, seed=seed),
-    "project": lambda seed: lc.project(UNREAD, seed=seed),
-    "knn_purity": lambda seed: lc.knn_purity(UNREAD, seed=seed),
-    "similarity": lambda seed: lc.similarity(UNREAD, seed=seed),
-    "topography": lambda seed: lc.topography(UNREAD, seed=seed),
-    "align": lambda seed: lc.align(UNREAD, seed=seed),
-    "value_networks": lambda seed: lc.value_networks(UNREAD, seed=seed),
-    "intervene": lambda seed: lc.intervene(UNREAD, seed=seed),
-    "attribute": lambda seed: lc.attribute(UNREAD, seed=seed),
-    "das": lambda seed: lc.das(UNREAD, seed=seed),
+    **{verb: lambda seed, verb=verb: getattr(lc, verb)(UNREAD, seed=seed) for verb in (
+        "decode", "project", "knn_purity", "similarity", "topography", "align", "value_networks",
+        "intervene", "attribute", "das", "extract")},
 }
 
 

@@ -25,7 +25,7 @@ from latentcode.codes.folder import (
     write_meta,
 )
 from latentcode.codes.labels import check_new_label, described, label_values
-from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check
+from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
 from latentcode.files.storage import create_tensors, replace_folder, write_instances
 from latentcode.hub.address import is_address
 from latentcode.hub.download import fetch
@@ -341,14 +341,12 @@ class LatentCodes:
             raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
 
     def _layer_index(self, layer: int) -> int:
-        if layer not in self.layers:
-            raise UnknownNameError("layer", layer, self.layers)
+        check_choice("layer", layer, self.layers)
         return self.layers.index(layer)
 
     def _pair_index(self, pair: str) -> int:
         names = [p.name for p in self.pairs]
-        if pair not in names:
-            raise UnknownNameError("pair", pair, names)
+        check_choice("pair", pair, names)
         return names.index(pair)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
-from latentcode.errors import UnknownNameError, check, check_count
+from latentcode.errors import check, check_choice, check_count
 from latentcode.files.provenance import software
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
@@ -55,8 +55,7 @@ class Reader(ABC):
     ) -> None:
         kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
         for layer in kept:
-            if layer not in range(model.cfg.n_layers):
-                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+            check_choice("layer", layer, range(model.cfg.n_layers))
         for name, number in (("n", n), ("batch_size", batch_size)):
             check_count(name, number)
         for name, chosen in (("pairs", pairs), ("layers", kept)):

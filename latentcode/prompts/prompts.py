@@ -17,14 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.errors import (
-    ArtifactError,
-    ConfigError,
-    SplitError,
-    UnknownNameError,
-    check,
-    reason,
-)
+from latentcode.errors import ArtifactError, ConfigError, SplitError, check, check_choice, reason
 from latentcode.files.storage import parse_json
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
@@ -187,8 +180,7 @@ class Prompts:
         """Return some of the prompts, and some of their pairs; `UnknownNameError` for another."""
         names = tuple(self.positions) if pairs is None else tuple(pairs)
         for name in names:
-            if name not in self.positions:
-                raise UnknownNameError("pair", name, self.positions)
+            check_choice("pair", name, self.positions)
         return Prompts(self.labels.iloc[rows].reset_index(drop=True), {
             name: tuple(self.positions[name][row] for row in rows) for name in names})
 

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from latentcode.codes.rows import RowBatch, Rows, gather_rows
-from latentcode.errors import UnknownNameError, check
+from latentcode.errors import check, check_choice
 from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, Tokens, as_language_model, as_prompts
@@ -40,8 +40,7 @@ def read_prompt_rows(
     asked, prompts = as_language_model(model), as_prompts(prompts)
     names = [each.name for each in prompts.pairs]
     pair = names[0] if pair is None else pair
-    if pair not in names:
-        raise UnknownNameError("pair", pair, names)
+    check_choice("pair", pair, names)
     tokens = prompts.tokenize(asked, prepend_bos)
     if layout(asked.model).causal:
         tokens.check_causal(prompts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from latentcode.errors import RunError, UnknownNameError, check
+from latentcode.errors import RunError, UnknownNameError, check, check_choice
 from latentcode.hub.address import is_address
 from latentcode.hub.download import fetch
 from latentcode.runs.folder import CARD
@@ -45,8 +45,7 @@ def folder_of(name_or_path: str | Path) -> Path:
     text, entries = str(name_or_path), zoo_folders()
     if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
         name = text.removeprefix(ZOO_PREFIX)
-        if name not in entries:
-            raise UnknownNameError("model of the zoo", name, entries)
+        check_choice("model of the zoo", name, entries)
         return entries[name]
     if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
         return Path(name_or_path)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from latentcode.config import TaskConfig
-from latentcode.errors import SplitError, UnknownNameError, check, check_choice
+from latentcode.errors import SplitError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
 from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
@@ -247,8 +247,7 @@ class Task(ABC):
     def check_pairs(self, names: Sequence[str]) -> None:
         """Raise `UnknownNameError` unless every name is one of `pairs`."""
         for name in names:
-            if name not in self.pairs:
-                raise UnknownNameError("pair", name, self.pairs)
+            check_choice("pair", name, self.pairs)
 
 
 def _table_html(labels: pd.Series) -> str:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.errors import UnknownNameError, check
+from latentcode.errors import UnknownNameError, check, check_choice
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 
@@ -300,9 +300,7 @@ class Counterfactuals(ABC):
 
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
-        known = (*self.scopes, *self.place_scopes)
-        if name not in known:
-            raise UnknownNameError("scope", name, known)
+        check_choice("scope", name, (*self.scopes, *self.place_scopes))
 
 
 class ChosenPairs(Counterfactuals):
@@ -406,8 +404,7 @@ def token_mask(task: Task, place: str, batch: Batch) -> Tensor:
     """Return which tokens a place of a task holds, bool [B, T]; `UnknownNameError` for none of its.
     """
     places = task.places(batch)
-    if place not in places:
-        raise UnknownNameError("place", place, places)
+    check_choice("place", place, places)
     tokens = torch.zeros(batch.inputs.shape[:2], dtype=torch.bool, device=batch.inputs.device)
     return tokens.scatter(1, places[place], True)
 

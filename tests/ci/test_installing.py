@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,16 +28,8 @@ OURS = re.compile(r"\.ci/run|make [a-z-]+|ls dist/\S+ dist/\S+")
 def environment(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script that sets up .venv."""
     monkeypatch.setattr(sys, "argv", ["environment.py"])
-    return script(ROOT / ".ci" / "environment.py")
-
-
-def script(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return import_module("environment")
 
 
 def jobs(workflow: Path) -> dict[str, Any]:
@@ -113,7 +105,6 @@ def test_citation_names_this_version() -> None:
     assert citation["authors"] == [{"name": "The latentcode authors"}]
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     released = re.search(r"^## (\d\S+) \((\S+)\)$", changes, re.MULTILINE)
-    assert released is not None
     assert (citation["title"], citation["version"], citation["date-released"]) == (
         PROJECT["name"], *released.groups())
     assert citation["version"] == PROJECT["version"]

@@ -40,6 +40,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run_command
 
 
+def noted(error: BaseException, note: str) -> BaseException:
+    error.add_note(note)
+    return error
+
+
 @pytest.mark.parametrize(("error", "said"), [
     (MemoryError(), f"error: this machine has not enough memory; {ADVICE}\n"),
     (MemoryError(NUMPY),
@@ -53,11 +58,16 @@ def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
      "error: cannot read or write /root/runs: Permission denied\n"),
     (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "x"), "error: cannot read or write x: Too "
      "many open files (ulimit -n says how many may be)\n"),
+    (noted(RunError("cannot write x:\n  the disk is full"), "the rest is kept"),
+     "error: cannot write x: the disk is full; the rest is kept\n"),
+    (KeyboardInterrupt(), "interrupted\n"),
+    (noted(KeyboardInterrupt(), "the first 4,096 instances are kept in x.partial"),
+     "interrupted; the first 4,096 instances are kept in x.partial\n"),
 ])
-def test_a_machine_that_cannot_is_one_line(
-    failing: Callable[[BaseException], tuple[object, str]], error: Exception, said: str
+def test_what_ends_a_command_is_one_line(
+    failing: Callable[[BaseException], tuple[object, str]], error: BaseException, said: str
 ) -> None:
-    assert failing(error) == (2, said)
+    assert failing(error) == (130 if isinstance(error, KeyboardInterrupt) else 2, said)
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(
@@ -65,24 +75,6 @@ def test_a_mistake_of_ours_keeps_its_traceback(
 ) -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         failing(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-
-
-def test_an_interruption_is_one_line_that_says_how_to_go_on(
-    failing: Callable[[BaseException], tuple[object, str]]
-) -> None:
-    interruption = KeyboardInterrupt()
-    assert failing(interruption) == (130, "interrupted\n")
-    interruption.add_note("the first 4,096 instances are kept in x.partial")
-    assert failing(interruption) == (
-        130, "interrupted; the first 4,096 instances are kept in x.partial\n")
-
-
-def test_an_error_and_its_notes_are_one_line(
-    failing: Callable[[BaseException], tuple[object, str]]
-) -> None:
-    error = RunError("cannot write x:\n  the disk is full")
-    error.add_note("the rest is kept")
-    assert failing(error) == (2, "error: cannot write x: the disk is full; the rest is kept\n")
 
 
 def test_a_reader_that_has_gone_and_a_closed_output_are_no_errors() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from prompt_pairs import pairs_of
+from small_codes import assert_same
 from small_language_models import SmallModels
 
 import latentcode as lc
@@ -35,45 +36,30 @@ def test_extract_prompts(
     folder, out = str(small_models("llama")), tmp_path / "codes"
     main(["extract", folder, "--prompts", str(prompts), "--out", str(out), "--residuals",
           "--layers", "1", "--batch-size", "8"])
-    assert f"wrote codes {out}" in capsys.readouterr().out
     codes = lc.LatentCodes.load(out)
-    assert codes.scores.shape == (48, 1, 1, 4)
-    assert codes.residuals is not None
-    assert codes.meta["untrained"] is False
-    assert set(codes.labels["label"]) == {"capital", "river"}
+    wanted = lc.extract(lc.subject(folder, prompts, batch_size=8), layers=1, residuals=True)
+    assert_same(codes, lc.LatentCodes.load(wanted.save(tmp_path / "wanted")))
     main(["show", str(out)])
     assert "llama" in capsys.readouterr().out
     main(["extract", folder, "--prompts", str(prompts), "--out", str(tmp_path / "fresh"),
           "--untrained", "--seed", "1", "--dtype", "bfloat16"])
     fresh = lc.LatentCodes.load(tmp_path / "fresh")
     assert (fresh.meta["untrained"], fresh.meta["seed"]) == (True, 1)
-    assert (fresh.select(layer=1, pair="query->key") != codes.select(
-        layer=1, pair="query->key")).any()
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_decode_prompts_with_all_controls(
-    architecture: str, small_models: SmallModels, prompts: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    small_models: SmallModels, prompts: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "result"
-    main(["decode", str(small_models(architecture)), "--prompts", str(prompts), "--out", str(out),
-          "--layers", "1", "--heldout", "0.5"])
-    shown = capsys.readouterr().out
-    assert f"wrote result {out}" in shown
-    result = lc.DecodingResult.load(out)
+    main(["decode", str(small_models("llama")), "--prompts", str(prompts), "--out",
+          str(tmp_path / "result"), "--layers", "1", "--heldout", "0.5"])
+    result = lc.DecodingResult.load(tmp_path / "result")
     table = result.table[result.table["metric"] == "accuracy"].set_index("features")
     assert set(table.index) == {"code", "residual", "untrained", "shuffled"}
-    assert (table["n_heldout_combinations"] == 3).all()
-    assert (table["n_train"] == 24).all()
-    assert result.settings["train"]["split"] == "train"
-    assert result.settings["heldout"]["split"] == "ood"
-    if architecture == "llama":
-        # The key's token is another one for each label, and the code is a score of that token,
-        # from the same distance in every wording (GPT-2 has absolute positions, which openings
-        # move).
-        assert table.loc["code", "value"] > table.loc["shuffled", "value"]
-    assert (out / "figure.png").stat().st_size > 1_000
+    assert set(table["n_heldout_combinations"]) == {3}
+    assert set(table["n_train"]) == {24}
+    assert [result.settings[part]["split"] for part in ("train", "heldout")] == ["train", "ood"]
+    # The key's token is another one for each label, and the code is a score of that token.
+    assert table.loc["code", "value"] > table.loc["shuffled", "value"]
 
 
 @pytest.fixture
@@ -90,78 +76,57 @@ def pairs(small_models: SmallModels, tmp_path: Path) -> Path:
 def test_intervene_prompts(
     small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, out = str(small_models("llama")), tmp_path / "result"
-    main(["intervene", folder, "--prompts", str(pairs), "--out", str(out)])
-    shown = capsys.readouterr().out
-    assert f"wrote result {out}" in shown
-    assert "instances count" in shown
-    result = lc.InterventionResult.load(out)
+    command = ["intervene", str(small_models("llama")), "--prompts", str(pairs), "--out"]
+    main([*command, str(tmp_path / "result")])
+    assert "instances count" in capsys.readouterr().out
+    result = lc.InterventionResult.load(tmp_path / "result")
     flips = result.table[result.table["metric"] == "flip"]
     assert set(flips["patch"]) == {"interchange", "control", "elsewhere", "shuffled", "random",
-                                      "identity"}
+                                   "identity"}
     assert set(flips["scope"]) == {"pair", "row", "everything"}
     n = len(pairs.read_text().splitlines())
     assert (flips.loc[flips["patch"] != "control", "n"] == n).all()
     assert flips.loc[flips["patch"] == "control", "n"].between(1, n).all()
-    assert result.settings["n_known"] == n
-    assert (result.settings["kind"], result.settings["run"]) == ("softmax", "llama")
-    assert (out / "figure.png").stat().st_size > 1_000
-    main(["show", str(out)])
-    assert "elsewhere" in capsys.readouterr().out
-
-    some = tmp_path / "some"
-    main(["intervene", folder, "--prompts", str(pairs), "--out", str(some), "--patch",
-          "interchange", "identity", "--site", "residual", "--scope", "everything", "--layers",
-          "each", "0,1", "--among", "answers", "--batch-size", "7"])
-    table = lc.InterventionResult.load(some).table
+    main([*command, str(tmp_path / "some"), "--patch", "interchange", "identity", "--site",
+          "residual", "--scope", "everything", "--layers", "each", "0,1", "--among", "answers",
+          "--batch-size", "7"])
+    table = lc.InterventionResult.load(tmp_path / "some").table
     rates = table[table["metric"] == "flip"].set_index(["patch", "layers"])["value"]
     # All that enters the first layer is all there is.
     assert rates["interchange", "0"] == rates["interchange", "0,1"] == 1.0
     assert rates["identity"].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_pairs_and_writes_that_do_not_work(
-    small_models: SmallModels, pairs: Path, tmp_path: Path, refused: Callable[..., str]
-) -> None:
-    folder, out = str(small_models("llama")), tmp_path / "result"
-    plain = tmp_path / "plain.jsonl"
-    plain.write_text('{"prompt": "Lima is", "query": -1, "key": "Lima"}\n')
-    for arguments, message in (
-        ([folder, "--prompts", plain], "no column source, answer, source_answer"),
-        ([folder, "--prompts", pairs, "--patch", "give"], "unknown patch 'give'"),
-        ([folder, "--prompts", pairs, "--patch", "interchange", "--scope", "pairs"],
-         "unknown scope 'pairs'"),
-        ([folder, "--prompts", pairs, "--patch", "interchange", "--layers", "top"],
-         "layers is 'top'"),
-        ([folder, "--prompts", pairs, "--patch", "interchange", "--layers", "2"],
-         "unknown layer 2"),
-        ([small_models("gptj"), "--prompts", pairs, "--among", "answers"], "after it was used"),
-    ):
-        assert message in refused("intervene", *arguments, "--out", out)
-        assert not out.exists()
-
-
+@pytest.mark.parametrize(("command", "message"), [
+    ("intervene llama PLAIN", "no column source, answer, source_answer"),
+    ("intervene llama PAIRS --patch interchange --scope pairs", "unknown scope 'pairs'"),
+    ("intervene llama PAIRS --patch interchange --layers 2", "unknown layer 2"),
+    ("intervene gptj PAIRS --among answers", "after it was used"),
+    ("extract nowhere/at/all PROMPTS", "does not exist"),
+    ("extract somebody/no-such-model PROMPTS", "could not be fetched"),
+    ("extract gpt2 nowhere.jsonl", "which is no file"),
+    ("extract gpt2 PLAIN", "'Rome', which does not occur"),
+    ("extract gpt2 PROMPTS --layers 5", "unknown layer 5"),
+    ("decode gpt2 PROMPTS --labels colour", "unknown label 'colour'"),
+    ("decode gpt2 PLAIN", "cannot be held out"),
+    ("extract gpt2 PROMPTS --out taken", "exists already"),
+])
 def test_errors_are_one_line_and_nothing_is_written(
-    small_models: SmallModels, prompts: Path, tmp_path: Path, refused: Callable[..., str]
+    command: str, message: str, small_models: SmallModels, prompts: Path, pairs: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str],
 ) -> None:
-    folder, out = str(small_models("gpt2")), tmp_path / "out"
-    bad = tmp_path / "bad.jsonl"
-    bad.write_text('{"prompt": "Lima is", "query": -1, "key": "Rome", "label": "a"}\n')
-    for arguments, message in (
-        (["extract", str(tmp_path / "nowhere"), "--prompts", str(prompts)], "does not exist"),
-        (["extract", "somebody/no-such-model", "--prompts", str(prompts)], "could not be fetched"),
-        (["extract", folder, "--prompts", str(tmp_path / "nowhere.jsonl")], "which is no file"),
-        (["extract", folder, "--prompts", str(bad)], "'Rome', which does not occur"),
-        (["extract", folder, "--prompts", str(prompts), "--layers", "5"], "unknown layer 5"),
-        (["extract", folder, "--prompts", str(prompts), "--device", "cuda:99"], "device"),
-        (["decode", folder, "--prompts", prompts, "--labels", "colour"], "unknown label 'colour'"),
-        (["decode", folder, "--prompts", str(bad)], "cannot be held out"),
-    ):
-        assert message in refused(*arguments, "--out", out)
-        assert not out.exists()
-    out.mkdir()
-    (out / "meta.json").write_text("{}")
-    assert "exists already" in refused("extract", folder, "--prompts", prompts, "--out", out)
+    monkeypatch.chdir(tmp_path)
+    Path("plain.jsonl").write_text(
+        '{"prompt": "Lima is", "query": -1, "key": "Rome", "label": "a"}\n')
+    Path("taken").mkdir()
+    Path("taken/meta.json").write_text("{}")
+    named = {"PLAIN": "plain.jsonl", "PAIRS": pairs, "PROMPTS": prompts}
+    verb, model, asked, *rest = command.split()
+    folder = model if "/" in model else small_models(model)
+    before = sorted(tmp_path.rglob("*"))
+    assert message in refused(verb, folder, "--prompts", named.get(asked, asked),
+                              *([] if "--out" in rest else ["--out", "out"]), *rest)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_prompts_begin_as_asked(
@@ -188,14 +153,12 @@ def test_prompts_begin_as_asked(
 
 
 def test_a_model_that_answers_nothing_may_want_another_beginning(
-    small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_models: SmallModels, pairs: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     rows = [json.loads(line) for line in pairs.read_text(encoding="utf-8").splitlines()]
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text("".join(json.dumps({**row, "answer": 5 + i, "source_answer": 6 + i}) + "\n"
                              for i, row in enumerate(rows)), encoding="utf-8")
-    with pytest.raises(SystemExit):
-        main(["intervene", str(small_models("llama")), "--prompts", str(wrong), "--prepend-bos",
-              "no", "--patch", "interchange", "--out", str(tmp_path / "out")])
-    assert ("The prompts begin without the token for a beginning; expected prepend_bos=True "
-            "(--prepend-bos yes)") in " ".join(capsys.readouterr().err.split())
+    assert "expected prepend_bos=True (--prepend-bos yes)" in refused(
+        "intervene", small_models("llama"), "--prompts", wrong, "--prepend-bos", "no", "--patch",
+        "interchange", "--out", tmp_path / "out")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from disk import flip
 from small_codes import assert_same, make_codes
 
 from latentcode.codes import LatentCodes
@@ -47,11 +48,6 @@ def edit_bytes(name: str, change: Callable[[bytes], bytes]) -> Edit:
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes())) and None
 
 
-def flip(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:]
-
-
 def halve(content: bytes) -> bytes:
     return content[:len(content) // 2]
 
@@ -64,7 +60,8 @@ DAMAGE: dict[str, tuple[Edit, str]] = {
        for name in FILES},
     **{f"half of {name}": (edit_bytes(name, halve), f"{name} {said}")
        for name, said in FILES.items()},
-    **{f"a bit of {name}": (edit_bytes(name, flip), f"{name} was damaged or changed")
+    **{f"a bit of {name}": (lambda folder, name=name: flip(folder / name),
+                               f"{name} was damaged or changed")
        for name in FILES if name != "meta.json"},
     "no checksum": (edit_meta(sha256={}), r"has sha256 {}; expected those of codes\.saf"),
     "checksum a number": (edit_meta(sha256=5), r"has sha256 5; expected those of"),

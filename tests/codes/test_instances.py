@@ -14,7 +14,7 @@ from small_extraction import draw_at_once
 import latentcode as lc
 import latentcode.codes.instances as instances_module
 from latentcode.codes.instances import at_once
-from latentcode.errors import ConfigError, RunError, SplitError, UnknownNameError
+from latentcode.errors import ConfigError, SplitError, UnknownNameError
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,6 @@ def test_what_cannot_be_drawn_is_said(
 ) -> None:
     with pytest.raises(error, match=message):
         lc.instances(run, *arguments)
-
-
-def test_a_run_that_is_not_there_is_said(tmp_path: Any) -> None:
-    with pytest.raises(RunError, match="none"):
-        lc.instances(tmp_path / "none")
 
 
 def test_fewer_pass_at_once_where_logits_are_large(monkeypatch: pytest.MonkeyPatch) -> None:

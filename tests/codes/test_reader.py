@@ -6,7 +6,6 @@ import json
 import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,29 +107,6 @@ def test_memory_does_not_grow_with_the_number_of_instances(
     peak(512)  # what is imported and cached
     growth = (peak(3_072) - peak(1_024)) / 2_048
     assert growth < 40 if to_folder else growth > 120
-
-
-def test_no_more_than_a_shard_is_ever_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[int] = []
-    joined: list[int] = []
-    write, concat = partial_codes.write_instances, pd.concat
-
-    def spy_write(path: Path, name: str, start: int, values: np.ndarray) -> None:
-        written.append(values.shape[2])
-        write(path, name, start, values)
-
-    def spy_concat(tables: Any, **options: Any) -> pd.DataFrame:
-        joined.append(sum(map(len, tables)))
-        return concat(tables, **options)
-
-    monkeypatch.setattr(partial_codes, "write_instances", spy_write)
-    monkeypatch.setattr(pd, "concat", spy_concat)
-    reader().to_folder(tmp_path / "codes")
-    assert max(written) == 8
-    assert sum(written) == 2 * N  # scores and residuals
-    assert joined == [16, 16, 12]
 
 
 # --- The command ----------------------------------------------------------------------------------

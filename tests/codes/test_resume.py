@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from disk import contents, fails, names, needs_proc
-from places import HELPERS
+from disk import contents, fails, flip, names, needs_proc
 from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
 from latentcode.codes import resume
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files import storage
-from latentcode.files.storage import create_tensors, map_tensors, read_json, write_instances
+from latentcode.files.storage import create_tensors, map_tensors, write_instances
 
 
 @pytest.fixture(autouse=True)
@@ -57,14 +53,6 @@ def test_interrupted_and_gone_on_with(
     assert seen[-1] == N
     assert contents(out) == whole
     assert names(tmp_path) == ["codes"]
-
-
-def test_interrupted_again_and_again(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    for at in (20, 25, 33, 40):
-        with pytest.raises(KeyboardInterrupt):
-            reader().to_folder(tmp_path / "codes", progress=interrupt_at(at))
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
 
 
 def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
@@ -102,31 +90,6 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
     assert {5, 16 + 5, 32 + 5, None} <= finished
 
 
-def test_a_killed_process_leaves_what_another_goes_on_from(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    code = f"""
-import os, signal, sys
-import pytest, torch
-sys.path.insert(0, {str(HELPERS)!r})
-from small_extraction import make_small, reader
-from pathlib import Path
-torch.set_num_threads(1)
-make_small(pytest.MonkeyPatch())
-def progress(done, total):
-    if done > 32:
-        os.kill(os.getpid(), signal.SIGKILL)
-reader().to_folder(Path({str(tmp_path / "codes")!r}), progress=progress)
-"""
-    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    assert names(tmp_path) == ["codes.partial"]
-    state = read_json(tmp_path / "codes.partial" / "extraction.json")
-    assert len(state["finished"]) == 2
-    reader().to_folder(tmp_path / "codes")
-    assert contents(tmp_path / "codes") == whole
-
-
 @pytest.fixture
 def unfinished(tmp_path: Path) -> Path:
     """The folder of an extraction that was interrupted in its third shard."""
@@ -154,12 +117,6 @@ def test_unfinished_work_of_other_settings_is_kept(
     reader(**change).to_folder(out, overwrite=True)
     assert contents(out) == contents(reader(**change).to_folder(out.with_name("fresh")))
     assert not unfinished.exists()
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
 
 
 def test_unfinished_work_that_was_damaged_is_named(unfinished: Path) -> None:

@@ -26,6 +26,13 @@ def contents(folder: Path) -> dict[str, bytes]:
             if f.is_file()}
 
 
+def flip(path: Path, place: int = -1) -> None:
+    """Change a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
 def trained(run: Path) -> dict[str, bytes]:
     """Return what training determines of a run: all but times and the machine."""
     kept = ("checkpoints/", "metrics.jsonl", "config.yaml")

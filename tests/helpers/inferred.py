@@ -101,7 +101,6 @@ class Inferred(Counterfactuals):
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
         answer = patched[:, -1].argmax(-1)
-        assert pairs.candidates is not None
         hits = F.pad(answer[:, None] == pairs.candidates, (0, 1), value=True)
         return {**class_rates(hits.long().argmax(1)),
                 "flip": (answer == pairs.sources.targets[:, 0]).float(),

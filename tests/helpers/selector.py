@@ -123,7 +123,6 @@ class Selector(ChosenPairs):
         answer = patched[:, 1:].argmax(-1)
         chosen = answer.gather(1, slot)
         other = answer.gather(1, 1 - slot) == pairs.bases.targets.gather(1, 1 - slot)
-        assert pairs.candidates is not None
         hits = F.pad(chosen == pairs.candidates, (0, 1), value=True)  # or else none of them
         return {**class_rates(hits.long().argmax(1)),
                 "flip": (chosen == pairs.sources.targets.gather(1, slot))[:, 0].float(),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig
 from latentcode.models.config import ModelConfig
 
@@ -11,3 +16,12 @@ TINY = RunConfig(
                 n_buckets=6, max_distance=6, attention_dropout=0.1),
     TrainingConfig(steps=12, batch_size=8, warmup_steps=2, eval_every=5, eval_instances=20,
                    log_every=4, checkpoint_every=5, keep_checkpoints=2, learning_rate=1e-2))
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)

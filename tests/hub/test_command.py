@@ -19,23 +19,18 @@ from latentcode.cli import main
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
 
-def test_a_run_is_pushed_and_shown(
-    run: lc.Run, hub: Hub, capsys: pytest.CaptureFixture[str]
+def test_runs_and_codes_are_pushed_and_shown(
+    run: lc.Run, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["push", str(run.path), "user/tiny", "--private", "--license", "mit"])
     address = capsys.readouterr().out.removeprefix("pushed ").strip()
     assert hub.repos["models", "user/tiny"].private
-    main(["show", "hf://user/tiny"])
-    assert capsys.readouterr().out.startswith(f"Run('{address}': hyla on logic, step 4 of 4)")
-
-
-def test_codes_are_pushed_and_shown(
-    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     main(["push", str(make_codes().save(tmp_path / "codes")), "user/codes"])
     assert capsys.readouterr().out.startswith("pushed hf://datasets/user/codes@")
-    main(["show", "hf://datasets/user/codes"])
-    assert capsys.readouterr().out.startswith("LatentCodes(12 instances")
+    for shown, said in (("user/tiny", f"Run('{address}': hyla on logic"),
+                        ("datasets/user/codes", "LatentCodes(12 instances")):
+        main(["show", f"hf://{shown}"])
+        assert capsys.readouterr().out.startswith(said)
 
 
 def test_questions_take_an_address(

@@ -85,12 +85,6 @@ def test_value_networks_follow_their_equations(kind: str, phi: str) -> None:
         np.testing.assert_allclose(z[b, q, h].numpy(), wanted, atol=1e-12)
 
 
-def test_the_hidden_units_can_be_written() -> None:
-    code, v = _draw(B, H, Q, K), _draw(B, K, H, D, seed=1)
-    z = apply_value_network(code, v, "hyla", torch.relu, None, torch.zeros_like)
-    assert (z == 0).all()
-
-
 def test_unknown_names_list_the_valid_ones() -> None:
     with pytest.raises(UnknownNameError, match=r"normalization 'sparsemax'.*rms_head"):
         normalize(_draw(B, H, Q, K), "sparsemax")

@@ -104,14 +104,3 @@ def test_two_ways_leave_the_model_alone() -> None:
                                ((0, 6), "query is 6; expected 0 to 5")):
         with pytest.raises(ConfigError, match=message):
             two_ways(model, torch.zeros(6, 5), *arguments)
-
-
-@pytest.mark.parametrize(("kind", "written"), [
-    ("softmax", "ValueNetwork(16 -> 16, with biases; codes [2, 6])"),
-    ("hyla", "ValueNetwork(16 -> 3 -> 16, relu, with biases; codes [2, 6])"),
-    ("hyla_deep", "ValueNetwork(16 -> 3 -> 3 -> 16, relu, with biases; codes [2, 6])")])
-def test_a_value_network_says_what_it_is(kind: str, written: str) -> None:
-    model = _model(with_kind(CONFIG, kind))
-    assert repr(value_network(model, 0, torch.ones(2, 6, 4, dtype=torch.float64))) == written
-    one = value_network(model, 0, torch.ones(4, dtype=torch.float64))
-    assert repr(one) == written.replace("codes [2, 6]", "one code")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from small_language_models import SmallModels
-from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError
@@ -36,23 +35,17 @@ def test_networks_on_their_inputs_are_the_output_of_attention(
     keys = torch.arange(QUERY + 1).expand(3, -1)
     x = key_inputs(model, [(TOKENS[:2], keys[:2]), (TOKENS[2:], keys[2:])], LAYERS)
     assert x.shape == (2, QUERY + 1, 3, model.cfg.d_model)
-    seen: dict[tuple[int, str], Tensor] = {}
-
-    def keep(layer: int, what: str) -> Any:
-        def store(activation: Tensor, hook: object) -> None:
-            seen[layer, what] = activation
-        return store
-
+    codes_at = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in LAYERS}
+    output_at = {layer: shown_output(model, layer) for layer in LAYERS}
     with torch.no_grad():
-        model.run_with_hooks(TOKENS, fwd_hooks=[
-            *((f"blocks.{layer}.attn.hook_pattern", keep(layer, "code")) for layer in LAYERS),
-            *((shown_output(model, layer), keep(layer, "output")) for layer in LAYERS)])
+        _, seen = model.run_with_cache(TOKENS, names_filter=[*codes_at.values(),
+                                                             *output_at.values()])
         for layer in LAYERS:
-            codes = seen[layer, "code"][:, :, QUERY, :QUERY + 1].movedim(2, 0)  # [K, B, H]
+            codes = seen[codes_at[layer]][:, :, QUERY, :QUERY + 1].movedim(2, 0)  # [K, B, H]
             bias = model.blocks[layer].attn.b_O
             total = value_network(model, layer, codes)(x[layer]).sum(0)
             total = total if bias is None else total + bias
-            output = seen[layer, "output"][:, QUERY]
+            output = seen[output_at[layer]][:, QUERY]
             assert output.abs().max() > 0.05
             torch.testing.assert_close(total, output, atol=2e-5, rtol=1e-4)
     assert identity_error(model, TOKENS).max() < (5e-5 if which.startswith("text-") else 1e-5)
@@ -60,15 +53,8 @@ def test_networks_on_their_inputs_are_the_output_of_attention(
 
 def test_of_gemma_the_sum_comes_before_the_norm_that_follows(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("gemma2"))
-    seen: dict[str, Tensor] = {}
     names = [shown_output(model, 0), "blocks.0.ln1_post.hook_out"]
-
-    def keep(name: str) -> Any:
-        def store(activation: Tensor, hook: object) -> None:
-            seen[name] = activation
-        return store
-
-    model.run_with_hooks(TOKENS, fwd_hooks=[(name, keep(name)) for name in names])
+    _, seen = model.run_with_cache(TOKENS, names_filter=names)
     assert (seen[names[0]] - seen[names[1]]).abs().max() > 0.1
 
 

@@ -58,10 +58,7 @@ def test_an_ensemble_is_its_members(name: str) -> None:
         (own * weight).sum().backward()
         for parameter, value in alone.named_parameters():
             assert torch.equal(gradients[parameter].data[index], value.data)
-            together_gradient = gradients[parameter].grad
-            assert together_gradient is not None
-            assert value.grad is not None
-            torch.testing.assert_close(together_gradient[index], value.grad,
+            torch.testing.assert_close(gradients[parameter].grad[index], value.grad,
                                        rtol=1e-10, atol=1e-11)
 
 

@@ -59,15 +59,10 @@ def test_codes_are_read_and_written(architecture: str, small_models: SmallModels
     assert (shown.n_layers, shown.n_heads, shown.d_model) == (2, 4, 32)
     assert shown.writable
     assert shown.causal
-    seen: dict[str, Tensor] = {}
-
-    def read(activation: Tensor, hook: Any) -> None:
-        seen[hook.name] = activation
-
     with torch.no_grad():
         plain = model(TOKENS)
-        hooked = model.run_with_hooks(TOKENS, fwd_hooks=[
-            (name, read) for name in (*shown.pattern_hooks, *shown.residual_hooks)])
+        hooked, seen = model.run_with_cache(
+            TOKENS, names_filter=[*shown.pattern_hooks, *shown.residual_hooks])
         patterns = [seen[name] for name in shown.pattern_hooks]
         assert torch.equal(plain, hooked)
         for pattern in patterns:

@@ -15,7 +15,6 @@ import latentcode as lc
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models.attention import attention_scores, normalize, rms_head
 from latentcode.models.config import ATTENTION_KINDS, kind_of, own_parts
-from latentcode.models.flax import config_to_flax
 from latentcode.models.hypernetwork import two_ways
 from latentcode.models.kernels.fused import Case, kernel_for
 from latentcode.models.names import NORMALIZATIONS
@@ -171,13 +170,6 @@ def test_value_networks_of_registered_names() -> None:
     model = lc.HookedTransformer(replace(config.model, value_network="gated"))
     with pytest.raises(ConfigError, match=r"'gated' was registered as a function.*not known"):
         lc.value_network(model, 0, torch.zeros(4))
-
-
-def test_official_code_has_no_counterpart() -> None:
-    lc.register_normalization("sharp", sharp)
-    model = replace(lc.ModelConfig(), normalization="sharp", positions="none")
-    with pytest.raises(ConfigError, match=r"'sharp/hyla/relu'.* no official counterpart"):
-        config_to_flax(model)
 
 
 def test_written_codes_are_renormalised_as_was_registered() -> None:

@@ -25,7 +25,6 @@ from latentcode.errors import ArtifactError, ConfigError, LatentCodeError, RunEr
 from latentcode.models.flax import MIXERS, config_to_flax, params_to_flax
 from latentcode.models.transformer import HookedTransformer
 from latentcode.official.files import CONVERSION, export_flax, import_flax, infer_task, read_npz
-from latentcode.official.parity import compare
 
 LOGIC, RAVEN, LANGUAGE, STEPS = (OFFICIAL / f"{name}__softmax_attention.npz"
                                  for name in ("logic", "raven", "lang", "trainstep"))
@@ -53,13 +52,6 @@ def test_import_export_import_keeps_every_bit(source: Path, tmp_path: Path) -> N
     official = json.loads(str(data["config_json"]))
     stated = json.loads(str(exported["config_json"]))
     assert {k: stated[k] for k in official} == official
-
-
-def test_exported_weights_still_give_the_official_outputs(tmp_path: Path) -> None:
-    exported = read_npz(export_flax(import_flax(RAVEN, tmp_path / "run"), tmp_path / "out.npz"))
-    outputs = {k: v for k, v in read_npz(RAVEN).items() if not k.startswith("param/")}
-    np.savez(tmp_path / "both.npz", **exported | outputs)  # type: ignore[arg-type]
-    assert compare(tmp_path / "both.npz").agrees
 
 
 def test_an_imported_run_is_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +98,6 @@ def test_what_the_file_says_of_training_is_kept(tmp_path: Path) -> None:
     assert (training.steps, training.batch_size, training.learning_rate, training.weight_decay,
             training.warmup_steps) == (20, 16, 0.01, 0.1, 3)
     assert run.checkpoints() == [8]
-    assert run.imported is not None
     assert run.imported["training_known"]
     exported = read_npz(export_flax(run, tmp_path / "out.npz"))
     assert int(exported["step"]) == 8

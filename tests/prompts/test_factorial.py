@@ -74,7 +74,6 @@ def test_sources_have_what_their_name_says(model: Any) -> None:
             assert third["operation"] not in (base["operation"], target)
             assert third["operands"] not in (base["operands"], x)
             assert third["template"] == base["template"]
-    assert drawn.candidates is not None
     for rows, four in zip(shown(model, frame, drawn), drawn.candidates.tolist(), strict=True):
         assert four == [model.to_tokens(rows[name]["answer"].strip())[0, -1].item()
                         for name in ("bases", "sources", "operands", "operation+operands")]
@@ -118,7 +117,6 @@ def test_classes_are_those_of_patches_by_hand(model: Any) -> None:
     rates = result.table.set_index(["patch", "metric"])["value"]
     pairs, = task.batches("prompts", len(frame), 32,
                           make_generator(0, "interventions prompts"))
-    assert pairs.candidates is not None
     hooks = [f"blocks.{layer}.attn.hook_pattern" for layer in EVERY]
     for name in names:
         found = dict.fromkeys(CLASSES, 0)
@@ -175,7 +173,6 @@ def test_the_likeliest_of_the_four_answers(model: Any) -> None:
     assert task.chance == 0.25
     assert "likeliest of the four answers" in task.notes[0]
     pairs = task.sample("ood", 20, generator())
-    assert pairs.candidates is not None
     logits = torch.zeros(20, 1, model.cfg.d_vocab).index_fill(2, torch.tensor([0]), 9.0)
     for which, name in enumerate([*CLASSES][:4]):
         some = logits.clone()
@@ -271,22 +268,17 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template "
-              "'the {} of {} is'; expected every operation with every operands"),
-    (changed(operands="Italy"), r"row 1 \('the capital of Italy is'\) and row 5 .* both have "
-     r"operation 'capital' and operands 'Italy' in template .*, with answers \" Italy's-capital\" "
-     r"and \" Chile's-capital\"; expected each once of split 'ood' \(a column template tells"),
-    (changed(prompt="the capital of Italy is"), r"row 1 .*, of operation 'capital' and operands "
-     r"'Italy' .*, is the same text as row 5 .* of operation 'capital' and operands 'Chile'"),
-    (changed(prompt="the capital of of Chile is"), "row 5 .* has another number of tokens than "
-     "row 1 .*; expected prompts of one template to differ in words of as many tokens"),
-    (changed(key="of"), "row 5 .* or its query or key in another place"),
+    (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template"),
+    (changed(operands="Italy"), "row 1 .* and row 5 .* both have operation 'capital' and operands "
+     "'Italy' .* each once of split 'ood'"),
+    (changed(prompt="the capital of Italy is"), "row 1 .* is the same text as row 5 .*'Chile'"),
+    (changed(prompt="the capital of of Chile is"), "row 5 .* another number of tokens than row 1"),
+    (changed(key="of"), "row 5 .* its query or key in another place"),
     (changed(answer=" Chile's-capital is"), "answer \" Chile's-capital is\" of row 5 .* is 2 tok"),
     (lambda frame: frame[frame["operation"] == "food"], "have the single operation 'food'"),
-    (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "prompts of split 'ood' "
-     "have the single operands 'Italy'; expected at least two"),
+    (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "'ood' .*operands 'Italy'"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
-    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source; exp"),
+    (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source"),
     (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(

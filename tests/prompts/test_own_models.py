@@ -32,9 +32,7 @@ BOTH = (0, 1)
 
 @pytest.fixture(scope="module", params=KINDS)
 def any_kind(request: pytest.FixtureRequest) -> OwnLanguageModel:
-    model = load_language_model(request.param)
-    assert isinstance(model, OwnLanguageModel)
-    return model
+    return load_language_model(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +83,6 @@ def test_codes_of_prompts_are_those_of_the_same_tokens(any_kind: OwnLanguageMode
         "kind": run.name.removeprefix("text-")}
 
 
-def test_padding_changes_no_code(any_kind: OwnLanguageModel) -> None:
-    _, frame = as_prompts_of(any_kind, 16)
-    alone, padded = (lc.extract(any_kind, frame, residuals=True, batch_size=size)
-                     for size in (1, 16))
-    np.testing.assert_allclose(alone.scores, padded.scores, atol=1e-5, rtol=1e-4)
-    assert alone.residuals is not None
-    assert padded.residuals is not None
-    np.testing.assert_allclose(alone.residuals, padded.residuals, atol=1e-4)
-    assert alone.labels.equals(padded.labels)
-
-
 def test_prompts_begin_where_a_document_ended(softmax: OwnLanguageModel) -> None:
     text = "jagur gokes lihin"
     prompts = Prompts.from_frame(pd.DataFrame([{"prompt": text, "query": -1, "key": "jagur"}]))
@@ -111,15 +98,6 @@ def test_prompts_begin_where_a_document_ended(softmax: OwnLanguageModel) -> None
     said, spans = softmax.encode(f"{text}{softmax.tokenizer.end_token}")
     assert said.count(softmax.tokenizer.end) == 1
     assert spans[-1][1] == len(text) + len(softmax.tokenizer.end_token)
-
-
-def test_the_places_of_tokens_are_those_of_their_text(softmax: OwnLanguageModel) -> None:
-    text = "jagur (naïve café) 🙂\n\tgokes"
-    ids, spans = softmax.encode(text, prepend_bos=False)
-    assert ids == softmax.tokenizer.encode([text])[0]
-    assert (spans[0][0], spans[-1][1]) == (0, len(text))
-    for piece, (start, end) in zip(softmax.texts(ids), spans, strict=True):
-        assert piece == "\ufffd" or piece == text[start:end]
 
 
 def test_a_model_in_hand_needs_its_tokenizer() -> None:

@@ -384,23 +384,20 @@ def test_what_cannot_be_used_is_named(
         PromptCounterfactuals(gpt2, pd.DataFrame([good, {**good, **change}]))
 
 
-def test_answers_of_several_tokens_are_refused(gpt2: Any) -> None:
-    good = {**GOOD, "answer": " Paris", "source_answer": " Lima"}
+def test_text_that_is_no_answer_and_columns_that_lack_are_named(gpt2: Any) -> None:
+    frame = pd.DataFrame([{**GOOD, "answer": " Paris", "source_answer": " Lima"}])
     for change, message in (
         ({"answer": " Paris and"}, r"' Paris and' of row 0 .* is 2 tokens \[' Paris', ' and"),
-        ({"answer": ""}, "answer of row 0 .* is ''; expected text, or the id"),
+        ({"answer": ""}, "answer of row 0 .* is ''"),
         ({"prompt": "The capital of France i", "source": "The capital of Peru i", "answer": "s"},
-         "answer 's' of row 0 .* changes the tokens of the prompt that it follows"),
+         "answer 's' of row 0 .* changes the tokens of the prompt"),
     ):
         with pytest.raises(ConfigError, match=message):
-            PromptCounterfactuals(gpt2, pd.DataFrame([{**good, **change}]))
-    for columns, message in (
-        (["source"], "no column source; expected prompt, source, answer"),
-        (["answer", "source_answer"], "no column answer, source_answer"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            PromptCounterfactuals(gpt2, pd.DataFrame([good]).drop(columns=columns))
+            PromptCounterfactuals(gpt2, frame.assign(**change))
+    for columns in (["source"], ["answer", "source_answer"]):
+        with pytest.raises(ConfigError, match=f"no column {', '.join(columns)}"):
+            PromptCounterfactuals(gpt2, frame.drop(columns=columns))
     with pytest.raises(ConfigError, match="only one of the columns label and source_label"):
-        PromptCounterfactuals(gpt2, pd.DataFrame([{**good, "label": "a"}]))
-    with pytest.raises(UnknownNameError, match="unknown among 'all'"):
-        PromptCounterfactuals(gpt2, pd.DataFrame([good]), among="all")  # type: ignore[arg-type]
+        PromptCounterfactuals(gpt2, frame.assign(label="a"))
+    with pytest.raises(UnknownNameError, match="among 'all'"):
+        PromptCounterfactuals(gpt2, frame, among="all")  # type: ignore[arg-type]

@@ -80,7 +80,6 @@ def test_codes_are_those_of_every_prompt_alone(model: Any, batch_size: int) -> N
             pattern, residual = shown[2 * layer:2 * layer + 2]
             assert pattern[:, q, k].min() > 0
             np.testing.assert_allclose(codes.scores[i, layer, 0], pattern[:, q, k], atol=1e-6)
-            assert codes.residuals is not None
             np.testing.assert_allclose(codes.residuals[i, layer, 0], residual[q], atol=1e-5)
         with torch.no_grad():
             answer = model(model.to_tokens(ROWS[i]["prompt"]))[0, -1].argmax()

@@ -44,25 +44,18 @@ def test_features_are_what_the_hooks_show(which: str, small_models: SmallModels)
     names = ["code", "row", "row.pairs", "codes", "values", "residual", "tokens"]
     rows = read_prompt_rows(model, prompts, features=names, batch_size=2)
     tokens = prompts.tokenize(model)
-    seen: dict[str, torch.Tensor] = {}
-
-    def keep(name: str) -> Any:
-        def store(activation: torch.Tensor, hook: object) -> None:
-            seen[name] = activation
-        return store
-
+    shown = ("attn.hook_pattern", "attn.hook_v", "hook_resid_pre")
     with torch.no_grad():
-        model.model.run_with_hooks(torch.tensor(tokens.ids), fwd_hooks=[
-            (f"blocks.1.{name}", keep(name))
-            for name in ("attn.hook_pattern", "attn.hook_v", "hook_resid_pre")])
+        _, seen = model.model.run_with_cache(
+            torch.tensor(tokens.ids), names_filter=[f"blocks.1.{name}" for name in shown])
     at, query = torch.arange(len(prompts)), torch.tensor(tokens.query[:, 0])
     key = torch.tensor(tokens.key)
-    pattern, stream = seen["attn.hook_pattern"], seen["hook_resid_pre"]
+    pattern, values, stream = (seen[f"blocks.1.{name}"] for name in shown)
     row = pattern[at, :, query]
     expected = {
         "code": pattern[at, :, query, key[:, 0]], "row": row,
         "row.pairs": torch.stack([row[at, :, key[:, p]] for p in range(2)], -1),
-        "codes": pattern, "values": seen["attn.hook_v"], "residual": stream[at, query],
+        "codes": pattern, "values": values, "residual": stream[at, query],
         "tokens": stream}
     narrow = 0
     for name in names:

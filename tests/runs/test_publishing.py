@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from disk import contents
+from disk import contents, flip
 from small_runs import CONFIG
 
 import latentcode as lc
@@ -95,10 +95,7 @@ def test_a_checkpoint_has_all_its_files_the_model_alone_or_nothing(
 
 def test_a_damaged_model_is_not_published(source: lc.Run, tmp_path: Path) -> None:
     run = source.publish(tmp_path / "published")
-    file = run.checkpoint_path(4) / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    flip(run.checkpoint_path(4) / "model.safetensors")
     with pytest.raises(ArtifactError, match="was damaged or changed"):
         run.publish(tmp_path / "again")
     assert not (tmp_path / "again").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from disk import flip
 from places import ROOT
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
@@ -141,14 +142,6 @@ def test_only_the_newest_checkpoints_stay(run: Run) -> None:
         "step_0000012", "step_0000017"]
 
 
-def test_all_checkpoints_stay_on_request(tmp_path: Path) -> None:
-    config = replace(CONFIG, training=replace(CONFIG.training, keep_checkpoints=None))
-    run = Run.create(tmp_path / "run", config)
-    save(run, *range(5))
-    assert run.checkpoints() == [0, 1, 2, 3, 4]
-    assert run.load_checkpoint(2).step == 2
-
-
 def test_optimizer_state_is_restored_by_name(run: Run) -> None:
     save(run, 12)
     checkpoint = run.load_checkpoint()
@@ -213,7 +206,6 @@ def test_a_second_process_is_refused(run: Run) -> None:
             [sys.executable, "-c", code, str(run.path / ".lock")], cwd=ROOT, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         assert other.stdout.readline() == "locked\n"
         with (pytest.raises(RunError, match=f"is being written by process {other.pid} on"),
               run.writing()):
@@ -238,11 +230,6 @@ def test_stale_temporaries_are_removed_when_writing(run: Run) -> None:
     with run.writing():
         pass
     assert list(run.path.rglob(".tmp-*")) == []
-
-
-def test_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"run folder .*/none does not exist"):
-        Run.open(tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "provenance.json", "metrics.jsonl"])
@@ -309,22 +296,10 @@ def test_optimizer_and_generators_that_do_not_match(run: Run) -> None:
         checkpoint.restore_generators({"dropout": torch.Generator(), "others": torch.Generator()})
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("model.safetensors", "was damaged or changed after it was written: its SHA-256 is .*; exp"),
-    ("state.json", "is not readable JSON")])
-def test_damaged_files(run: Run, name: str, message: str) -> None:
-    file = run.checkpoint_path(9) / name
-    file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(ArtifactError, match=f"{name} {message}"):
-        run.load_model()
-
-
 @pytest.mark.parametrize("name", ["model", "optimizer", "rng"])
 def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
     file = run.checkpoint_path(9) / f"{name}.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
+    flip(file)
     model = HookedTransformer(CONFIG.model)
     checkpoint = run.load_checkpoint()
     with pytest.raises(ArtifactError, match=f"{name}.safetensors was damaged or changed"):

@@ -24,7 +24,7 @@ LOGIC = LogicConfig(n_variables=3, n_terms=2, n_examples=8, ood_fraction=0.4)
 multisets = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=2, max_size=5)
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(multisets, st.integers(0, 1000))
 def test_multisets_against_slow_code(rows: list[list[int]], seed: int) -> None:
     cost = np.random.default_rng(seed).random((5, 5))

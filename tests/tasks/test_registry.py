@@ -34,13 +34,6 @@ def test_a_task_in_hand_is_itself() -> None:
     assert as_task(task.config).config == task.config
 
 
-@pytest.mark.parametrize("config", [LogicConfig(), SravenConfig()])
-def test_readers_read_the_task_they_are_given(config: LogicConfig | SravenConfig) -> None:
-    task = make_task(config)
-    assert make_counterfactuals(task).task is task  # type: ignore[attr-defined]
-    assert set(task_distances(task, "combination", "ood")) > {"edit", "functional"}
-
-
 @pytest.mark.usefixtures("own_names")
 def test_a_task_without_readers_says_who_has_some() -> None:
     class Silent(FuzzyLogic):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from disk import outcome
+from tiny_training import float64
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -43,15 +44,6 @@ def members(config: RunConfig) -> list[RunConfig]:
                                          weight_decay=0.3, warmup_steps=0)),
         replace(config, task=replace(config.task, split_seed=5, ood_fraction=0.4),
                 training=replace(config.training, seed=2))]
-
-
-@contextmanager
-def float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def distance(together: Tensor, alone: Tensor) -> float:
@@ -91,9 +83,10 @@ def compare(configs: list[RunConfig], steps: int, tolerance: float, **settings: 
                            alone.generators["dropout"].get_state())
 
 
-@pytest.mark.parametrize("graphed", [False, True])
-@pytest.mark.parametrize("clip", [None, 0.05])
-@pytest.mark.parametrize("kind", ["softmax", "linear", "hyla"])
+@pytest.mark.parametrize(("kind", "clip", "graphed"), [
+    *product(("softmax", "linear", "hyla"), (None, 0.05), (False, True)),
+    *(pytest.param(kind, None, False, marks=pytest.mark.slow) for kind in ATTENTION_KINDS
+      if kind not in ("softmax", "linear", "hyla"))])
 def test_trajectories_are_those_of_the_same_models_alone(
     tiny: Make, kind: str, clip: float | None, graphed: bool
 ) -> None:
@@ -101,15 +94,6 @@ def test_trajectories_are_those_of_the_same_models_alone(
     config = replace(config, model=with_kind(config.model, kind))
     with float64():
         compare(members(config), 40, 1e-10, graphed=graphed)  # beyond a chunk of batches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ATTENTION_KINDS)
-def test_every_kind_follows_its_members(tiny: Make, kind: str) -> None:
-    config = tiny(steps=50, learning_rate=1e-3)
-    config = replace(config, model=with_kind(config.model, kind))
-    with float64():
-        compare(members(config), 40, 1e-10)
 
 
 @pytest.mark.parametrize("task", ["logic", "sraven"])
@@ -202,8 +186,6 @@ def test_a_replay_takes_the_shapes_of_the_first_call_only() -> None:
     assert torch.equal(graph(torch.arange(3.0)), torch.tensor([1.0, 2.0, 3.0]))
     with pytest.raises(ConfigError, match=r"shape \(1,\); expected \(3,\), that of the first"):
         graph(torch.ones(1))
-
-
 
 
 def outcomes(runs: dict[Path, Run]) -> dict[str, dict[str, bytes]]:

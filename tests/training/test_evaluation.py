@@ -13,10 +13,14 @@ from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.metrics import is_by_constituent
 from latentcode.models.transformer import HookedTransformer
-from latentcode.tasks import Batch, make_task
+from latentcode.tasks import Batch, Task, make_task
 from latentcode.training import evaluate, evaluation
 
 Make = Callable[..., RunConfig]
+
+
+def subject(config: RunConfig) -> tuple[HookedTransformer, Task]:
+    return HookedTransformer(config.model).eval(), make_task(config.task)
 
 
 @pytest.fixture
@@ -39,8 +43,7 @@ def test_batch_size_does_not_matter(
     tiny: Make, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
     monkeypatch.setattr(evaluation, "DRAW", 50)  # so that 130 instances take several draws
-    config = tiny()
-    model, task = HookedTransformer(config.model), make_task(config.task)
+    model, task = subject(tiny())
     results = [evaluate(model, task, split, 130, seed=3, batch_size=size)
                for size in (1, 7, 50, 130)]
     for result in results[1:]:
@@ -50,12 +53,11 @@ def test_batch_size_does_not_matter(
             assert metric.n == (results[0][name].n if is_by_constituent(name) else 130)
     terms = [name for name in results[0] if is_by_constituent(name)]
     assert len(terms) > 1
-    assert sum(results[0][name].n for name in terms) == 130 * config.task.n_terms
+    assert sum(results[0][name].n for name in terms) == 130 * task.config.n_terms  # type: ignore[attr-defined]
 
 
 def test_means_are_over_instances_not_over_batches(tiny: Make, seen: list[Batch]) -> None:
-    config = tiny()
-    model, task = HookedTransformer(config.model).eval(), make_task(config.task)
+    model, task = subject(tiny())
     metrics = evaluate(model, task, "test", 25, seed=0, batch_size=10)
     assert [len(b) for b in seen] == [10, 10, 5]
     batch = Batch.cat(seen)
@@ -68,8 +70,7 @@ def test_means_are_over_instances_not_over_batches(tiny: Make, seen: list[Batch]
 def test_same_instances_every_time_and_others_per_split_and_seed(
     tiny: Make, seen: list[Batch]
 ) -> None:
-    config = tiny()
-    model, task = HookedTransformer(config.model), make_task(config.task)
+    model, task = subject(tiny())
     for split, seed in (("test", 0), ("test", 0), ("train", 0), ("test", 1)):
         evaluate(model, task, split, 8, seed=seed, batch_size=8)
     first, again, train, other_seed = (b.inputs for b in seen)
@@ -80,8 +81,8 @@ def test_same_instances_every_time_and_others_per_split_and_seed(
 
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_and_the_mode_restored(tiny: Make, training: bool) -> None:
-    config = tiny()
-    model, task = HookedTransformer(config.model).train(training), make_task(config.task)
+    model, task = subject(tiny())
+    model.train(training)
     first, second = (evaluate(model, task, "train", 20, seed=0) for _ in range(2))
     assert first == second
     assert model.training is training
@@ -89,8 +90,7 @@ def test_dropout_is_off_and_the_mode_restored(tiny: Make, training: bool) -> Non
 
 
 def test_bf16_is_close_to_float32_but_not_equal(tiny: Make) -> None:
-    config = tiny()
-    model, task = HookedTransformer(config.model), make_task(config.task)
+    model, task = subject(tiny())
     exact = evaluate(model, task, "train", 200, seed=0)["loss"].mean
     rough = evaluate(model, task, "train", 200, seed=0, precision="bf16")["loss"].mean
     assert rough != exact
@@ -98,8 +98,7 @@ def test_bf16_is_close_to_float32_but_not_equal(tiny: Make) -> None:
 
 
 def test_bad_requests_are_refused(tiny: Make) -> None:
-    config = tiny()
-    model, task = HookedTransformer(config.model), make_task(config.task)
+    model, task = subject(tiny())
     with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
         evaluate(model, task, "valid", 10, seed=0)
     with pytest.raises(ConfigError, match="n is 0"):

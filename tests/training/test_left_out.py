@@ -6,13 +6,14 @@ their first queries, keys and values computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_training import float64
 from torch import Tensor, nn
 
 from latentcode.config import RunConfig
@@ -35,16 +36,14 @@ SPARED: dict[str, Any] = {"read": 2, "one_hot": True}
 TASKS = {"logic": FuzzyLogic, "sraven": Sraven}
 
 
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def config_of(task: str, kind: str, **model: Any) -> RunConfig:
     config = preset("smoke", task, kind)
     return replace(config, model=replace(config.model, **model))
+
+
+def sampled(kind: str = "hyla") -> tuple[RunConfig, Batch]:
+    config = config_of("sraven", kind)
+    return config, make_task(config.task).sample("train", 4, make_generator(0, "batch"))
 
 
 def compute_everything(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
@@ -72,7 +71,6 @@ def gradients(
 
 def check_equal(config: RunConfig) -> None:
     task = make_task(config.task)
-    assert task.n_read is not None
     assert task.n_read < config.task.n_tokens
     one_hot = task.name == "sraven"
     assert task.sample("train", 1, make_generator(0, "batch")).one_hot == one_hot
@@ -100,7 +98,7 @@ def test_other_architectures_too(model: dict[str, Any]) -> None:
 
 def test_the_first_and_the_last_block_do_compute_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without which everything above would hold for a path that leaves nothing out."""
-    config = config_of("sraven", "hyla")
+    config, batch = sampled()
     model = HookedTransformer(config.model)
     shapes: list[torch.Size] = []
 
@@ -108,7 +106,6 @@ def test_the_first_and_the_last_block_do_compute_less(monkeypatch: pytest.Monkey
         shapes.append(x.shape)
         return x
 
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
     for block in model.blocks:
         block.mlp.forward = note  # type: ignore[method-assign]
     project = blocks.project_to_heads
@@ -125,9 +122,10 @@ def test_the_first_and_the_last_block_do_compute_less(monkeypatch: pytest.Monkey
     assert rows == 3 * [config.task.d_input + 1] + [4 * 2, 4 * n, 4 * n]
 
 
+@float64()
 @pytest.mark.parametrize("task", TASKS)
 def test_a_resumed_run_and_an_ensemble_go_the_way_of_the_full_pass(
-    task: str, double: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six updates with dropout: weights agree, so the stream of dropout masks went on alike."""
     monkeypatch.setattr("latentcode.tasks.sraven.task.tokenize", lambda *a: tokenize(*a).double())
@@ -190,8 +188,7 @@ def test_an_evaluation_is_that_of_the_full_pass(
 @pytest.mark.parametrize("name", [
     *HookedTransformer(preset("smoke", "sraven", "hyla").model).hook_dict])
 def test_a_hook_sees_all_tokens_and_what_it_writes_counts(name: str) -> None:
-    config = config_of("sraven", "hyla")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled()
     model = HookedTransformer(config.model, seed=3).eval()
     seen: list[Tensor] = []
 
@@ -219,8 +216,7 @@ def test_a_hook_sees_all_tokens_and_what_it_writes_counts(name: str) -> None:
     lambda model: model.unembed], ids=[
         "embed", "first", "first ln", "first attn", "block", "mlp", "ln", "out"])
 def test_so_do_hooks_of_torch(part: Callable[[HookedTransformer], nn.Module]) -> None:
-    config = config_of("sraven", "hyla")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled()
     model = HookedTransformer(config.model).eval()
     seen: list[tuple[Tensor, ...]] = []
     handle = part(model).register_forward_hook(
@@ -245,8 +241,7 @@ def test_cross_attention_counts_all_queries(positions: Any) -> None:
 
 
 def test_gradients_of_the_inputs_are_those_of_every_token() -> None:
-    config = config_of("sraven", "hyla")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled()
     model, found = HookedTransformer(config.model).double().eval(), []
     for asked in ({}, SPARED):
         inputs = batch.inputs.double().requires_grad_()
@@ -255,8 +250,7 @@ def test_gradients_of_the_inputs_are_those_of_every_token() -> None:
 
 
 def test_a_global_hook_sees_all_tokens() -> None:
-    config = config_of("sraven", "hyla")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled()
     model = HookedTransformer(config.model)
     lengths: set[int] = set()
 
@@ -273,8 +267,7 @@ def test_a_global_hook_sees_all_tokens() -> None:
 
 
 def test_a_plain_call_returns_all_tokens_and_a_language_model_loses_none() -> None:
-    config = config_of("sraven", "hyla")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled()
     assert HookedTransformer(config.model)(batch.inputs).shape[1] == config.task.n_tokens
     language = replace(config.model, embedding="token", readout="tied", d_input=11, d_output=11,
                        causal=True)
@@ -302,16 +295,14 @@ def test_the_tokens_of_sraven_are_unit_vectors_or_zero(permuted: bool) -> None:
 def test_other_tokens_that_are_called_one_hot_are_refused(
     change: Callable[[Tensor], Tensor]
 ) -> None:
-    batch = make_task(preset("smoke", "sraven").task).sample(
-        "train", 4, make_generator(0, "batch"))
+    _, batch = sampled()
     with pytest.raises(ConfigError, match="neither a unit vector nor zero"):
         replace(batch, inputs=change(batch.inputs))
     assert replace(batch, inputs=change(batch.inputs), one_hot=False) is not None
 
 
 def test_a_mask_counts_all_queries() -> None:
-    config = config_of("sraven", "softmax")
-    batch = make_task(config.task).sample("train", 4, make_generator(0, "batch"))
+    config, batch = sampled("softmax")
     model = HookedTransformer(config.model).eval()
     square = (1, 1, config.task.n_tokens, config.task.n_tokens)
     mask = torch.rand(square, generator=make_generator(0, "mask")) < 0.5

@@ -43,7 +43,6 @@ def test_unknown_logger_lists_the_known_ones() -> None:
         loggers.check_loggers(["mlflow"])
 
 
-
 def test_libraries_are_imported_only_on_request(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,17 +64,6 @@ def test_step_0_is_the_untrained_model_and_the_first_update_changes_nothing(
     assert not torch.equal(states[2]["embed.W_E"], start["embed.W_E"])
 
 
-@pytest.mark.slow
-def test_equal_runs_are_equal_bit_for_bit_and_seeds_differ(tiny: Make, tmp_path: Path) -> None:
-    def weights(name: str, seed: int) -> bytes:
-        run = train(tiny(seed=seed), tmp_path / name, progress=False)
-        return (run.checkpoint_path(12) / "model.safetensors").read_bytes()
-
-    first, again, other = weights("a", 1), weights("b", 1), weights("c", 2)
-    assert first == again
-    assert first != other
-
-
 def test_training_lowers_the_loss(tiny: Make, tmp_path: Path) -> None:
     config = tiny(steps=80, batch_size=64, log_every=10, eval_every=80, eval_instances=400,
                   checkpoint_every=80)
@@ -123,9 +112,7 @@ def test_bf16_trains_much_like_float32(
 def test_bf16_is_refused_where_it_could_only_be_emulated(
     precision: str, tiny: Make, tmp_path: Path, bfloat16: Callable[[bool], None]
 ) -> None:
-    config, told = tiny(precision=precision), (
-        rf"training.precision is '{precision}', but .+ has no bfloat16 arithmetic.+ expected "
-        "float32 here .a run that was begun in bfloat16 goes on where there is some")
+    config, told = tiny(precision=precision), f"training.precision is '{precision}', but .*float32"
     bfloat16(False)
     for start in (train, lambda c, out: train_ensemble({out: c}, progress=False)):
         with pytest.raises(ConfigError, match=told):
@@ -174,12 +161,18 @@ def test_gradient_clipping_bounds_the_gradient(tiny: Make, tmp_path: Path) -> No
     assert norms[1] == pytest.approx(1e-3, rel=1e-3)
 
 
-@pytest.mark.parametrize("step", [1, 4, 5, 7, 12])
-def test_a_loss_that_is_not_finite_stops_training(
-    tiny: Make, tmp_path: Path, meddle: Meddle, step: int
+@pytest.mark.parametrize("step", [1, 3, 5, 7, 12])
+@pytest.mark.parametrize(("spoil", "message"), [
+    (lambda loss: loss * float("nan"), "the loss is nan at step {};"),
+    # Adds 0 with an infinite slope: the loss is right, and the weights after it are not.
+    (lambda loss: loss + (loss - loss.detach()).sqrt(), "not finite after step|loss is nan at st"),
+], ids=["loss", "weights"])
+def test_what_is_not_finite_stops_training_and_is_not_kept(
+    tiny: Make, tmp_path: Path, meddle: Meddle, spoil: Callable[[Tensor], Tensor], message: str,
+    step: int,
 ) -> None:
-    with (meddle(step, lambda loss: loss * float("nan")),
-          pytest.raises(TrainingError, match=f"the loss is nan at step {step};") as error):
+    with (meddle(step, spoil),
+          pytest.raises(TrainingError, match=message.format(step)) as error):
         train(tiny(), tmp_path / "run", progress=False)
     run = Run.open(tmp_path / "run")
     last = 5 * ((step - 1) // 5)
@@ -206,25 +199,8 @@ def test_a_batch_that_is_not_finite_is_named_as_the_cause(
         return batch
 
     monkeypatch.setattr(FuzzyLogic, "sample", sample)
-    with pytest.raises(TrainingError, match=rf"the loss is nan at step 7, because task 'logic' "
-                       rf"drew {what} that are not \(\d of \d+ numbers of its batch\); training "
-                       r"stops and the last good checkpoint, of step 5, is \S+$"):
+    with pytest.raises(TrainingError, match=f"step 7, because task 'logic' drew {what} .* step 5"):
         start(tiny(), tmp_path / "run", progress=False)
-
-
-@pytest.mark.parametrize("step", [3, 5, 12])
-def test_weights_that_are_not_finite_are_never_kept(
-    tiny: Make, tmp_path: Path, meddle: Meddle, step: int
-) -> None:
-    def break_gradient(loss: Tensor) -> Tensor:
-        return loss + (loss - loss.detach()).sqrt()  # adds 0 with an infinite slope
-
-    with (meddle(step, break_gradient),
-          pytest.raises(TrainingError, match=r"not finite after step|loss is nan at step")):
-        train(tiny(), tmp_path / "run", progress=False)
-    run = Run.open(tmp_path / "run")
-    assert run.checkpoints()[-1] == 5 * ((step - 1) // 5)
-    assert all(torch.isfinite(p).all() for p in run.load_model().parameters())
 
 
 @pytest.mark.parametrize(("number", "error"), [

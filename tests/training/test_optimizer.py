@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from latentcode.config import TrainingConfig
@@ -42,7 +42,6 @@ def test_schedule_is_the_official_one() -> None:
     np.testing.assert_allclose(ours, OFFICIAL, rtol=2e-6, atol=0)
 
 
-@settings(derandomize=True, deadline=None)
 @given(steps=st.integers(3, 10_000), data=st.data())
 def test_schedule_rises_to_the_peak_and_falls_to_a_tenth(steps: int, data: st.DataObject) -> None:
     warmup = data.draw(st.integers(0, (steps - 1) // 2))

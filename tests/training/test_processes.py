@@ -16,7 +16,7 @@ import pytest
 import torch
 from places import environment
 from several_processes import run_all, trained_together, weights
-from tiny_training import TINY
+from tiny_training import TINY, float64
 
 from latentcode.config import RunConfig, to_yaml
 from latentcode.errors import ConfigError
@@ -212,13 +212,10 @@ def test_an_error_without_a_message_is_an_error(monkeypatch: pytest.MonkeyPatch)
 def test_micro_batches_and_recomputation_change_nothing(how: str) -> None:
     weights = []
     for fields in (HOW["plain"], HOW[how]):
-        torch.set_default_dtype(torch.float64)
-        try:
+        with float64():
             state = TrainingState.start(config(**fields))
             for _ in range(3):
                 state.update()
-        finally:
-            torch.set_default_dtype(torch.float32)
         assert next(state.model.parameters()).dtype == torch.float64
         weights.append(torch.cat([p.flatten() for p in state.model.parameters()]))
     assert float((weights[0] - weights[1]).detach().abs().max()) <= 1e-12

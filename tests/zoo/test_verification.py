@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from disk import flip
 from small_zoo import NAME, sign
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -110,12 +111,6 @@ def change_loss(entry: Path) -> None:
     edit_loss(entry, Card.read(entry).metrics["ood"]["loss"].mean + 1e-3)
 
 
-def flip_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 64
-    path.write_bytes(content)
-
-
 def weights(entry: Path) -> Path:
     return entry / "checkpoints/step_0000030/model.safetensors"
 
@@ -167,7 +162,7 @@ def without(entry: Path, part: str, key: str) -> None:
 
 SUM = "feature_accuracy[sum]"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a weight's bit": (lambda e: flip_bit(weights(e)), r"model\.safetensors was damaged"),
+    "a weight's bit": (lambda e: flip(weights(e)), r"model\.safetensors was damaged"),
     "a weight": (
         lambda e: change_weight(e, "blocks.1.attn.W_Q", lambda w: 1.5 * w),
         "codes read out of the model differ from the stored ones by"),
@@ -189,7 +184,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a split is missing": (lambda e: without(e, "metrics", "ood"),
                            "metrics on train, test; the task offers train, test, ood"),
     "a bit of the codes": (
-        lambda e: flip_bit(e / "results/codes-ood/codes.safetensors"),
+        lambda e: flip(e / "results/codes-ood/codes.safetensors"),
         r"codes\.safetensors was damaged or changed"),
     "a code": (change_codes, "differ from the stored ones by up to 0.001; allowed are 0.0001"),
     "a label": (change_labels, "instances whose target_0 differs from those drawn now"),

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from latentcode.errors import UnknownNameError
+from latentcode.errors import check_choice
 
 
 def previous_same(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
@@ -68,8 +68,7 @@ def keys_at(
     Raises `UnknownNameError` for a pattern.
     """
     for name in names:
-        if name not in PATTERNS:
-            raise UnknownNameError("pattern", name, PATTERNS)
+        check_choice("pattern", name, PATTERNS)
     return torch.stack([PATTERNS[name].key(tokens).gather(1, query[:, None])[:, 0]
                         for name in names], dim=1)
 

@@ -100,14 +100,11 @@ def test_bfloat16(kind: Any) -> None:
 
 def test_bias_and_mask_stay_exact_beside_bfloat16() -> None:
     q, k, v, bias, kept = attention_inputs(2, 3, 4, 3, 2, 3, dtype=torch.bfloat16)
-    assert bias is not None
-    assert kept is not None
     exact = (bias.detach().float() + 1e-3).requires_grad_()
     kind = ("rms_head", "hyla", "silu")
     z = fused(q, k, v, exact, kept.float(), False, kind)
     z.sum().backward()
     assert z.dtype == torch.bfloat16
-    assert exact.grad is not None
     assert exact.grad.dtype == torch.float32
     wanted = reference(*(x.detach().double() for x in (q, k, v, exact, kept)), False, kind)
     assert relative_error(z, wanted) < BFLOAT16
@@ -126,7 +123,6 @@ def test_what_is_not_finite_stays_visible() -> None:
     for bad in (float("nan"), float("inf")):
         inputs = attention_inputs(2, 3, 3, 2, 2, 2, dropout=False, dtype=torch.float32)
         values = inputs[2]
-        assert values is not None
         with torch.no_grad():
             values[1, 2] = bad
         z = fused(*inputs, False, ("rms_head", "hyla", "relu"))

@@ -14,17 +14,7 @@ from torch import Tensor
 from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError, SplitError
 from latentcode.tasks import SPLITS
-from latentcode.tasks.batch import Batch
 from latentcode.tasks.logic.task import SMALLEST_BASE_MSE, FuzzyLogic
-
-
-def assert_equal(a: Batch, b: Batch) -> None:
-    assert a.split == b.split
-    assert a.info.keys() == b.info.keys()
-    for mine, other in ((a.inputs, b.inputs), (a.targets, b.targets),
-                        (a.combination, b.combination),
-                        *((a.info[k], b.info[k]) for k in a.info)):
-        torch.testing.assert_close(mine, other, rtol=0, atol=0)
 
 
 def test_combinations_and_inputs_are_uniform() -> None:
@@ -59,18 +49,6 @@ def test_fixed_inputs_are_shared_and_the_others_vary(inputs: Any) -> None:
     assert not bool((other[0] == fixed[0]).any())
 
 
-def test_kinds_of_inputs_differ_only_in_what_they_hold_fixed() -> None:
-    uniform, context, query = (
-        FuzzyLogic(LogicConfig(inputs=kind)).sample("train", 16, generator(5))
-        for kind in ("uniform", "fixed_context", "fixed_query"))
-    for batch in (context, query):
-        torch.testing.assert_close(batch.combination, uniform.combination)
-    torch.testing.assert_close(context.inputs[:, -1], uniform.inputs[:, -1], rtol=0, atol=0)
-    torch.testing.assert_close(query.inputs[:, :-1], uniform.inputs[:, :-1], rtol=0, atol=0)
-    assert not bool((context.inputs[:, :-1, :4] == uniform.inputs[:, :-1, :4]).any())
-    assert not bool((query.inputs[:, -1, :4] == uniform.inputs[:, -1, :4]).any())
-
-
 def test_fixed_inputs_do_not_depend_on_the_length_of_the_sequence() -> None:
     def inputs(kind: Any, n_examples: int) -> Tensor:
         task = FuzzyLogic(LogicConfig(inputs=kind, n_examples=n_examples))
@@ -91,7 +69,10 @@ def test_build_takes_given_functions_and_inputs() -> None:
     task = FuzzyLogic(LogicConfig())
     batch = task.sample("ood", 6, generator())
     rebuilt = task.build("ood", batch.combination, batch.inputs[..., :4].clone())
-    assert_equal(rebuilt, batch)
+    assert (rebuilt.split, rebuilt.info.keys()) == (batch.split, batch.info.keys())
+    for mine, other in ((rebuilt.inputs, batch.inputs), (rebuilt.targets, batch.targets),
+                        *((rebuilt.info[name], batch.info[name]) for name in batch.info)):
+        assert torch.equal(mine, other)
     with pytest.raises(ConfigError, match=r"\(6, 31, 4\); expected \(6, 32, 4\)"):
         task.build("ood", batch.combination, batch.inputs[:, 1:, :4])
     with pytest.raises(SplitError):
@@ -125,7 +106,6 @@ def test_the_loss_reads_the_query_alone() -> None:
     loss.backward()
     error = logits.detach()[:, -1, 0] - batch.targets[:, 0]
     assert loss.item() == pytest.approx(error.square().mean().item())
-    assert logits.grad is not None
     torch.testing.assert_close(logits.grad[:, -1, 0], 2 * error / 5)
     assert bool((logits.grad[:, :-1] == 0).all())
 
@@ -170,17 +150,6 @@ def test_r2_by_term_agrees_with_a_loop() -> None:
             assert metrics[name].mean == pytest.approx(np.mean(values), rel=1e-5)
             assert metrics[name].se == pytest.approx(
                 np.std(values, ddof=1) / np.sqrt(len(values)), rel=1e-5)
-
-
-def test_a_perfect_model_scores_one_and_a_constant_one_about_zero() -> None:
-    task = FuzzyLogic(LogicConfig())
-    batch = task.sample("ood", 4000, generator())
-    logits = torch.zeros(4000, 32, 1)
-    logits[:, -1] = batch.targets
-    assert float(task.measures(logits, batch)["r2"].min()) == 1.0
-    logits[:, -1] = batch.inputs[:, :-1, -1].mean(dim=1, keepdim=True)
-    scores = {k: v.numpy() for k, v in task.measures(logits, batch).items()}
-    assert task.summarize(scores)["r2_pooled"].mean == pytest.approx(0.0, abs=0.1)
 
 
 def test_targets_that_do_not_vary_give_a_finite_r2() -> None:

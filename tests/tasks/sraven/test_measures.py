@@ -11,8 +11,8 @@ from small_sraven import seeded
 from latentcode.config import SravenConfig
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven.rules import DIFFERENCE, RULES, SUM
-from latentcode.tasks.sraven.task import Sraven, aligned
+from latentcode.tasks.sraven.rules import RULES
+from latentcode.tasks.sraven.task import Sraven
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -36,7 +36,6 @@ def test_loss_and_scores_agree_with_a_loop(dtype: torch.dtype) -> None:
     assert loss.shape == ()
     assert loss.item() == pytest.approx(sum(losses) / 30, abs=1e-5)
     loss.backward()
-    assert logits.grad is not None
     assert logits.grad[:, -2:].abs().sum() > 0
     assert not logits.grad[:, :-2].any()
     metrics = task.summarize({k: v.double().numpy() for k, v in scores.items()})
@@ -89,25 +88,12 @@ def test_accuracy_by_rule_agrees_with_a_loop(n_features: int, grid_size: int) ->
         metrics["feature_accuracy"].mean)
 
 
-def test_a_model_that_takes_sums_for_differences_is_found_out() -> None:
+def test_a_rule_without_mistakes_is_taken_for_no_other() -> None:
     task = Sraven(SravenConfig(n_features=3))
     batch = task.sample("test", 400, seeded(8))
-    shown = aligned(batch.info["grid"], batch.info["permutations"])[:, -1]  # [B, G, M]
-    rules = batch.info["rules"].gather(1, batch.info["permutations"][:, -1])
-    answers = torch.where(rules == SUM, (shown[:, 0] - shown[:, 1]) % 8, batch.targets)
-    metrics = measured(task, answering(answers, 8), batch)
-    assert metrics["wrong_as_difference[sum]"].mean == 1.0
-    # Right where a - b and a + b are the same: b is 0 or K/2.
-    assert metrics["feature_accuracy[sum]"].mean == pytest.approx(1 / 4, abs=0.1)
-    for rule in RULES:
-        if rule != "sum":
-            assert metrics[f"feature_accuracy[{rule}]"].mean == 1.0
-    assert metrics["wrong_as_sum[difference]"].n == 0
-    assert math.isnan(metrics["wrong_as_sum[difference]"].mean)
-    answers = torch.where(rules == DIFFERENCE, shown[:, :2].sum(1) % 8, batch.targets)
-    metrics = measured(task, answering(answers, 8), batch)
-    assert metrics["wrong_as_sum[difference]"].mean == 1.0
-    assert metrics["wrong_as_difference[sum]"].n == 0
+    mistaken = measured(task, answering(batch.targets, 8), batch)["wrong_as_difference[sum]"]
+    assert mistaken.n == 0
+    assert math.isnan(mistaken.mean)
 
 
 def test_a_rule_that_does_not_occur_has_no_metric() -> None:
@@ -116,13 +102,3 @@ def test_a_rule_that_does_not_occur_has_no_metric() -> None:
     metrics = measured(task, answering(batch.targets, 8), batch)
     assert metrics["feature_accuracy[constant]"] == Metric(1.0, 0.0, 60)
     assert [name for name in metrics if is_by_constituent(name)] == ["feature_accuracy[constant]"]
-
-
-def test_a_solver_that_knows_the_rules_is_right() -> None:
-    task = Sraven(SravenConfig())
-    batch = task.sample("ood", 40, seeded(4))
-    logits = torch.zeros(40, 36, 8)
-    logits[:, -4:] = torch.nn.functional.one_hot(batch.targets, 8).float() * 50
-    scores = task.measures(logits, batch)
-    assert scores["accuracy"].all()
-    assert scores["loss"].max() < 1e-6

@@ -55,7 +55,7 @@ def sizes(draw: st.DrawFn) -> tuple[int, int]:
     return grid_size, draw(st.integers(max(3, grid_size), 17))
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(sizes(), st.integers(0, 2**31))
 def test_every_drawn_feature_follows_its_rule(size: tuple[int, int], seed: int) -> None:
     grid_size, n_values = size
@@ -73,7 +73,7 @@ def test_every_drawn_feature_follows_its_rule(size: tuple[int, int], seed: int) 
             assert held[i, r].tolist() == [follows(name, rows, n_values) for name in RULES]
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(sizes(), st.integers(0, 2**31))
 def test_completing_a_context_agrees_with_trying_every_symbol(
         size: tuple[int, int], seed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ def test_pairs_begin_with_the_papers() -> None:
     assert "response.0->row2.panel1.same" in Sraven(SravenConfig(grid_size=2)).pairs
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(fields(), st.integers(0, 2**31))
 def test_positions_point_at_the_tokens_they_name(
         fields: dict[str, Any], seed: int) -> None:
@@ -76,7 +75,7 @@ def test_the_papers_positions_are_the_released_codes() -> None:
     assert task.positions([], batch)[0].shape == (2, 0)
 
 
-@settings(derandomize=True, deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(fields(), st.integers(0, 2**31))
 def test_labels_speak_of_the_feature_behind_each_response_token(
         fields: dict[str, Any], seed: int) -> None:
@@ -105,27 +104,6 @@ def test_labels_speak_of_the_feature_behind_each_response_token(
         assert all(f"{label}_{pair.token}" in labels for label in task.probe_labels)
 
 
-class Text(HTMLParser):
-    """The text, tags and balance of an HTML fragment."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(source)
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        assert tag in ("div", "table", "tr", "td", "th", "span")
-        self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words += data.split()
-
-
 def one_instance() -> tuple[Sraven, Batch]:
     task = Sraven(SravenConfig(n_features=2, n_values=12))
     return task, task.sample("train", 3, seeded(0))
@@ -148,19 +126,10 @@ def test_text_rendering_shows_grid_rules_and_answer() -> None:
             labels[f"context_1_{j}"][1], labels[f"context_2_{j}"][1], batch.targets[1, j].item()]
 
 
-def test_html_rendering_is_self_contained_and_escaped() -> None:
-    task, batch = one_instance()
-    html = task.render(batch, 0, "html")
-    parsed = Text(html)
-    assert [int(w) for w in parsed.words[:18]] == batch.info["grid"][0].flatten().tolist()
-    assert 'title="answer"' in html
-    assert "http" not in html
+def test_html_is_escaped() -> None:
+    html = draw_html(Drawing([[[0]]], [[0]], ["<script>&"], [[[0]]]))
     assert "<script" not in html
-    for j in range(2):
-        assert task.labels(batch)[f"rule_{j}"][0] in parsed.words
-    drawing = Drawing([[[0]]], [[0]], ["<script>&"], [[[0]]])
-    assert "<script" not in draw_html(drawing)
-    assert "&lt;script&gt;&amp;" in draw_html(drawing)
+    assert "&lt;script&gt;&amp;" in html
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -173,3 +142,5 @@ def test_what_shows_a_token_has_its_position(small: bool) -> None:
     symbols = [str(s) for s in batch.inputs[1, :-2].argmax(-1).tolist()]
     answer = ["?", "?"] if small else [str(s) for s in batch.targets[1].tolist()]
     assert [symbol for _, symbol in shown] == symbols + answer
+    if not small:
+        assert all(task.labels(batch)[f"rule_{j}"][1] in html for j in range(2))

@@ -162,7 +162,6 @@ def test_sources_copy_from_elsewhere() -> None:
     query, here, there = info["query"], info["key"], pairs.sources.info["key"]
     assert ((here - there).abs() > 1).all()
     assert (there < query).all()
-    assert pairs.candidates is not None
     assert all(len(set(row)) == 4 for row in pairs.candidates.tolist())
     assert torch.equal(pairs.candidates[:, 1].long(), at(own, there))
     answers = dict(zip(("", "operation", "operands", "operation+operands"),

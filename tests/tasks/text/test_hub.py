@@ -63,9 +63,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanguageConfig:
 
 
 def opened(config: LanguageConfig, seed: int = 0) -> ShardStream:
-    stream = open_text(config).stream(seed)
-    assert isinstance(stream, ShardStream)
-    return stream
+    return open_text(config).stream(seed)
 
 
 def in_order(stream: ShardStream, first: int, last: int) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentcode.errors import UnknownNameError
-from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries, previous_same
+from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
 
 TOKENS = torch.randint(6, (40, 14), generator=torch.Generator().manual_seed(0))
 
@@ -22,10 +22,6 @@ def test_keys_are_those_of_a_loop() -> None:
         found = keys_at(TOKENS, torch.full((40,), q), tuple(PATTERNS))
         wanted = [list(by_hand(row, q).values()) for row in TOKENS.tolist()]
         assert found.tolist() == wanted
-
-
-def test_the_latest_occurrence_counts() -> None:
-    assert previous_same(torch.tensor([[4, 4, 7, 4, 9, 7]])).tolist() == [[-1, 0, -1, 1, -1, 2]]
 
 
 def test_queries_have_a_key_of_every_pattern_and_no_two_the_same() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from disk import flip
 from text_files import write_documents
 
 import latentcode as lc
@@ -94,8 +95,7 @@ def test_training_does_not_go_on_with_another_text(run: lc.Run) -> None:
 
 
 def test_damaged_excerpts_are_noticed(elsewhere: Path) -> None:
-    file = elsewhere / "text" / "excerpts.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"\7")
+    flip(elsewhere / "text" / "excerpts.safetensors")
     with pytest.raises(ArtifactError, match=r"excerpts.safetensors was damaged"):
         make_task(lc.Run.open(elsewhere).config.task)
 
