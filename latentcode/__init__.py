@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import ByHand as ByHand
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Patch as Patch
+    from latentcode.probes.interventions import Problem as Problem
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import register_patch as register_patch
     from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult

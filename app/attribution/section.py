@@ -75,7 +75,7 @@ def _map(open_: OpenBench, ask: Ask) -> None:
             for name, estimate, effect in zip(names, *rows, strict=True)]
             for rows in zip(found.estimates, found.effects, strict=True)],
         lambda layer, key: _write_cell(layer, names[key]),
-        written=[(layer, key) for layer in ask.patch.layers for key in ask.patch.keys or ()])
+        written=[(layer, key) for layer in ask.patch.layers for key in ask.keys])
     st.caption(_meaning(open_, found, shown))
     st.caption(_trust(open_, found))
     st.button("Hide the map", on_click=answering(remember), args=("map", None))

@@ -220,7 +220,7 @@ def _claim(found: Evidence, name: str) -> None:
             if claim[key]:
                 st.markdown(f"**{title}.** {literal(claim[key])}")
         _tests(claim["parts"])
-    _result(found, row["result"])
+    _result(found, str(row["result"]))
 
 
 def _numbers(claim: Mapping[str, Any]) -> None:

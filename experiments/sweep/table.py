@@ -162,6 +162,6 @@ def _groups(
     """Return the rows of each point on some columns, in the order in which they appear."""
     if not columns:
         return [({}, table)]
-    groups = table.groupby(list(columns), sort=False, dropna=False)
+    groups: Any = table.groupby(list(columns), sort=False, dropna=False)
     return [({name: None if pd.isna(value) else value
               for name, value in zip(columns, key, strict=True)}, rows) for key, rows in groups]

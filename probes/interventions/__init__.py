@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.patch import ByHand as ByHand
     from latentcode.probes.interventions.patch import Patch as Patch
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
+    from latentcode.probes.interventions.problem import Problem as Problem
     from latentcode.probes.interventions.registering import register_patch as register_patch
     from latentcode.probes.interventions.result import InterventionResult as InterventionResult
     from latentcode.probes.interventions.standard import (

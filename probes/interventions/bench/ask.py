@@ -52,8 +52,12 @@ class Ask:
     @property
     def key(self) -> int | None:
         """The key whose code is shown; None: the response itself."""
-        keys = self.patch.keys
-        return keys[0] if isinstance(keys, tuple) and keys else None
+        return next(iter(self.keys), None)
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The keys that alone are written, where they are given by their numbers."""
+        return self.patch.keys if isinstance(self.patch.keys, tuple) else ()
 
     @property
     def classes(self) -> tuple[str, ...]:
