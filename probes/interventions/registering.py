@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,12 +18,13 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.models.trials import Trial
 from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import PATCHES, PatchKind
-from latentcode.probes.interventions.problem import Problem, Value
+from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, Place, capture, run_patched
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals
 
+Function = TypeVar("Function", bound=Callable[..., Tensor])
 N = 5
 """Problems that a patch is tried on."""
 PAIRED = {"interchange": "sources", "control": "control"}
@@ -32,7 +33,6 @@ PAIRED = {"interchange": "sources", "control": "control"}
 
 def register_patch(
     name: str,
-    value: Value | None = None,
     *,
     description: str | None = None,
     source: str | None = "interchange",
@@ -40,8 +40,8 @@ def register_patch(
     means: bool = False,
     sites: Collection[str] | str = tuple(SITES),
     replace: bool = False,
-) -> Any:
-    """Make a patch of one's own known by a name; also a decorator of its function.
+) -> Callable[[Function], Function]:
+    """Make a patch of one's own known by a name: a decorator of its function.
 
         @lc.register_patch("halfway")
         def halfway(base, source, problem):
@@ -49,11 +49,12 @@ def register_patch(
 
         lc.intervene(run, interventions=lc.Patch("halfway", where="context", layers=(0, 1)))
 
-    value     (base, source, problem) -> what is put there, of the shape of `base`: codes
-              [B, H, Q, K], values [B, K, H, d] or residual streams [B, T, D]. `base` is what is
-              computed at the place in the patched run, `source` what the model computes there for
-              the source (None where `source` is None), `problem` a `Problem`: the pairs, the place,
-              `alpha`, a generator for noise. Where it is put is the business of `lc.Patch`
+    The function (base, source, problem) returns what is put there, of the shape of `base`: codes
+    [B, H, Q, K], values [B, K, H, d] or residual streams [B, T, D]. `base` is what is computed at
+    the place in the patched run, `source` what the model computes there for the source (None where
+    the patch has none), `problem` a `Problem`: the pairs, the place, `alpha`, a generator for
+    noise. Where it is put is the business of `lc.Patch`.
+
     description  one sentence; default: the first of the function's docstring
     source    whose activations it is given, and whose answer would come out: `interchange` (the
               minimal pair's), `control`, one of a factorial such as `operation+operands`, or None
@@ -67,9 +68,6 @@ def register_patch(
     `base` and is finite, its gradients, where it has any, are finite, and it changes nothing that
     it is given. Raises `ConfigError` that says which of these fails, and for a name that is taken.
     """
-    if value is None:
-        return partial(register_patch, name, description=description, source=source,
-                       control=control, means=means, sites=sites, replace=replace)
     offered = (*PAIRED, *OTHERS)
     if source is not None:
         check_choice("source", source, offered)
@@ -77,16 +75,20 @@ def register_patch(
     check(len(sites) > 0, f"sites of patch {name!r} are empty; expected some of {list(SITES)}")
     for site in sites:
         check_choice("site", site, SITES)
-    said = (value.__doc__ or "").strip().partition("\n")[0] if description is None else description
     of = "" if source is None else PAIRED.get(source, source)
-    kind = PatchKind(
-        value, said or f"what {getattr(value, '__name__', name)} returns", control=control,
-        source=of, own=True, sites=sites,
-        needs="means" if means else "control" if source == "control" else
-        "factorial" if of in OTHERS else "")
-    _try(name, kind)
-    PATCHES.add(name, kind, replace=replace)
-    return value
+    needs = ("means" if means else "control" if source == "control" else
+             "factorial" if of in OTHERS else "")
+
+    def register(value: Function) -> Function:
+        first = (value.__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        kind = PatchKind(
+            value, description or first or f"what {getattr(value, '__name__', name)} returns",
+            control=control, source=of, needs=needs, own=True, sites=sites)
+        _try(name, kind)
+        PATCHES.add(name, kind, replace=replace)
+        return value
+
+    return register
 
 
 @cache

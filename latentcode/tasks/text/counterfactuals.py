@@ -83,6 +83,7 @@ class TextCounterfactuals(Counterfactuals):
     exclusive = True
     symbolic = True
     scopes: tuple[str, ...] = ("pair", "row", "feature", "everything")
+    aliases: Mapping[str, str] = {"induction": "pair"}
 
     def __init__(
         self, task: Text, factorial: bool = True, operation: str = "copying"
@@ -92,7 +93,7 @@ class TextCounterfactuals(Counterfactuals):
         self.operation = operation
         if operation == "elsewhere":
             self.constituents = ("copied from p", "copied from elsewhere")
-            self.scopes = ("row", "everything")  # the two copy by different pairs
+            self.scopes, self.aliases = ("row", "everything"), {}  # the two copy by different pairs
         self.chance = 1.0 / task.config.n_vocabulary
         nowhere = "the query is at another place in every text, where codes have no mean"
         self.lacks = {"means": nowhere, "erasers": nowhere,

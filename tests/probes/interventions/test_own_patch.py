@@ -38,7 +38,7 @@ def _forgotten(own_names: Callable[[], None]) -> None:
 
 
 def test_a_function_and_its_name_do_what_the_registered_patch_does() -> None:
-    lc.register_patch("theirs", lambda base, source, problem: source.clone())
+    lc.register_patch("theirs")(lambda base, source, problem: source.clone())
 
     @lc.register_patch("mean_of_target", means=True)
     def mean_of_target(base: Tensor, source: Tensor, problem: Any) -> Tensor:
@@ -103,7 +103,7 @@ BROKEN: dict[str, tuple[Value, str]] = {
 def test_what_cannot_be_put_is_one_error_that_names_it(case: str) -> None:
     function, word = BROKEN[case]
     with pytest.raises(ConfigError, match=rf"patch 'broken'.*{word}"):
-        lc.register_patch("broken", function)
+        lc.register_patch("broken")(function)
     with pytest.raises(UnknownNameError, match=r"unknown patch 'broken'.*lc.register_patch"):
         rates(Patch("broken"))
     with pytest.raises(ProbeError, match=rf"patch '<lambda>'.*{word}") as raised:
@@ -116,17 +116,17 @@ def test_what_cannot_be_registered() -> None:
         return (base - base).abs().sqrt()
 
     with pytest.raises(ConfigError, match="gradients that are not finite at site 'code'"):
-        lc.register_patch("steep", infinite_slope)
-    lc.register_patch("twice", lambda base, source, _: 2 * base, source=None, sites="code")
+        lc.register_patch("steep")(infinite_slope)
+    lc.register_patch("twice", source=None, sites="code")(lambda base, source, _: 2 * base)
     with pytest.raises(ConfigError, match=r"patch 'twice' is registered already.*replace=True"):
-        lc.register_patch("twice", lambda base, source, _: base)
-    lc.register_patch("twice", lambda base, source, _: 3 * base, source=None, sites="code",
-                      replace=True)
+        lc.register_patch("twice")(lambda base, source, _: base)
+    lc.register_patch("twice", source=None, sites="code", replace=True)(
+        lambda base, source, _: 3 * base)
     with pytest.raises(ConfigError, match="'interchange' comes with latentcode"):
-        lc.register_patch("interchange", lambda base, source, _: base)
+        lc.register_patch("interchange")(lambda base, source, _: base)
     for settings, what in (({"source": "sum"}, "source"), ({"sites": "key"}, "site")):
         with pytest.raises(UnknownNameError, match=f"unknown {what}"):
-            lc.register_patch("other", lambda base, source, _: base, **settings)
+            lc.register_patch("other", **settings)(lambda base, source, _: base)
     with pytest.raises(ConfigError, match="'twice' at site 'value'; expected 'code'"):
         rates(Patch("twice", "everything", site="value"))
 
@@ -146,7 +146,7 @@ def test_patches_in_one_pass_are_put_one_after_the_other() -> None:
 
 
 def test_a_result_holds_what_can_be_run_again(tmp_path: Path) -> None:
-    lc.register_patch("theirs", lambda base, source, problem: source)
+    lc.register_patch("theirs")(lambda base, source, problem: source)
     asked_for = (Patch("theirs", keys=(0,)), Patch(lc.ByHand((0.5,) * K, "add"), "pair"),
                  Patch(where=torch.ones(3, 3) > 0), Patch("interchange") + Patch("zero_ablation"))
     found = InterventionResult.load(rates(*asked_for).save(tmp_path / "result"))
@@ -164,7 +164,7 @@ def test_a_result_holds_what_can_be_run_again(tmp_path: Path) -> None:
 
 
 def test_the_bench_puts_it_into_one_problem() -> None:
-    lc.register_patch("theirs", lambda base, source, problem: source)
+    lc.register_patch("theirs")(lambda base, source, problem: source)
     bench = Bench(operation_model(), Selector(),
                   Selector().sample("train", 20, torch.Generator().manual_seed(0)).bases)
     assert bench.values[-1] == "theirs"

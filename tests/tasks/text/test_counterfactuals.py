@@ -241,6 +241,7 @@ def test_scopes_hold_the_induction_pair() -> None:
     assert {name: set(mask.sum((1, 2)).tolist()) for name, mask in masks.items()} == {
         name: {size} for name, size in sizes.items()}
     assert masks["pair"][at_b, info["query"], info["key"]].all()
+    assert torch.equal(FACTORIAL.scope("induction", pairs), masks["pair"])
     assert masks["feature"][at_b, info["key"]].all()
     assert (masks["feature"] | ~masks["row"]).all()
     for name in ("pair", "row"):
