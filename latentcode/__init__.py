@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
     from latentcode.probes.projection import project as project
+    from latentcode.probes.registered import Points as Points
+    from latentcode.probes.registered import ProbeResult as ProbeResult
+    from latentcode.probes.registered import register_probe as register_probe
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.topography import TopographyResult as TopographyResult

@@ -9,7 +9,6 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-import latentcode
 from latentcode.config import to_dict
 from latentcode.config.fields import later
 from latentcode.config.reading import from_dict
@@ -17,13 +16,9 @@ from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.evidence.keeping import Measured
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.questions import question
 from latentcode.probes.saved import RESULTS
 from latentcode.runs import Run
-
-QUESTIONS: tuple[str, ...] = (
-    "align", "attribute", "check_model", "das", "decode", "intervene", "knn_purity", "project",
-    "similarity", "topography", "value_networks")
-"""Questions by the names of their functions."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +26,8 @@ class Asked:
     """A question that is put to some runs."""
 
     question: str
-    """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
-    tables by name (annotated as `dict[str, pd.DataFrame]`)."""
+    """The name of its function, or of a registered probe; or `module:function`, which takes a run
+    and returns the result of one, or tables by name (annotated as `dict[str, pd.DataFrame]`)."""
     settings: dict[str, Any]
     """Arguments of its function."""
     of: tuple[str, ...] = later(())
@@ -55,9 +50,7 @@ class Asked:
         """The function that answers it."""
         if ":" in self.question:
             return imported(self.question)
-        check_choice("question", self.question, QUESTIONS)
-        found: Callable[..., TableResult] = getattr(latentcode, self.question)
-        return found
+        return question(self.question)
 
     @cached_property
     def kind(self) -> type[TableResult | Measured]:
