@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import intervene as intervene
+    from latentcode.probes.knn import knn as knn
     from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
     from latentcode.probes.knn_purity import knn_purity as knn_purity
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult

@@ -17,6 +17,7 @@ from latentcode.experiments.evidence.keeping import Measured
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.questions import question
+from latentcode.probes.registered.registry import PROBES
 from latentcode.probes.saved import RESULTS
 from latentcode.runs import Run
 
@@ -71,11 +72,13 @@ class Asked:
     @property
     def text(self) -> dict[str, Any]:
         """The text of the module of a function of the study's own, or the version of the format of
-        its result: another may find something else, or more."""
+        its result and the file that registers a probe: another may find something else, or more."""
         if ":" in self.question:
             return {"text": inspect.getsource(import_module(self.function.__module__))}
         kind: Any = self.kind
-        return {"format": CURRENT[kind.FORMAT]}
+        registered = PROBES.source(self.question)
+        return {"format": CURRENT[kind.FORMAT],
+                **({} if registered is None else {"file": registered.digest})}
 
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from latentcode.errors import ProbeError, check
@@ -16,16 +14,13 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
-from latentcode.probes.common.results import distinct, where
+from latentcode.probes.common.results import TableResult, distinct, where
 from latentcode.probes.decoding.naming import parted
 from latentcode.probes.registered.calling import called
 from latentcode.probes.registered.registry import Probe
 
-if TYPE_CHECKING:
-    from latentcode.probes.registered.result import ProbeResult
 
-
-def own_figure(probe: Probe, result: ProbeResult) -> Figure:
+def own_figure(probe: Probe, result: TableResult) -> Figure:
     """Return the picture that a probe draws of a result; `ProbeError` for what it raises."""
     assert probe.figure is not None
     with panels(1, 1, 5.4, 3.4) as (figure, grid):
