@@ -167,6 +167,7 @@ def _readings(
     # Of each part: the code, the residual stream and the untrained model's code.
     kinds = list(zip(*[features_of(*one, controls) for one in both], strict=True))
     others = [name for name in features if name != "code"]
+    order = [*features, "residual"]
     models = ("trained", "untrained") if controls else ("trained",)
     for pair in (pair.name for pair in codes[0].pairs):
         rows = {model: [of.rows(part, n=n, pair=pair, features=others, layers=codes[0].layers,
@@ -183,7 +184,7 @@ def _readings(
             found += [_Reading(name, model, place, [
                 np.asarray(part.values[name, str(layer)], dtype=np.float64) for part in of_parts])
                 for name in others for model, of_parts in rows.items()]
-            yield found
+            yield sorted(found, key=lambda one: order.index(one.features))
 
 
 def _single(codes: LatentCodes, names: Sequence[str], *, chosen: bool) -> tuple[str, ...]:

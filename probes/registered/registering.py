@@ -57,7 +57,8 @@ def register_probe(
     columns   what the numbers are called, one name or several
     figure    draws a result on matplotlib axes: figure(result, axes); default: the value per layer,
               with controls and intervals
-    sentence  says what a result found: sentence(result) -> text; default: its contrasts in words
+    sentence  says what a result found: sentence(result) -> text, which stands before its contrasts
+              in words; default: these alone
     replace   take the place of an earlier probe of that name, as when a cell of a notebook runs
               again
 

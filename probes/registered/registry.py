@@ -21,7 +21,7 @@ class Probe:
     features  what it is asked of where nothing else is named
     columns   the scores that it gives each problem
     figure    draws a result on axes; None: the picture that all probes have
-    sentence  says what a result found; None: its contrasts in words
+    sentence  says what a result found, before its contrasts; None: nothing
     """
 
     name: str

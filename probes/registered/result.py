@@ -11,6 +11,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.decoding.naming import named
 from latentcode.probes.registered.figure import own_figure, probe_figure
 from latentcode.probes.registered.registry import PROBES
 
@@ -62,17 +63,22 @@ class ProbeResult(TableResult):
             for place in self.settings["constant"]))
 
     def said(self) -> list[str]:
-        """Say what the probe's own sentence says; else what was found above its controls."""
+        """Say what the probe's own sentence says, if it has one, and what was found above its
+        controls."""
         said = self.settings["said"]
-        return super().said() if said is None else [str(said)]
+        return [*([] if said is None else [str(said)]), *super().said()]
 
     def summary(self) -> pd.DataFrame:
         """Return one row per label, quantity, pair and layer, and `value [low, high]` by features.
         """
         place = ("label", "quantity", "pair", "layer")
-        return pd.DataFrame([
+        asked = self.settings["features"]
+        order = [*asked, "residual", *(named(of, model) for model in ("untrained", "shuffled")
+                                       for of in asked)]
+        table = pd.DataFrame([
             found | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}
             for found, block in blocks(self.table, place)]).fillna("")
+        return table[[*place, *(name for name in dict.fromkeys(order) if name in table)]]
 
     def figure(self, *, pair: str | None = None) -> Figure:
         """Return the picture that the probe has; else every score per layer, beside its controls.

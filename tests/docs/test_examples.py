@@ -1,7 +1,7 @@
 """Does every example on the pages run, in the order in which it stands there?
 
 Examples run at a reduced size, and as they are written otherwise. Those of any_model.md,
-concepts.md, own_attention.md and transformer_lens.md have tests of their own, which hold what they
+concepts.md, own_attention.md, own_probe.md and transformer_lens.md have tests of their own, which hold what they
 give, and those of share.md need a hub (tests/hub).
 """
 
@@ -20,7 +20,8 @@ from places import EXAMPLE, ROOT
 import latentcode as lc
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"any_model.md", "concepts.md", "own_attention.md", "share.md", "transformer_lens.md"}
+ELSEWHERE = {"any_model.md", "concepts.md", "own_attention.md", "own_probe.md", "share.md",
+             "transformer_lens.md"}
 GUIDES = sorted(page for page in (ROOT / "docs").glob("*.md")
                 if page.name not in ELSEWHERE and BLOCK.search(page.read_text(encoding="utf-8")))
 CARDS = sorted((ROOT / "models" / "zoo").rglob("README.md"))
