@@ -104,7 +104,7 @@ def described(function: Callable[..., Any] | str) -> Described:
         module, node = _found(*function.rpartition(".")[::2])
     else:
         written = inspect.unwrap(function)
-        module, node = _found(written.__module__, written.__qualname__)
+        module, node = _found(str(written.__module__), written.__qualname__)
         node = _as_it_stands(written) if is_probe and node is None else node
     if isinstance(node, ast.FunctionDef):
         is_probe = is_probe or any(

@@ -1,8 +1,8 @@
 """Does every example on the pages run, in the order in which it stands there?
 
 Examples run at a reduced size, and as they are written otherwise. Those of any_model.md,
-concepts.md, own_attention.md, own_probe.md and transformer_lens.md have tests of their own, which hold what they
-give, and those of share.md need a hub (tests/hub).
+concepts.md, own_attention.md, own_probe.md and transformer_lens.md have tests of their own, which
+hold what they give, and those of share.md need a hub (tests/hub).
 """
 
 from __future__ import annotations
