@@ -68,7 +68,7 @@ def test_the_name_of_a_command_is_taken(
 
 def test_it_is_a_question_of_a_study(probe_file: Callable[[str], Path], run: lc.Run) -> None:
     asked = Asked("size", {"power": 2.0, "n": 40, "layers": 1, "n_bootstrap": 100})
-    with pytest.raises(UnknownNameError, match="unknown question 'size'.*lc.register_probe"):
+    with pytest.raises(UnknownNameError, match=r"unknown question 'size'.*lc.register_probe"):
         asked.check("ask.sizes")
     from latentcode.imports import import_file
 
@@ -78,5 +78,5 @@ def test_it_is_a_question_of_a_study(probe_file: Callable[[str], Path], run: lc.
     assert asked.text["file"]  # another function finds something else
     found = asked.answer([run])
     assert isinstance(found, lc.ProbeResult)
-    with pytest.raises(UnknownNameError, match="unknown setting in ask.sizes 'powr'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting in ask.sizes 'powr'"):
         Asked("size", {"powr": 2.0}).check("ask.sizes")

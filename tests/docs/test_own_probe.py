@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def folder(own_names: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_p
     (study / "study.yaml").write_text(STUDY, encoding="utf-8")
     (study / "README.md.jinja2").write_text(TEMPLATE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    # What the page imports from here is gone afterwards.
+    monkeypatch.setitem(sys.modules, "eigenvalues", None)
+    del sys.modules["eigenvalues"]
     return tmp_path
 
 

@@ -192,7 +192,7 @@ def test_combinations_are_not_shared_between_what_is_fitted_and_scored(
     asked: Callable[..., lc.ProbeResult], planted: Planted
 ) -> None:
     train = planted("train")
-    with pytest.raises(ProbeError, match="held-out combinations occur in training|are training"):
+    with pytest.raises(ProbeError, match=r"held-out combinations occur in training|are training"):
         asked(train, planted("train", seed=1), labels="term_1", controls=False)
 
 

@@ -68,7 +68,7 @@ def test_a_name_is_registered_once() -> None:
             lc.register_probe(name)(right)
     with pytest.raises(ConfigError, match="the name of a probe is 'No name'"):
         lc.register_probe("No name")(right)
-    with pytest.raises(ConfigError, match="unknown question 'mean'.*lc.register_probe.*--import"):
+    with pytest.raises(ConfigError, match=r"unknown question 'mean'.*lc.register_probe.*--import"):
         question("mean")
     assert set(questions()) & set(PROBES) <= {"knn"}
 
