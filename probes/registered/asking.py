@@ -303,8 +303,7 @@ def _scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.nda
         return ProbeError(f"probe {probe.name!r}: for {where}, its function returned {returned}; "
                           f"expected {expected}")
 
-    columns: Mapping[Any, Any] = (
-        given if isinstance(given, Mapping | pd.DataFrame) else {of[0]: given})
+    columns: Any = given if isinstance(given, Mapping | pd.DataFrame) else {of[0]: given}
     if set(columns) != set(of) or (len(of) > 1 and columns is not given):
         raise refused(f"the columns {', '.join(map(str, columns)) or 'none'}"
                       if columns is given else f"a {type(given).__name__}")

@@ -31,8 +31,8 @@ class Probe:
     seeded: bool
     features: tuple[str, ...]
     columns: tuple[str, ...]
-    figure: Callable[[Any], Any] | None
-    sentence: Callable[[Any], Any] | None
+    figure: Callable[..., Any] | None
+    sentence: Callable[..., Any] | None
 
     @property
     def asks(self) -> str:
