@@ -129,7 +129,8 @@ def ask(
     asking = _Asking(probe, {**probe.options, **options}, codes, n_shuffles, n_bootstrap, seed)
     found = asking.tables(_readings(of, both, features, parts, controls, seed), names, progress)
     result = ProbeResult(**found, settings={
-        "probe": probe.name, "asks": probe.asks, "said": None, "options": asking.options,
+        "probe": probe.name, "asks": probe.asks, "said": None,
+        "options": {name: _plain(value) for name, value in asking.options.items()},
         "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
         "labels": list(names), "layers": list(codes[0].layers),
         "pairs": [pair.name for pair in codes[0].pairs], "constant": asking.constant,
@@ -174,13 +175,13 @@ def _readings(
                                 untrained=model == "untrained", seed=seed) for part, n in parts]
                 for model in models if others}
         for layer in codes[0].layers:
-            place, found = (layer, pair), []
-            for kind in kinds:
-                model = "trained" if kind[0].name == "code" else kind[0].name
-                wanted = "residual" not in others if model == "residual" else "code" in features
-                if wanted:
-                    found.append(_Reading("residual" if model == "residual" else "code", model,
-                                          place, [part.points(layer, pair) for part in kind]))
+            place = layer, pair
+            of_codes = {of[0].name: [part.points(layer, pair) for part in of] for of in kinds}
+            found = [_Reading("code", model, place, of_codes[name])
+                     for model, name in (("trained", "code"), ("untrained", "untrained"))
+                     if "code" in features and name in of_codes]
+            if "residual" in of_codes and "residual" not in features:
+                found.append(_Reading("residual", "residual", place, of_codes["residual"]))
             found += [_Reading(name, model, place, [
                 np.asarray(part.values[name, str(layer)], dtype=np.float64) for part in of_parts])
                 for name in others for model, of_parts in rows.items()]
@@ -229,18 +230,19 @@ class _Asking:
         pairs = [pair.name for pair in self.codes[0].pairs]
         targets = {(label, pair): make_target(self.codes[0], self.codes[-1], label, pair)
                    for label, pair in product(labels, pairs)}
-        total = len(pairs) * len(self.codes[0].layers)
+        total, varied = len(pairs) * len(self.codes[0].layers), False
         for found in reported(readings, total, progress):
             for label in labels:
                 scores: Scores = {}
                 for reading in found:
                     scores |= self._scored(reading, label, targets[label, reading.place[1]])
+                varied = varied or any(model == "trained" for _, model in scores)
                 layer, pair = found[0].place
                 place = {"layer": layer, "pair": pair, "label": label}
                 rows += [{**place, "features": _called(*about), "quantity": quantity, **_row(score)}
                          for about, of in scores.items() for quantity, score in of.items()]
                 contrasts += [{**place, **row} for row in _contrasts(scores)]
-        check(any(row["features"] != "residual" for row in rows), f"the features of probe "
+        check(varied, f"the features of probe "
               f"{self.probe.name!r} are the same in all problems, at every layer and pair; there "
               "is nothing to ask about", ProbeError)
         return {"table": pd.DataFrame(rows)[list(ProbeResult.COLUMNS["table"])],
@@ -338,6 +340,13 @@ def _contrasts(scores: Scores) -> Iterator[dict[str, Any]]:
         yield from ({"features": features, "quantity": quantity, "against": other,
                      **(score - control[quantity]).row()}
                     for quantity, score in of.items() for other, control in others.items())
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an option as settings keep it: what a file can hold, or as it prints."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _called(features: str, model: str) -> str:

@@ -130,6 +130,15 @@ def test_options_change_it_and_are_kept(
     assert far.settings["options"] == {"far": True}
 
 
+def test_an_option_that_no_file_holds_is_kept_as_it_prints(
+    asked: Callable[..., lc.ProbeResult], planted: Planted, tmp_path: Path
+) -> None:
+    found = asked(planted("train"), planted("ood"), "term_1", far=np.bool_(True), controls=False,
+                  layers=1, pairs=PAIR, n_bootstrap=100)
+    again = lc.ProbeResult.load(found.save(tmp_path / "far", figures=False))
+    assert again.settings["options"] == {"far": repr(np.bool_(True))}
+
+
 def test_it_is_printed_kept_and_opened_without_its_file(
     planted: Planted, tmp_path: Path, own_names: Callable[[], None]
 ) -> None:
@@ -167,6 +176,16 @@ def test_other_features_have_controls_of_their_own(
     pd.testing.assert_frame_equal(
         where(again.table, features="row").reset_index(drop=True),
         where(found.table, features="row", layer=1).reset_index(drop=True))
+
+
+def test_the_residual_stream_can_be_what_is_asked(
+    asked: Callable[..., lc.ProbeResult], runs: list[lc.Run]
+) -> None:
+    found = asked(runs[0], n=60, features="residual", layers=1, n_bootstrap=100)
+    assert set(found.table["features"]) == {
+        "residual", "untrained residual", "shuffled residual"}
+    assert set(found.contrasts.table["against"]) == {"shuffled", "untrained"}
+    assert len(found.figure().axes) == 2
 
 
 @pytest.mark.parametrize(("options", "error", "message"), [
