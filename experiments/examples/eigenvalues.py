@@ -6,7 +6,9 @@ A head's pattern is a graph of tokens, and its Laplacian has eigenvalues, as in 
 (Binkowski et al. 2025, arXiv:2502.17598), where a logistic probe reads hallucinations from them.
 """
 
+import numpy as np
 import torch
+from matplotlib.axes import Axes
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,7 +24,7 @@ def laplacian(codes: torch.Tensor) -> torch.Tensor:
     return torch.linalg.eigvalsh(weights.sum(-1).diag_embed() - weights).flatten(1)
 
 
-def draw(result: lc.ProbeResult, axes) -> None:
+def draw(result: lc.ProbeResult, axes: Axes) -> None:
     """Draw how far the eigenvalues are above each control, with 95 % intervals."""
     found = result.contrasts.table.query("features == 'laplacian'")
     lines = range(len(found))
@@ -37,17 +39,17 @@ def draw(result: lc.ProbeResult, axes) -> None:
 def say(result: lc.ProbeResult) -> str:
     """Say how often the probe is right where it is best."""
     found = result.table.query("features == 'laplacian'")
-    best = found.loc[found["value"].idxmax()]
+    best = found.sort_values("value").iloc[-1]
     return (f"The eigenvalues of layer {best['layer']} tell {best['label']} in "
             f"{best['value']:.0%} of {best['n']} problems.")
 
 
 @lc.register_probe("eigenvalues", features=("laplacian", "code"), columns="accuracy",
                    figure=draw, sentence=say)
-def eigenvalues(train: lc.Points, heldout: lc.Points, *, c: float = 0.1):
+def eigenvalues(train: lc.Points, heldout: lc.Points, *, c: float = 0.1) -> np.ndarray:
     """Do the eigenvalues of a pattern's Laplacian tell the label?
 
     c  inverse of the penalty of the logistic probe
     """
     probe = make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=1_000))
-    return probe.fit(train.x, train.y).predict(heldout.x) == heldout.y
+    return np.equal(probe.fit(train.x, train.y).predict(heldout.x), heldout.y)
