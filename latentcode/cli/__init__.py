@@ -114,7 +114,8 @@ def arguments() -> dict[str, list[Argument]]:
 def _unknown(name: str, own: Mapping[str, Verb]) -> str:
     what = "option" if name.startswith("-") else "command"
     close = get_close_matches(name, [*COMMANDS, *own, "--help", "--version"], n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
+    meant = f"; did you mean {close[0]}?" if close else (
+        "" if name.startswith("-") else "; one of a probe of yours needs --import FILE")
     return f"unknown {what} {name!r}{meant} (latentcode --help lists all)"
 
 

@@ -44,6 +44,7 @@ def test_it_is_a_command(
     refused: Callable[..., str],
 ) -> None:
     path = str(probe_file("size"))
+    assert "unknown command 'size'; one of a probe of yours needs --import" in refused("size")
     words = ["size", str(run.path), "--import", path, "--n", "40", "--layers", "1"]
     main([*words, "--power", "2", "--out", "one"])
     said = capsys.readouterr().out
