@@ -15,6 +15,7 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
+    from latentcode.codes.features import register_features as register_features
     from latentcode.codes.instances import instances as instances
     from latentcode.config import LogicConfig as LogicConfig
     from latentcode.config import RunConfig as RunConfig
@@ -48,12 +49,16 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions import Problem as Problem
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import register_patch as register_patch
+    from latentcode.probes.knn import knn as knn
     from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
     from latentcode.probes.knn_purity import knn_purity as knn_purity
     from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
     from latentcode.probes.model_checks import check_model as check_model
     from latentcode.probes.projection import ProjectionResult as ProjectionResult
     from latentcode.probes.projection import project as project
+    from latentcode.probes.registered import Points as Points
+    from latentcode.probes.registered import ProbeResult as ProbeResult
+    from latentcode.probes.registered import register_probe as register_probe
     from latentcode.probes.similarity import SimilarityResult as SimilarityResult
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.topography import TopographyResult as TopographyResult

@@ -15,7 +15,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,9 @@ REQUIRED = inspect.Parameter.empty
 SHARED = (f"{PACKAGE}.subjects.subject", f"{PACKAGE}.subjects.extract")
 """Functions that describe what all questions take; what they say holds where a function itself
 says nothing."""
+REGISTERED = (f"{PACKAGE}.probes.registered.asking.ask", "register_probe")
+"""What registered probes have in common, a function of the probe first, and the decorator that
+makes a function one: its own options are the keyword-only arguments."""
 WORDS: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "Path": Path}
 SEVERAL = ("Sequence", "Iterable", "tuple", "list")
 ITEM = re.compile(r"(\w+(?:, \w+)*)(?: {2,}| (?=of |called ))(\S.*)")
@@ -42,7 +45,7 @@ class Option:
     """One argument of a function.
 
     name        as in the signature
-    annotation  as it stands there
+    annotation  as it stands there, or nothing
     default     its value, `REQUIRED` without one; where it is no literal, None
     text        what the docstring says of it, in one line, or nothing
     words       the type of what text can give for it: str, int, float, bool, Path, a Literal, or a
@@ -96,10 +99,17 @@ def options_of(function: Callable[..., Any] | str) -> dict[str, Option]:
 @cache
 def described(function: Callable[..., Any] | str) -> Described:
     """Return what a function takes and what it says of itself; see `options_of`."""
-    if not isinstance(function, str):
-        function = f"{function.__module__}.{inspect.unwrap(function).__qualname__}"
-    module, node = _found(*function.rpartition(".")[::2])
+    is_probe = getattr(function, "registered", False) is True
+    if isinstance(function, str):
+        module, node = _found(*function.rpartition(".")[::2])
+    else:
+        written = inspect.unwrap(function)
+        module, node = _found(str(written.__module__), written.__qualname__)
+        node = _as_it_stands(written) if is_probe and node is None else node
     if isinstance(node, ast.FunctionDef):
+        is_probe = is_probe or any(
+            isinstance(one, ast.Call) and ast.unparse(one.func).endswith(REGISTERED[1])
+            for one in node.decorator_list)
         arguments, returns = list(_arguments(node.args)), node.returns
     elif isinstance(node, ast.ClassDef):
         arguments, returns = list(_fields(node)), None
@@ -109,14 +119,43 @@ def described(function: Callable[..., Any] | str) -> Described:
     options = {}
     for name, annotation, default in arguments:
         kinds = list(_kinds(module, annotation)) if annotation is not None else []
+        value = REQUIRED if default is None else _value(module, default)
+        if annotation is None and type(value) in WORDS.values():
+            kinds = [type(value)]
         options[name] = Option(
-            name, ast.unparse(annotation) if annotation is not None else "",
-            REQUIRED if default is None else _value(module, default), texts.get(name, ""),
-            _joined(kinds), NoneType in kinds)
+            name, ast.unparse(annotation) if annotation is not None else "", value,
+            texts.get(name, ""), _joined(kinds), NoneType in kinds)
+    found = Described(text, options, "" if returns is None else ast.unparse(returns))
+    if is_probe:
+        assert isinstance(node, ast.FunctionDef)
+        return _as_question(found, {one.arg for one in node.args.kwonlyargs})
     if function not in SHARED:
         options = {name: option if option.text else replace(option, text=_shared_text(name))
                    for name, option in options.items()}
-    return Described(text, options, "" if returns is None else ast.unparse(returns))
+    return replace(found, options=options)
+
+
+def _as_question(probe: Described, own: Collection[str]) -> Described:
+    """Return what the question takes and says that a registered probe is, with its `own` options:
+    model and problems, these, and what all of them take."""
+    asked = described(REGISTERED[0])
+    _, *common = asked.options.values()  # the first is the probe
+    of_model = [option for option in common if option.name in ("model", "problems", "labels")]
+    options = [*of_model, *(option for name, option in probe.options.items()
+                            if name in own and name not in asked.options),
+               *(option for option in common if option not in of_model)]
+    more = asked.text.partition("\n\n")[2]
+    return Described(f"{probe.text}\n\n{more}", {option.name: option for option in options},
+                     asked.returns)
+
+
+def _as_it_stands(function: Callable[..., Any]) -> ast.AST | None:
+    """Return the definition of a function that no file holds, such as one of a notebook."""
+    try:
+        found = ast.parse(f"def f{inspect.signature(function)}: {inspect.getdoc(function)!r}")
+    except (SyntaxError, TypeError, ValueError):
+        return None
+    return found.body[0]
 
 
 def _shared_text(name: str) -> str:

@@ -6,7 +6,9 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 
 def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -26,6 +28,12 @@ def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], lis
         return sorted(home)
 
     return __getattr__, __dir__, sorted(home)
+
+
+@cache
+def offered() -> dict[str, str]:
+    """Return every name that `import latentcode as lc` offers, and its module; imports none."""
+    return _typed_imports(Path(__file__).with_name("__init__.py").read_text(encoding="utf-8"))
 
 
 def _typed_imports(source: str) -> dict[str, str]:

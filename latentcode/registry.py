@@ -47,15 +47,18 @@ class Registry(Mapping[str, Value], Generic[Value]):
         self._values[name] = value
         self._sources[name] = caller()
 
-    def find(self, name: str, among: Collection[str] | None = None) -> Value:
+    def find(
+        self, name: str, among: Collection[str] | None = None, *, what: str | None = None
+    ) -> Value:
         """Return what a name stands for; `UnknownNameError` that says how one is registered.
 
         among  the names that can be used here; default: all
+        what   what the error calls them, where they are not all of this registry
         """
         valid = self._values if among is None else among
         if not isinstance(name, str) or name not in valid:
             raise UnknownNameError(
-                self.what, name, valid,
+                what or self.what, name, valid,
                 f"; one of your own is registered with {self.register}, by importing the file "
                 "that does so (on the command line --import FILE)")
         return self._values[name]

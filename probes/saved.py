@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from latentcode.errors import ArtifactError, check_choice
 from latentcode.files.storage import read_json
-from latentcode.probes.alignment.result import AlignmentResult
-from latentcode.probes.attribution.result import AttributionResult
 from latentcode.probes.common.results import META_KEYS, TableResult
-from latentcode.probes.das.result import DASResult
-from latentcode.probes.decoding.result import DecodingResult
-from latentcode.probes.interventions.result import InterventionResult
-from latentcode.probes.knn_purity.result import KNNPurityResult
-from latentcode.probes.model_checks.result import ModelCheckResult
-from latentcode.probes.projection.result import ProjectionResult
-from latentcode.probes.similarity.result import SimilarityResult
-from latentcode.probes.topography.result import TopographyResult
-from latentcode.probes.value_networks.result import ValueNetworksResult
+from latentcode.probes.questions import results
 
-RESULTS: tuple[type[TableResult], ...] = (
-    DecodingResult, SimilarityResult, KNNPurityResult, TopographyResult, AlignmentResult,
-    ProjectionResult, ValueNetworksResult, InterventionResult, AttributionResult, DASResult,
-    ModelCheckResult)
+RESULTS: tuple[type[TableResult], ...] = tuple(
+    getattr(import_module(module), name) for name, module in results().items())
 """The results of all questions; what each imports is what its pictures need."""
 
 

@@ -118,12 +118,14 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Forget afterwards, or when called, which names a test registers and what it imports."""
     from latentcode import imports
+    from latentcode.codes.features import FEATURES
     from latentcode.config import TASKS
     from latentcode.models.config import ATTENTION_KINDS, OWN
     from latentcode.probes.interventions.patches import PATCHES
+    from latentcode.probes.registered.registry import PROBES
     from latentcode.tasks.registry import REGISTRY
 
-    registries = (TASKS, REGISTRY, PATCHES, ATTENTION_KINDS, *OWN.values())
+    registries = (TASKS, REGISTRY, PATCHES, ATTENTION_KINDS, *OWN.values(), FEATURES, PROBES)
     known = [(registry, dict(registry)) for registry in registries]
 
     def forget() -> None:

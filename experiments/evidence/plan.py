@@ -9,7 +9,6 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-import latentcode
 from latentcode.config import to_dict
 from latentcode.config.fields import later
 from latentcode.config.reading import from_dict
@@ -17,13 +16,10 @@ from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.evidence.keeping import Measured
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.questions import question
+from latentcode.probes.registered.registry import PROBES
 from latentcode.probes.saved import RESULTS
 from latentcode.runs import Run
-
-QUESTIONS: tuple[str, ...] = (
-    "align", "attribute", "check_model", "das", "decode", "intervene", "knn_purity", "project",
-    "similarity", "topography", "value_networks")
-"""Questions by the names of their functions."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +27,8 @@ class Asked:
     """A question that is put to some runs; in the YAML it may be `like` another (`whole`)."""
 
     question: str
-    """One of `QUESTIONS`; or `module:function`, which takes a run and returns the result of one, or
-    tables by name (annotated as `dict[str, pd.DataFrame]`)."""
+    """The name of its function, or of a registered probe; or `module:function`, which takes a run
+    and returns the result of one, or tables by name (annotated as `dict[str, pd.DataFrame]`)."""
     settings: dict[str, Any]
     """Arguments of its function."""
     of: tuple[str, ...] = later(())
@@ -55,9 +51,7 @@ class Asked:
         """The function that answers it."""
         if ":" in self.question:
             return imported(self.question)
-        check_choice("question", self.question, QUESTIONS)
-        found: Callable[..., TableResult] = getattr(latentcode, self.question)
-        return found
+        return question(self.question)
 
     @cached_property
     def kind(self) -> type[TableResult | Measured]:
@@ -78,11 +72,13 @@ class Asked:
     @property
     def text(self) -> dict[str, Any]:
         """The text of the module of a function of the study's own, or the version of the format of
-        its result: another may find something else, or more."""
+        its result and the file that registers a probe: another may find something else, or more."""
         if ":" in self.question:
             return {"text": inspect.getsource(import_module(self.function.__module__))}
         kind: Any = self.kind
-        return {"format": CURRENT[kind.FORMAT]}
+        registered = PROBES.source(self.question)
+        return {"format": CURRENT[kind.FORMAT],
+                **({} if registered is None else {"file": registered.digest})}
 
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;

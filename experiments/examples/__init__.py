@@ -1,1 +1,1 @@
-"""Files to copy: a task of one's own, and small language models."""
+"""Files to copy: a task and a probe of one's own, and small language models."""

@@ -23,7 +23,7 @@ from latentcode.cli.options import take_imports
 from latentcode.cli.overview import overview
 from latentcode.cli.parsing import parse
 from latentcode.cli.push import Push
-from latentcode.cli.questions import VERBS
+from latentcode.cli.questions import VERBS, own_verbs
 from latentcode.cli.reproduce import Reproduce
 from latentcode.cli.show import Show
 from latentcode.cli.study import Study
@@ -35,7 +35,8 @@ from latentcode.errors import LatentCodeError
 COMMANDS: dict[str, type | Verb] = {
     "train": Train, **VERBS, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
     "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "study": Study, "official": Official}
-"""Every command by its name, in the order in which `latentcode --help` lists them."""
+"""Every command of the library by its name, in the order in which `latentcode --help` lists them.
+"""
 FORMER: dict[str, str] = {
     "extract-prompts": "extract MODEL --prompts FILE",
     "decode-prompts": "decode MODEL --prompts FILE",
@@ -73,10 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parsed(arguments: Sequence[str]) -> Any:
     """Return the command that the arguments call; `SystemExit` where they ask for help."""
     name, words = next(iter(arguments), ""), arguments[1:]
+    own = own_verbs(COMMANDS)
     if name == "help" and words:
         name, words = words[0], ["--help"]
     if name in ("-h", "--help", "help", ""):
-        print(overview(COMMANDS))
+        print(overview(COMMANDS, own))
         raise SystemExit(0 if name else 2)
     if name in ("-V", "--version"):
         from latentcode import __version__
@@ -86,9 +88,9 @@ def _parsed(arguments: Sequence[str]) -> Any:
     name = name.replace("_", "-")
     if name in FORMER:
         raise LatentCodeError(f"latentcode {name} is now latentcode {FORMER[name]}")
-    called: Any = COMMANDS.get(name)
+    called: Any = COMMANDS.get(name, own.get(name))
     if called is None:
-        raise LatentCodeError(_unknown(name))
+        raise LatentCodeError(_unknown(name, own))
     prog = f"latentcode {name}"
     if called is Train:  # whose flags depend on its words
         train, default = train_with_defaults(arguments)
@@ -109,10 +111,11 @@ def arguments() -> dict[str, list[Argument]]:
     return found
 
 
-def _unknown(name: str) -> str:
+def _unknown(name: str, own: Mapping[str, Verb]) -> str:
     what = "option" if name.startswith("-") else "command"
-    close = get_close_matches(name, [*COMMANDS, "--help", "--version"], n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
+    close = get_close_matches(name, [*COMMANDS, *own, "--help", "--version"], n=1)
+    meant = f"; did you mean {close[0]}?" if close else (
+        "" if name.startswith("-") else "; one of a probe of yours needs --import FILE")
     return f"unknown {what} {name!r}{meant} (latentcode --help lists all)"
 
 

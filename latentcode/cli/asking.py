@@ -8,7 +8,7 @@ what `latentcode.subjects.subject` takes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cached_property
 from importlib import import_module
@@ -65,14 +65,26 @@ class Own:
 class Verb:
     """A question, and how its command differs from its function.
 
-    function  its address
+    function  its address, or itself where a user registered it
     example   a command that works
     own       the class of its options, where it has more than the function's arguments
     """
 
-    function: str
+    function: Callable[..., Any] | str
     example: str
     own: type[Own] = Own
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return (self.function.rpartition(".")[2] if isinstance(self.function, str)
+                else self.function.__name__)
+
+    def ask(self, *of: Any, **given: Any) -> Any:
+        """Call the function."""
+        if not isinstance(self.function, str):
+            return self.function(*of, **given)
+        return getattr(import_module(self.function.rpartition(".")[0]), self.name)(*of, **given)
 
     @property
     def described(self) -> Described:
@@ -95,7 +107,7 @@ class Verb:
     @cached_property
     def command(self) -> type[Asking]:
         """The command, a dataclass."""
-        name = self.function.rpartition(".")[2].replace("_", "-")
+        name = self.name.replace("_", "-")
         first, *arguments = self.described.options.values()
         of_model = {**options_of(SUBJECT)}
         hidden = {first.name, "problems", *_names(Saving), *_names(self.own)}
@@ -139,7 +151,6 @@ class Asking(Saving):
     own: Any
 
     def run(self) -> None:
-        module, _, name = self.VERB.function.rpartition(".")
         options, own = self.VERB.described.options, self.own
         kind = getattr(import_module("latentcode"), self.VERB.described.returns)
         saves = "out" in options  # while it computes
@@ -153,8 +164,7 @@ class Asking(Saving):
         given = self._given("own", options) | own.arguments(of)
         if saves:
             given |= {"out": self.out, "overwrite": self.overwrite}
-        ask = getattr(import_module(module), name)
-        self.save_result(name.replace("_", " "), lambda progress: ask(
+        self.save_result(self.VERB.name.replace("_", " "), lambda progress: self.VERB.ask(
             of, progress=progress, **given), is_saved=saves)
 
     def _given(self, group: str, options: Mapping[str, Option]) -> dict[str, Any]:

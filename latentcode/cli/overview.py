@@ -14,9 +14,15 @@ HEADINGS: dict[str, str] = {
 """What stands above a command and those that follow it."""
 
 
-def overview(commands: Mapping[str, type | Verb]) -> str:
-    """Return the text of `latentcode --help`."""
-    width = max(map(len, commands)) + 2
+def overview(
+    commands: Mapping[str, type | Verb], own: Mapping[str, type | Verb] | None = None
+) -> str:
+    """Return the text of `latentcode --help`.
+
+    own  commands of probes that were registered by files of the user's
+    """
+    own = own or {}
+    width = max(map(len, (*commands, *own))) + 2
     lines = [
         "usage: latentcode COMMAND ...", "",
         "Train transformers, read latent codes of their attention, see what they say and cause.",
@@ -27,10 +33,13 @@ def overview(commands: Mapping[str, type | Verb]) -> str:
         if name in HEADINGS:
             lines += ["", HEADINGS[name]]
         lines.append(f"  {name:{width}}{summary(command)}")
+    if own:
+        lines += ["", "Ask what probes of your own say"]
+        lines += [f"  {name:{width}}{summary(command)}" for name, command in own.items()]
     return "\n".join([
         *lines, "",
         "latentcode COMMAND --help           the options of a command, with an example",
-        "latentcode COMMAND --import FILE    first import a file of yours: tasks, attention",
+        "latentcode COMMAND --import FILE    first import your file: tasks, attention, probes",
         "latentcode --version                which version this is"])
 
 

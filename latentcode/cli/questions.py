@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -11,6 +12,8 @@ from latentcode.cli.asking import Own, Verb
 from latentcode.cli.intervene import Writes
 from latentcode.cli.options import default_is
 from latentcode.errors import ConfigError, ProbeError, check
+from latentcode.probes.questions import questions
+from latentcode.probes.registered.registry import PROBES
 
 if TYPE_CHECKING:
     from latentcode.subjects import Subject
@@ -64,27 +67,59 @@ class Codes(Own):
         return [subject(first, others, **given)]
 
 
-VERBS: dict[str, Verb] = {
-    "extract": Verb("latentcode.subjects.extract",
-                    "extract runs/hyla --out codes/hyla --n 10000 --pairs all", Inputs),
-    "decode": Verb("latentcode.probes.decoding.decode",
-                   "decode runs/hyla --out results/decoding", Codes),
-    "project": Verb("latentcode.probes.projection.project",
-                    "project runs/hyla --labels term_1 --out results/projection", Codes),
-    "knn-purity": Verb("latentcode.probes.knn_purity.knn_purity",
-                       "knn-purity runs/hyla --out results/knn_purity"),
-    "similarity": Verb("latentcode.probes.similarity.similarity",
-                       "similarity runs/hyla --label terms --out results/similarity"),
-    "topography": Verb("latentcode.probes.topography.topography",
-                       "topography runs/hyla-* --out results/topography"),
-    "align": Verb("latentcode.probes.alignment.align",
-                  "align runs/hyla-0 runs/hyla-1 --out results/alignment"),
-    "value-networks": Verb("latentcode.probes.value_networks.value_networks",
-                           "value-networks runs/hyla --labels term_1 --out results/networks"),
-    "intervene": Verb("latentcode.probes.interventions.intervene", "intervene runs/sraven --out "
-                      "results/patched --patch interchange --scope row", Writes),
-    "attribute": Verb("latentcode.probes.attribution.attribute",
-                      "attribute runs/sraven --out results/attribution"),
-    "das": Verb("latentcode.probes.das.das",
-                "das runs/sraven --out results/das --layer 3 --rank 4 16")}
-"""Every question by the name of its command."""
+EXAMPLES: dict[str, str] = {
+    "extract": "runs/hyla --out codes/hyla --n 10000 --pairs all",
+    "decode": "runs/hyla --out results/decoding",
+    "project": "runs/hyla --labels term_1 --out results/projection",
+    "knn_purity": "runs/hyla --out results/knn_purity",
+    "similarity": "runs/hyla --label terms --out results/similarity",
+    "topography": "runs/hyla-* --out results/topography",
+    "align": "runs/hyla-0 runs/hyla-1 --out results/alignment",
+    "value_networks": "runs/hyla --labels term_1 --out results/networks",
+    "intervene": "runs/sraven --out results/patched --patch interchange --scope row",
+    "attribute": "runs/sraven --out results/attribution",
+    "das": "runs/sraven --out results/das --layer 3 --rank 4 16"}
+"""What makes an example of a question, in the order of `latentcode --help`; others come after these
+and have the same words as `decode`."""
+OWN: dict[str, type[Own]] = {
+    "extract": Inputs, "decode": Codes, "project": Codes, "intervene": Writes}
+"""What words can say beside arguments; questions without an example take folders of codes."""
+ELSEWHERE = ("check_model",)
+"""Questions that are a part of another command, `latentcode zoo check`."""
+
+
+def _verb(name: str, function: Callable[..., Any] | str) -> Verb:
+    command = name.replace("_", "-")
+    words = EXAMPLES.get(name, f"runs/hyla --out results/{name}")
+    return Verb(function, f"{command} {words}", OWN.get(name, Own if name in EXAMPLES else Codes))
+
+
+def _verbs() -> dict[str, Verb]:
+    known = {"extract": "latentcode.subjects.extract", **questions()}
+    ordered = [*EXAMPLES, *(name for name in known if name not in (*EXAMPLES, *ELSEWHERE))]
+    return {name.replace("_", "-"): _verb(name, known[name]) for name in ordered}
+
+
+VERBS: dict[str, Verb] = _verbs()
+"""Every question that comes with the library, by the name of its command."""
+
+
+def own_verbs(taken: Collection[str]) -> dict[str, Verb]:
+    """Return the questions that were registered here, by the names of their commands.
+
+    taken  commands that there are
+
+    `ConfigError` for a probe whose name is that of a command.
+    """
+    found = {}
+    for name, registered in PROBES.items():
+        command = name.replace("_", "-")
+        if command in VERBS:  # of the library
+            continue
+        check(command not in taken, f"probe {name!r} of {PROBES.file(name)} has the name of a "
+              "command of latentcode; expected another one", ConfigError)
+        found[command] = _verb(name, registered.question)
+    return found
+
+
+__all__ = ["VERBS", "Codes", "Inputs", "own_verbs"]

@@ -11,6 +11,8 @@ tokens     T D      that of all tokens
 codes.NAME n T H    the codes of the queries at a place of the task (`Task.places`) over all keys
 values.NAME n H d   the values of its tokens
 tokens.NAME n D     the residual streams of its tokens
+NAME       d        what a function of the user's makes of all codes, values or residual streams of
+                    the layer (`latentcode.codes.features`)
 
 Of a bridge whose query heads share value heads, `values` has as many heads as there are of values.
 
@@ -32,9 +34,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
+from latentcode.codes.features import FEATURES
 from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.reader import gather_codes
-from latentcode.errors import UnknownNameError, check, check_count
+from latentcode.errors import check, check_choice, check_count
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.seeds import checked_seed, make_generator
@@ -102,6 +105,7 @@ class Gathered:
         sets, places = ({name: tokens[part] for name, tokens in positions.items()}
                         for positions in (batch.key_sets, batch.places))
         at = torch.arange(len(query), device=query.device)
+        own = [FEATURES[name] for name in self.features if name in FEATURES]
 
         def of_codes(layer: int) -> Hook:
             def store(pattern: Float[Tensor, "B H Q K"], hook: object) -> None:
@@ -111,28 +115,33 @@ class Gathered:
                 for name, keys in sets.items():
                     index = keys[:, None].expand(-1, row.shape[1], -1)
                     found[f"row.{name}"] = row.gather(2, index)
-                self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1)))
+                self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1))
+                                 | made("code", pattern))
             return store
 
         def at_places(kind: str, x: Float[Tensor, "B T ..."]) -> dict[str, Tensor]:
             return {f"{kind}.{name}": x[at[:, None], tokens] for name, tokens in places.items()
                     if f"{kind}.{name}" in self.features}
 
+        def made(site: str, x: Tensor) -> dict[str, Tensor]:
+            return {each.name: each(x, query, key) for each in own if each.site == site}
+
         def of_values(layer: int) -> Hook:
             def store(values: Float[Tensor, "B T H d"], hook: object) -> None:
-                self._add_wanted(layer, {"values": values} | at_places("values", values))
+                self._add_wanted(layer, {"values": values} | at_places("values", values)
+                                 | made("value", values))
             return store
 
         def of_stream(layer: int) -> Hook:
             def store(stream: Float[Tensor, "B T D"], hook: object) -> None:
                 self._add_wanted(layer, {"residual": stream[at, query], "tokens": stream}
-                                 | at_places("tokens", stream))
+                                 | at_places("tokens", stream) | made("residual", stream))
             return store
 
-        kinds = {name.split(".")[0] for name in self.features}
+        kinds = {name.split(".")[0] for name in self.features} | {each.site for each in own}
         wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
             ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
-            ("attn.hook_v", of_values, "values" in kinds),
+            ("attn.hook_v", of_values, bool({"values", "value"} & kinds)),
             ("attn.hook_pattern", of_codes, bool({"code", "codes", "row"} & kinds))]
         return [(f"blocks.{layer}.{name}", hook(layer))
                 for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
@@ -304,14 +313,16 @@ def _wanted(
     model: Any, batch: RowBatch, features: Sequence[str] | None, layers: Sequence[int]
 ) -> tuple[str, ...]:
     """Return which features are kept; raises what `gather_rows` says of features and layers."""
-    known = feature_names(batch.key_sets, batch.places)
+    known = (*feature_names(batch.key_sets, batch.places), *FEATURES)
     wanted = feature_names(batch.key_sets) if features is None else as_tuple(features)
-    choices: tuple[tuple[str, Sequence[Any], Sequence[Any]], ...] = (
-        ("feature", wanted, known), ("layer", layers, range(model.cfg.n_layers)))
-    for what, names, available in choices:
+    for what, names, available in (
+            ("feature", wanted, known), ("layer", layers, range(model.cfg.n_layers))):
         check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
-        for unknown in set(names).difference(available):
-            raise UnknownNameError(what, unknown, available)
+    for name in wanted:
+        if name not in known:
+            FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
+    for layer in layers:
+        check_choice("layer", layer, range(model.cfg.n_layers))
     return wanted
 
 

@@ -35,6 +35,7 @@ CURRENT: dict[str, int] = {
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 2,
     "latentcode.model_checks": 1,
+    "latentcode.probe": 1,
     "latentcode.reproduction": 3,
     "latentcode.text": 1,
 }

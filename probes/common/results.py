@@ -84,6 +84,11 @@ class TableResult(ABC):
         return {FIGURE: self.figure()}
 
     @property
+    def name(self) -> str:
+        """What it is called where it is printed."""
+        return type(self).__name__
+
+    @property
     def title(self) -> str:
         """One line that says what the summary shows."""
         return f"{type(self).__name__}: {self.SHOWS}" if self.SHOWS else type(self).__name__
@@ -196,7 +201,7 @@ class TableResult(ABC):
     def __repr__(self) -> str:
         said = "\n".join(self.said())
         notes = "".join(f"\n{note}" for note in self.caveats)
-        return f"{type(self).__name__}: {said}\n{self.summary().to_string(index=False)}{notes}"
+        return f"{self.name}: {said}\n{self.summary().to_string(index=False)}{notes}"
 
     def _repr_html_(self) -> str:
         said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.said())

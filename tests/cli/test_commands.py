@@ -73,7 +73,7 @@ def test_the_package_is_the_command() -> None:
 @pytest.mark.parametrize("name", VERBS)
 def test_options_are_the_arguments_of_the_function(name: str) -> None:
     verb = VERBS[name]
-    module, _, called = verb.function.rpartition(".")
+    module, _, called = str(verb.function).rpartition(".")
     function = getattr(import_module(module), called)
     arguments = inspect.signature(function).parameters
     assert called == name.replace("-", "_")

@@ -47,6 +47,18 @@ def test_extract_prompts(
     assert (fresh.meta["untrained"], fresh.meta["seed"]) == (True, 1)
 
 
+def test_a_registered_probe_is_asked_of_prompts(
+    small_models: SmallModels, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "result"
+    main(["knn", str(small_models("gpt2")), "--prompts", str(prompts), "--out", str(out), "--k",
+          "3", "--layers", "1", "--features", "code", "--n-bootstrap", "100"])
+    result = lc.ProbeResult.load(out)
+    assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
+    assert set(result.table["label"]) == {"label"}
+    assert result.table["n_combinations"].unique().tolist() == [2]  # of six, 30 % are held out
+
+
 def test_decode_prompts_with_all_controls(
     small_models: SmallModels, prompts: Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,8 @@ def test_commands_on_pages_have_these_options(page: Path) -> None:
         if name in ("train", "sweep") or name.startswith("-"):
             continue  # whose options are the fields of a configuration
         words = name if name in TAKEN else " ".join([name, *rest[:1]])
+        if words not in TAKEN and "--import" in rest:
+            continue  # a probe of one's own, whose page is run
         options = {argument.name for argument in TAKEN[words]}
         asked = {word for word in rest if word.startswith("--")}
         assert asked - options == {"--import"} & asked, command  # an option of every command

@@ -1,8 +1,8 @@
 """Does every example on the pages run, in the order in which it stands there?
 
 Examples run at a reduced size, and as they are written otherwise. Those of any_model.md,
-concepts.md, own_attention.md, own_patch.md and transformer_lens.md have tests of their own, which
-hold what they give, and those of share.md need a hub (tests/hub).
+concepts.md and transformer_lens.md, and those on attention, patches and probes of one's own, have
+tests of their own, which hold what they give, and those of share.md need a hub (tests/hub).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from places import EXAMPLE, ROOT
 import latentcode as lc
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"any_model.md", "concepts.md", "own_attention.md", "own_patch.md",
+ELSEWHERE = {"any_model.md", "concepts.md", "own_attention.md", "own_patch.md", "own_probe.md",
              "share.md", "transformer_lens.md"}
 GUIDES = sorted(page for page in (ROOT / "docs").glob("*.md")
                 if page.name not in ELSEWHERE and BLOCK.search(page.read_text(encoding="utf-8")))

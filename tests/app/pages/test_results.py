@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from places import GOLDEN
 from small_app import charts, drawn_codes, shown, text
 
+import latentcode as lc
 from latentcode.probes.similarity.of_codes import similarity_codes
 from latentcode.runs import Run
 
@@ -37,6 +39,24 @@ def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
     assert list(test.table[0].value.columns) == names
     assert "In every row: features code." in [caption.value for caption in test.caption]
     assert "Heads that a code uses" in text(test)
+    assert len(test.image) == 1
+
+
+def test_a_probe_of_one_s_own_is_among_them(
+    codes: Path, own_names: Callable[[], None]
+) -> None:
+    @lc.register_probe("size", sentence=lambda result: "Codes have a size.")
+    def size(points: lc.Points) -> np.ndarray:
+        """How large are codes?"""
+        return np.abs(points.x).sum(axis=1)
+
+    result = size(drawn_codes(), labels="rule", controls=False, n_bootstrap=100)
+    result.save(codes / "results" / "size", figures=False)
+    own_names()  # an explorer that was not told to import it
+    test = shown("results", model="runs/codes")
+    assert not test.error
+    assert "Size: How large are codes?" in text(test)
+    assert "Codes have a size." in text(test)
     assert len(test.image) == 1
 
 

@@ -1,0 +1,95 @@
+"""The outcome of a registered probe: its scores beside their controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from latentcode.figures.style import Figure
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.decoding.naming import named
+from latentcode.probes.registered.figure import own_figure, probe_figure
+from latentcode.probes.registered.registry import PROBES
+
+
+@dataclass(frozen=True, repr=False)
+class ProbeResult(TableResult):
+    """What a registered probe found, beside controls.
+
+    table      one row per layer, pair, label, features and `quantity` (a column of the probe's):
+               the mean `value` over `n` problems with its 95 % interval `low`, `high`, which
+               resamples the `n_combinations` combinations
+    contrasts  one row per layer, pair, label, features of the trained model, quantity and what they
+               are measured `against`: shuffled labels, the untrained model, the residual stream
+    settings   everything else that determines the numbers; `probe` is its name
+
+    Features: those that were asked for, `residual`, and `untrained` and `shuffled` (of features
+    other than the code `untrained row` and so on); where the features do not vary there is no row.
+    A result opens without the file that registers its probe. The picture is then the one that all
+    probes have.
+    """
+
+    FORMAT = "latentcode.probe"
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "features", "quantity", "value", "low", "high", "n",
+                  "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "features")}
+
+    table: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def probe(self) -> str:
+        """The name of the probe."""
+        return str(self.settings["probe"])
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__} of {self.probe}"
+
+    @property
+    def title(self) -> str:
+        return f"{type(self).__name__}: {self.probe}: {self.settings['asks']}"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return (*self.controls_caveat(), *(
+            f"The {place} is the same in all problems: no score."
+            for place in self.settings["constant"]))
+
+    def said(self) -> list[str]:
+        """Say what the probe's own sentence says, if it has one, and what was found above its
+        controls."""
+        said = self.settings["said"]
+        return [*([] if said is None else [str(said)]), *super().said()]
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per label, quantity, pair and layer, and `value [low, high]` by features.
+        """
+        place = ("label", "quantity", "pair", "layer")
+        asked = self.settings["features"]
+        order = [*asked, "residual", *(named(of, model) for model in ("untrained", "shuffled")
+                                       for of in asked)]
+        table = pd.DataFrame([
+            found | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}
+            for found, block in blocks(self.table, place)]).fillna("")
+        return table[[*place, *(name for name in dict.fromkeys(order) if name in table)]]
+
+    def figure(self, *, pair: str | None = None) -> Figure:
+        """Return the picture that the probe has; else every score per layer, beside its controls.
+
+        pair  of the picture that all probes have: which; default: the first
+        """
+        known = PROBES.get(self.probe)
+        if known is not None and known.probe.figure is not None and pair is None:
+            return own_figure(known.probe, self)
+        pair = self.first_pair(pair)
+        return probe_figure(where(self.table, pair=pair), f"{self.probe}, {pair}")
+
+
+__all__ = ["ProbeResult"]

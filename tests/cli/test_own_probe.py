@@ -1,0 +1,83 @@
+"""`--import FILE`: a probe of one's own on the command line and in a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.errors import UnknownNameError
+from latentcode.experiments.evidence.plan import Asked
+from latentcode.probes.saved import load_result
+
+PROBE = '''"""Codes have a size."""
+import latentcode as lc
+
+@lc.register_probe("{name}")
+def {name}(points, *, power: float = 1.0):
+    """How large are codes?
+
+    power  exponent
+    """
+    return (abs(points.x) ** power).sum(1)
+'''
+
+
+@pytest.fixture
+def probe_file(
+    own_names: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[str], Path]:
+    def written(name: str) -> Path:
+        path = tmp_path / f"own_{name}.py"
+        path.write_text(PROBE.format(name=name))
+        return path
+
+    monkeypatch.chdir(tmp_path)
+    return written
+
+
+def test_it_is_a_command(
+    probe_file: Callable[[str], Path], run: lc.Run, capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
+) -> None:
+    path = str(probe_file("size"))
+    assert "unknown command 'size'; one of a probe of yours needs --import" in refused("size")
+    words = ["size", str(run.path), "--import", path, "--n", "40", "--layers", "1"]
+    main([*words, "--power", "2", "--out", "one"])
+    said = capsys.readouterr().out
+    found = load_result("one")
+    assert isinstance(found, lc.ProbeResult)
+    assert found.settings["options"] == {"power": 2.0}
+    assert "ProbeResult of size: " in said
+    with pytest.raises(SystemExit):
+        main(["--help", "--import", path])
+    assert "  size" in capsys.readouterr().out
+    assert "unknown option --powr; did you mean --power?" in refused(
+        *words, "--powr", "2", "--out", "two")
+
+
+def test_the_name_of_a_command_is_taken(
+    probe_file: Callable[[str], Path], refused: Callable[..., str]
+) -> None:
+    said = refused("show", "sraven-hyla", "--import", probe_file("show"))
+    assert said == ("error: probe 'show' of own_show.py has the name of a command of latentcode; "
+                    "expected another one")
+
+
+def test_it_is_a_question_of_a_study(probe_file: Callable[[str], Path], run: lc.Run) -> None:
+    asked = Asked("size", {"power": 2.0, "n": 40, "layers": 1, "n_bootstrap": 100})
+    with pytest.raises(UnknownNameError, match=r"unknown question 'size'.*lc.register_probe"):
+        asked.check("ask.sizes")
+    from latentcode.imports import import_file
+
+    import_file(str(probe_file("size")))
+    asked.check("ask.sizes")
+    assert asked.kind is lc.ProbeResult
+    assert asked.text["file"]  # another function finds something else
+    found = asked.answer([run])
+    assert isinstance(found, lc.ProbeResult)
+    with pytest.raises(UnknownNameError, match=r"unknown setting in ask.sizes 'powr'"):
+        Asked("size", {"powr": 2.0}).check("ask.sizes")

@@ -1,0 +1,82 @@
+"""Are features of one's own what their function makes of an activation, and is it tried?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.codes.rows import read_rows
+from latentcode.errors import ConfigError, UnknownNameError
+
+pytestmark = pytest.mark.usefixtures("own_names")
+
+
+def at_query(codes: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return codes[torch.arange(len(codes)), :, query, key]
+
+
+def test_they_are_what_the_function_makes_of_each_site(
+    smoke_run: Callable[[str, str], lc.Run]
+) -> None:
+    lc.register_features("paired")(at_query)
+    lc.register_features("summed", site="value")(lambda values: values.sum((1, 2)))
+    lc.register_features("stream", site="residual")(
+        lambda stream, query: stream[torch.arange(len(stream)), query])
+    run = smoke_run("logic", "hyla")
+    rows = read_rows(run.load_model(), lc.make_task(run.config.task), n=20, layers=1, batch_size=8,
+                     features=["code", "residual", "values", "paired", "summed", "stream"])
+    values = {name: of for (name, _), of in rows.values.items()}
+    np.testing.assert_array_equal(values["paired"], values["code"])
+    np.testing.assert_array_equal(values["stream"], values["residual"])
+    d = values["summed"].shape[1]
+    assert values["values"].shape[1] % d == 0
+    np.testing.assert_allclose(
+        values["summed"], values["values"].reshape(20, -1, d).sum(1), atol=1e-5)
+    # By default nothing of the user's is read.
+    assert "paired" not in {name for name, _ in read_rows(
+        run.load_model(), lc.make_task(run.config.task), n=4, layers=1).values}
+
+
+def test_unknown_ones_say_how_they_are_registered(
+    smoke_run: Callable[[str, str], lc.Run]
+) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown feature 'paired'.*lc.register_features"):
+        lc.decode(smoke_run("logic", "hyla"), features="paired", n_train=20, n_heldout=20)
+
+
+def written(codes: Tensor) -> Tensor:
+    codes[:] = 0
+    return codes.flatten(1)
+
+
+@pytest.mark.parametrize(("function", "site", "message"), [
+    (lambda codes: codes.sum(), "code", r"returned a tensor \[\]; expected \[3, d\]"),
+    (lambda codes: codes.numpy(), "code", r"returned a ndarray; expected a tensor \[3, d\]"),
+    (lambda codes: codes.flatten(1) / 0, "code", "NaN or infinite numbers"),
+    (lambda codes: codes.flatten(1) - codes.mean(), "value", "other features alone"),
+    (written, "code", "changes what it is given"),
+    (lambda codes: codes[:, 99], "residual", "the function raised IndexError"),
+    (lambda codes, pair: codes, "code", r"takes \(codes, pair\)"),
+    (7, "code", "are 7; expected a function"),
+])
+def test_what_cannot_be_features_is_refused(function: Any, site: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        lc.register_features("mine", site=site)(function)
+    assert "features 'mine'" in str(raised.value)
+
+
+def test_a_name_is_registered_once() -> None:
+    lc.register_features("mine")(at_query)
+    with pytest.raises(ConfigError, match="features 'mine' is registered already"):
+        lc.register_features("mine")(at_query)
+    lc.register_features("mine", replace=True)(at_query)
+    with pytest.raises(ConfigError, match="features 'row' come with latentcode"):
+        lc.register_features("row")(at_query)
+    with pytest.raises(UnknownNameError, match="unknown site 'head'"):
+        lc.register_features("other", site="head")  # type: ignore[arg-type]

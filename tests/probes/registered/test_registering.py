@@ -1,0 +1,164 @@
+"""Is a function that cannot be a probe refused when it is registered, by one clear error?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import latentcode as lc
+from latentcode.documented import described, options_of
+from latentcode.errors import ConfigError
+from latentcode.probes.questions import question, questions
+from latentcode.probes.registered.registry import PROBES
+
+pytestmark = pytest.mark.usefixtures("own_names")
+
+
+def right(train: lc.Points, heldout: lc.Points, *, k: int = 3) -> Any:
+    """Is the class that of the nearest mean?
+
+    k  is not used
+    """
+    means = np.stack([train.x[train.y == c].mean(axis=0) for c in range(len(train.classes))])
+    apart = np.linalg.norm(heldout.x[:, None] - means, axis=2)
+    return apart.argmin(axis=1) == heldout.y
+
+
+def registered(function: Callable[..., Any] = right, **options: Any) -> Callable[..., Any]:
+    return lc.register_probe("means", **options)(function)
+
+
+def test_it_is_a_question_like_the_others() -> None:
+    means = registered()
+    assert question("means") is means
+    assert means.__doc__ == right.__doc__
+    options = options_of(means)
+    assert list(options)[:4] == ["model", "problems", "labels", "k"]
+    assert (options["k"].words, options["k"].default, options["k"].text) == (int, 3, "is not used")
+    assert {"split", "pairs", "layers", "controls", "seed"} <= set(options)
+    assert described(means).returns == "ProbeResult"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kk'"):
+        means("sraven-hyla", kk=1)
+
+
+def test_the_source_of_a_notebook_s_function_need_not_be_known() -> None:
+    space: dict[str, Any] = {"lc": lc}
+    exec('@lc.register_probe("size")\ndef size(points, *, power=2.0, which="x"):\n'
+         '    """How large are the points?\n\n    power  exponent\n    """\n'
+         "    return (abs(points.x) ** power).sum(1)\n", space)
+    options = options_of(space["size"])
+    assert options["power"].words is float
+    assert options["power"].text == "exponent"
+    assert options["which"].words is str
+
+
+def test_a_name_is_registered_once() -> None:
+    registered()
+    with pytest.raises(ConfigError, match="probe 'means' is registered already, in "):
+        registered()
+    again = registered(replace=True)
+    assert question("means") is again
+    for name in ("decode", "knn", "train"):
+        with pytest.raises(ConfigError, match=f"probe '{name}' comes with latentcode"):
+            lc.register_probe(name)(right)
+    with pytest.raises(ConfigError, match="the name of a probe is 'No name'"):
+        lc.register_probe("No name")(right)
+    with pytest.raises(ConfigError, match=r"unknown question 'mean'.*lc.register_probe.*--import"):
+        question("mean")
+    assert set(questions()) & set(PROBES) <= {"knn"}
+
+
+def writes(train: lc.Points, heldout: lc.Points) -> Any:
+    """Does it write?"""
+    heldout.x[:] = 0.0
+    return np.zeros(len(heldout))
+
+
+def raises(train: lc.Points, heldout: lc.Points) -> Any:
+    """Does it raise?"""
+    return 1 // 0
+
+
+def of_training(train: lc.Points, heldout: lc.Points) -> Any:
+    """Is it as long as the training points?"""
+    return np.zeros(len(train))
+
+
+def text(points: lc.Points) -> Any:
+    """Is it text?"""
+    return ["a"] * len(points)
+
+
+def not_finite(points: lc.Points) -> Any:
+    """Is it NaN?"""
+    return np.full(len(points), np.nan)
+
+
+def other_column(points: lc.Points) -> Any:
+    """Is the column another?"""
+    return pd.DataFrame({"acuracy": np.zeros(len(points))})
+
+
+def one_of_two(points: lc.Points) -> Any:
+    """Is one column missing?"""
+    return {"accuracy": np.zeros(len(points))}
+
+
+def random(points: lc.Points) -> Any:
+    """Is it random?"""
+    return np.random.random(len(points))  # noqa: NPY002
+
+
+def three(one: lc.Points, two: lc.Points, three: lc.Points) -> Any:
+    """Are there three sets?"""
+
+
+def required(points: lc.Points, *, k: int) -> Any:
+    """Has it no default?"""
+
+
+def taken(points: lc.Points, *, layers: int = 3) -> Any:
+    """Is it an option of all?"""
+
+
+def mute(points: lc.Points) -> Any:
+    return np.zeros(len(points))
+
+
+@pytest.mark.parametrize(("function", "options", "message"), [
+    (writes, {}, r"raised ValueError: .*read-only \(test_registering.py, line \d+\)"),
+    (raises, {}, r"raised ZeroDivisionError: .*\(test_registering.py, line \d+\)"),
+    (of_training, {}, r"returned value of shape \(48,\); expected 36 finite numbers"),
+    (text, {}, "returned value as a list that holds no numbers"),
+    (not_finite, {}, "returned value with NaN or infinite numbers"),
+    (other_column, {"columns": "accuracy"}, "returned the columns acuracy; expected 36 finite"),
+    (one_of_two, {"columns": ("accuracy", "nats")},
+     "returned the columns accuracy; expected columns accuracy, nats of 36"),
+    (mute, {}, "has no docstring; expected one whose first line is the question"),
+    (random, {}, "returned other numbers when it was given equal points again; .* `seed`"),
+    (three, {}, r"takes \(one: .*expected a function of the points"),
+    (required, {}, "k has no default"),
+    (taken, {}, "has an option layers, which every question has"),
+    (right, {"columns": ("a", "a")}, "columns of probe 'means' are"),
+    (right, {"features": ()}, "features of probe 'means' are"),
+    (right, {"figure": "figure.png"}, "figure of probe 'means' is 'figure.png'"),
+    (right, {"sentence": lambda result: result.table["acuracy"]},
+     "its sentence raised KeyError: 'acuracy' .*columns of a result's table are layer, pair, "),
+    (right, {"sentence": lambda result: 3}, "its sentence is 3; expected text"),
+    (right, {"figure": lambda result, axes: axes.plot(result.lost)},
+     "its figure raised AttributeError"),
+    ("right", {}, "is 'right'; expected a function of the points"),
+    (max, {}, "expected a function of the points"),
+])
+def test_what_cannot_be_a_probe_is_refused(
+    function: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        registered(function, **options)
+    assert re.search("probe 'means'", str(raised.value))
+    assert "means" not in PROBES
