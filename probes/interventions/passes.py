@@ -18,7 +18,6 @@ from torch import Tensor
 
 from latentcode.models.blocks import Block, last_tokens
 from latentcode.models.hooks import is_hooked
-from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.sites import Edit, InScope, Place, capture, run_patched
@@ -65,7 +64,7 @@ class Unpatched:
         As long as nothing that is written differs from what was there, what follows is that of this
         pass, bit for bit. An edit returns another tensor, and leaves the one that it is given.
         """
-        with evaluating(self.model), written_out():
+        with evaluating(self.model):
             if not self.layers:
                 return last_tokens(run_patched(self.model, self.inputs, edits), self.read)
             for index, layer in enumerate(self.layers):
@@ -118,7 +117,7 @@ def unpatched_pass(
         return Unpatched(model, inputs, read, last_tokens(logits, read), ())
     kept = {layer for site, layer in places if site != "residual"}
     layers = []
-    with evaluating(model), written_out():
+    with evaluating(model):
         stream = model.hook_embed(model.embed(inputs))
         for index in range(model.config.n_layers):
             block, n = model.layer(index), read if index == model.config.n_layers - 1 else None
@@ -150,12 +149,11 @@ def run_from(
     cut    an edit of the last layer's codes is given those of the last R queries, in place of all
     """
     last = model.config.n_layers - 1
-    with written_out():
-        for index in range(first, last + 1):
-            written = {site: edit for (site, at), edit in edits.items() if at == index}
-            stream = _through(model.layer(index), stream, written, read if index == last else None,
-                              cut=cut)
-        return model.read_out(stream)
+    for index in range(first, last + 1):
+        written = {site: edit for (site, at), edit in edits.items() if at == index}
+        stream = _through(model.layer(index), stream, written, read if index == last else None,
+                          cut=cut)
+    return model.read_out(stream)
 
 
 def _through(
