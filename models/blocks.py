@@ -221,15 +221,18 @@ class Attention(nn.Module):
         """
         n_tokens = x.shape[1]
         queries = last_tokens(x, read)
-        q, k, v = (hook(project_to_heads(tokens, w, b)) for hook, tokens, w, b in (
-            (self.hook_q, queries, self.W_Q, self.b_Q), (self.hook_k, x, self.W_K, self.b_K),
-            (self.hook_v, x, self.W_V, self.b_V)))
+        q = self.hook_q(project_to_heads(queries, self.W_Q, self.b_Q))
+        k = self.hook_k(project_to_heads(x, self.W_K, self.b_K))
         if self.cfg.positions == "rotary":
             q, k = rotary(q, n_tokens - queries.shape[1]), rotary(k)
         bias = self._bias(n_tokens, n_tokens)
         if bias is not None:
             bias = last_tokens(bias, read)
-        return self._codes(q, k, bias, None, None), v
+        return self._codes(q, k, bias, None, None), self.values(x)
+
+    def values(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H d"]:
+        """Return what `hook_v` sees of normalised tokens."""
+        return self.hook_v(project_to_heads(x, self.W_V, self.b_V))
 
     def output(
         self, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
@@ -377,6 +380,10 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "B H R T"], Float[Tensor, "B T H d"]]:
         """Return the codes (of the last R = `read` queries) and the values: its first half."""
         return self.attn.codes(self.ln1(self.hook_resid_pre(x)), read)
+
+    def values(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H d"]:
+        """Return the values alone."""
+        return self.attn.values(self.ln1(self.hook_resid_pre(x)))
 
     def after_codes(
         self, x: Float[Tensor, "B Q D"], code: Float[Tensor, "B H Q K"],

@@ -33,6 +33,7 @@ from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     Edit,
     Place,
+    Put,
     check_written,
     normalization_of,
 )
@@ -200,8 +201,11 @@ def outcomes_of_model(
             if few:
                 _check_means(how, material, task)
             edits = intervention.edits(model, scope, partial(_value, intervention, material))
+            if how.source and _is_whole(intervention):
+                edits = {place: Put(_value(intervention, material, place, clean.pool[place]))
+                         for place in intervention.places}
             if how.frozen:
-                edits = {place: partial(_held, clean.own[place]) for place in held} | edits
+                edits = {place: Put(clean.own[place]) for place in held} | edits
             patched = unpatched.patched(edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
@@ -272,8 +276,10 @@ def _check_means(how: PatchKind, material: Material, task: Counterfactuals) -> N
                 f"least {task.least_problems}, which a larger n_reference gives")
 
 
-def _held(own: Tensor, live: Tensor) -> Tensor:
-    return own
+def _is_whole(intervention: Intervention) -> bool:
+    """Whether whatever is computed at its places is written."""
+    return (intervention.scope == "everything" and intervention.heads is None
+            and not intervention.renormalize)
 
 
 def _erasers(

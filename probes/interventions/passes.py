@@ -20,7 +20,7 @@ from latentcode.models.blocks import Block, last_tokens
 from latentcode.models.hooks import is_hooked
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions.sites import Edit, InScope, Place, capture, run_patched
+from latentcode.probes.interventions.sites import Edit, InScope, Place, Put, capture, run_patched
 
 FEW = 0.25
 """Share of the tokens up to which those that change are computed one by one, not all of them."""
@@ -163,8 +163,14 @@ def _through(
     """Return the stream that leaves a block whose sites are written."""
     if "residual" in written:
         stream = written["residual"](stream)
-    all_queries = "code" in written and not cut
-    code, value = _written(*block.codes(stream, None if all_queries else read), written)
+    put = {site for site, edit in written.items() if isinstance(edit, Put)}
+    if "code" not in put:
+        all_queries = "code" in written and not cut
+        code, value = block.codes(stream, None if all_queries else read)
+    else:  # what is given is not computed
+        code = written["code"](stream)
+        value = written["value"](stream) if "value" in put else block.values(stream)
+    code, value = _written(code, value, written)
     return block.after_codes(last_tokens(stream, read), _of_last(code, read), value)
 
 

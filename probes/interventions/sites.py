@@ -89,6 +89,16 @@ def run_patched(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tens
 
 
 @dataclass(frozen=True)
+class Put:
+    """The edit that puts a tensor in place of all that is computed, which need not be, then."""
+
+    value: Tensor
+
+    def __call__(self, live: Tensor) -> Tensor:
+        return self.value
+
+
+@dataclass(frozen=True)
 class InScope:
     """What `in_scope` returns; fields are its arguments."""
 
