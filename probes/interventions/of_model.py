@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +32,7 @@ from latentcode.probes.interventions.references import References, label_to_eras
 from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     Edit,
+    InScope,
     Place,
     Put,
     check_written,
@@ -201,9 +202,12 @@ def outcomes_of_model(
             if few:
                 _check_means(how, material, task)
             edits = intervention.edits(model, scope, partial(_value, intervention, material))
-            if how.source and _is_whole(intervention):
-                edits = {place: Put(_value(intervention, material, place, clean.pool[place]))
-                         for place in intervention.places}
+            if how.source:  # whatever is computed there
+                given = {place: Put(_value(intervention, material, place, clean.pool[place]))
+                         for place in edits}
+                edits = {place: given[place] if _is_whole(intervention)
+                         else replace(edit, values=given[place])
+                         for place, edit in edits.items() if isinstance(edit, InScope)}
             if how.frozen:
                 edits = {place: Put(clean.own[place]) for place in held} | edits
             patched = unpatched.patched(edits)

@@ -165,7 +165,11 @@ def _through(
         stream = written["residual"](stream)
     put = {site for site, edit in written.items() if isinstance(edit, Put)}
     if "code" not in put:
-        all_queries = "code" in written and not cut
+        edit = written.get("code")
+        of_last = edit.of_last(read) if isinstance(edit, InScope) else None
+        if of_last is not None:
+            written = {**written, "code": of_last}
+        all_queries = edit is not None and of_last is None and not cut
         code, value = block.codes(stream, None if all_queries else read)
     else:  # what is given is not computed
         code = written["code"](stream)

@@ -117,6 +117,14 @@ class InScope:
                           for x in (self.values(live), live, self.mask))
         return self._put(new, old, mask, self.scope[instance, query][:, None])
 
+    def of_last(self, read: int | None) -> InScope | None:
+        """Return what does the same to the codes of the last queries; None where what is put there
+        has to see those of all."""
+        if not isinstance(self.values, Put) or read is None:
+            return None
+        return InScope(Put(self.values.value[:, :, -read:]), self.mask[:, :, -read:],
+                       self.scope[:, -read:], self.normalization)
+
     def _put(self, new: Tensor, live: Tensor, mask: Tensor, scope: Tensor) -> Tensor:
         written = torch.where(mask, new.to(live.dtype), live)
         return written if self.normalization is None else constrained(
