@@ -2,8 +2,8 @@
 
     python -m latentcode.experiments.benchmarks.interventions [--model MODEL] [--whole]
 
-asks the same interventions of two copies of one model. On one of them sits a hook that does nothing,
-so that each of its passes is computed as a whole, through the hooked path, as for models of other
+asks the same interventions of two copies of one model. On one of them sits a hook that does
+nothing, so that each of its passes is computed as a whole, as for models of other
 libraries. The answers have to be the same, every one. Times are of the processor: the passes, what
 is written and what becomes of the answers, without the tables.
 """
