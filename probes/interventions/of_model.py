@@ -317,4 +317,5 @@ def _frame(
         "base_label": pairs.base_label.cpu().numpy(),
         "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    return frame[possible(PATCHES[intervention.patch], material).cpu().numpy()]
+    counts = possible(PATCHES[intervention.patch], material).cpu().numpy()
+    return frame if counts.all() else frame[counts]
