@@ -31,6 +31,7 @@ from latentcode.models.kernels.fused import (
     Case,
     Kind,
     Tensors,
+    attention_of_codes,
     call_kernel,
     check_inputs,
     kernel_for,
@@ -220,21 +221,27 @@ class Attention(nn.Module):
         """
         n_tokens = x.shape[1]
         queries = last_tokens(x, read)
-        q, k, v = (hook(project_to_heads(tokens, w, b)) for hook, tokens, w, b in (
-            (self.hook_q, queries, self.W_Q, self.b_Q), (self.hook_k, x, self.W_K, self.b_K),
-            (self.hook_v, x, self.W_V, self.b_V)))
+        q = self.hook_q(project_to_heads(queries, self.W_Q, self.b_Q))
+        k = self.hook_k(project_to_heads(x, self.W_K, self.b_K))
         if self.cfg.positions == "rotary":
             q, k = rotary(q, n_tokens - queries.shape[1]), rotary(k)
         bias = self._bias(n_tokens, n_tokens)
         if bias is not None:
             bias = last_tokens(bias, read)
-        return self._codes(q, k, bias, None, None), v
+        return self._codes(q, k, bias, None, None), self.values(x)
+
+    def values(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H d"]:
+        """Return what `hook_v` sees of normalised tokens."""
+        return self.hook_v(project_to_heads(x, self.W_V, self.b_V))
 
     def output(
         self, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
     ) -> Float[Tensor, "B Q D"]:
         """Return sum_h W_O^h z_qh + b_O, which the codes of some queries make of the values."""
-        return self._summed(self._read(code, v))
+        hidden = self.hook_value_hidden
+        z = None if hidden is not None and is_hooked(hidden) else attention_of_codes(
+            self._kind, code, v)
+        return self._summed(self._read(code, v) if z is None else z)
 
     def _summed(self, z: Tensor) -> Tensor:
         return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
@@ -243,19 +250,21 @@ class Attention(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
     ) -> Float[Tensor, "*E B Q H d"] | None:
         """z_qh by a kernel at once; None where none serves."""
-        config = self.cfg
         tensors: Tensors = (q, k, v, bias, kept)
         if q.device.type == "cpu":  # whose kernels are exact under autocast, too
             exact = self.W_Q.dtype
             tensors = (q.to(exact), k.to(exact), v.to(exact),
                        None if bias is None else bias.to(exact),
                        None if kept is None else kept.to(exact))
-        kind = Kind(config.normalization, config.value_network, config.nonlinearity)
-        kernel = kernel_for(Case.of(kind, tensors))
+        kernel = kernel_for(Case.of(self._kind, tensors))
         if kernel == PLAIN:
             return None
         check_inputs(*tensors)
-        return call_kernel(kernel, kind, tensors, self.causal)
+        return call_kernel(kernel, self._kind, tensors, self.causal)
+
+    @property
+    def _kind(self) -> Kind:
+        return Kind(self.cfg.normalization, self.cfg.value_network, self.cfg.nonlinearity)
 
     def _is_watched(self) -> bool:
         """Whether there is a hook on what a kernel skips."""
@@ -371,6 +380,10 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "B H R T"], Float[Tensor, "B T H d"]]:
         """Return the codes (of the last R = `read` queries) and the values: its first half."""
         return self.attn.codes(self.ln1(self.hook_resid_pre(x)), read)
+
+    def values(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H d"]:
+        """Return the values alone."""
+        return self.attn.values(self.ln1(self.hook_resid_pre(x)))
 
     def after_codes(
         self, x: Float[Tensor, "B Q D"], code: Float[Tensor, "B H Q K"],

@@ -13,9 +13,12 @@ from torch import nn
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model in evaluation mode, without gradients; restore its mode afterwards."""
     was_training = model.training
-    model.eval()
+    changes = any(module.training for module in model.modules())
+    if changes:  # setting the mode of every module takes longer than a small layer
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(was_training)
+        if changes:
+            model.train(was_training)

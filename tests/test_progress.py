@@ -14,7 +14,7 @@ from rich.console import Console
 
 import latentcode as lc
 from latentcode import progress
-from latentcode.progress import Bar, Display, Progress, watched
+from latentcode.progress import Bar, Display, Progress, say_doing, watched
 
 
 class Screen:
@@ -112,6 +112,22 @@ def test_who_watches_sees_a_bar_unasked(screen: Screen) -> None:
     assert "reading, then counting" in screen.text()
     assert "\ncounting" in screen.text().replace("\r", "\n").replace("\x1b[2K", "")
     assert not progress._entered
+
+
+@watched("counting")
+def count_by_name(names: list[str], *, progress: Progress | None = None) -> None:
+    for done, name in enumerate(names, 1):
+        say_doing(progress, name)
+        assert progress is not None
+        progress(done, len(names) + 1)
+
+
+def test_a_bar_says_what_is_being_done(screen: Screen) -> None:
+    count_by_name(["apples", "pears"])
+    assert "pears" in screen.text()
+    told: list[int] = []
+    count_by_name(["apples"], progress=lambda done, total: told.append(done))
+    assert told == [1]
 
 
 def test_nothing_is_drawn_in_a_pipe_or_beside_what_was_asked_for(

@@ -14,7 +14,7 @@ for one query. See `latentcode.models.kernels.fused` for the way in.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -50,12 +50,16 @@ _INLINED = hashlib.sha256(
 """What the kernels take from other files, of which numba notices no change."""
 
 
-def compiled(function: Function) -> Function:
-    """Compile on the first call, or read what an earlier process has compiled."""
+def compiled(function: Function, fastmath: Collection[str] = ()) -> Function:
+    """Compile on the first call, or read what an earlier process has compiled.
+
+    fastmath  LLVM's names of what may be done to sums, such as `reassoc`
+    """
     # What is compiled is kept under this name, until this file changes.
     function.__qualname__ += f"-{_INLINED}"
     try:
-        return cast(Function, njit(function, nogil=True, cache=True, error_model="numpy"))
+        return cast(Function, njit(function, nogil=True, cache=True, error_model="numpy",
+                                   fastmath=set(fastmath)))
     except RuntimeError:
         # Neither this folder nor the user's can be written: every process compiles for itself.
         return _inner(function)

@@ -299,6 +299,21 @@ def check_inputs(
             check(x.device == q.device, f"{name} is on {x.device}; expected that of q, {q.device}")
 
 
+def attention_of_codes(
+    kind: Kind, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
+) -> Float[Tensor, "B Q H d"] | None:
+    """Return z of codes that are given, by a kernel; None where none serves, as for gradients."""
+    if (kind.value_network not in ("hyla", "hyla_linear") or kind.phi not in ("identity", "relu")
+            or code.device.type != "cpu" or code.dtype not in (torch.float32, torch.float64)
+            or code.dtype != v.dtype or torch.is_grad_enabled() or _asked_for.get() == PLAIN
+            or torch.compiler.is_compiling()
+            or torch._C._are_functorch_transforms_active()):
+        return None
+    from latentcode.models.kernels.from_codes import hyla
+
+    return hyla(code, v, kind.phi == "relu")
+
+
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """gelu(x) = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, its tanh approximation.
 
@@ -317,5 +332,5 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return F.gelu(x, approximate="tanh")
 
 
-__all__ = ["KERNELS", "PLAIN", "Case", "Kind", "Tensors", "attention_by", "call_kernel",
-           "check_inputs", "fused_attention", "gelu", "kernel_for", "written_out"]
+__all__ = ["KERNELS", "PLAIN", "Case", "Kind", "Tensors", "attention_by", "attention_of_codes",
+           "call_kernel", "check_inputs", "fused_attention", "gelu", "kernel_for", "written_out"]

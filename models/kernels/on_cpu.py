@@ -120,7 +120,7 @@ def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:
     if rows < SHARED_ROWS:
         kernel(0, rows, *memory)
     else:
-        _on_threads(lambda first, last, _: kernel(first, last, *memory), rows)
+        on_threads(lambda first, last, _: kernel(first, last, *memory), rows)
 
 
 def _with_dense_rows(x: Tensor) -> Tensor:
@@ -150,10 +150,10 @@ def _share_out(
     threads; each call has memory of its own, in parts of these sizes."""
     work = [tuple(part.numpy() for part in row.split(sizes))
             for row in torch.empty(torch.get_num_threads(), sum(sizes), dtype=dtype)]
-    _on_threads(lambda first, last, thread: compute(first, last, work[thread]), n_units)
+    on_threads(lambda first, last, thread: compute(first, last, work[thread]), n_units)
 
 
-def _on_threads(compute: Callable[[int, int, int], None], n_units: int) -> None:
+def on_threads(compute: Callable[[int, int, int], None], n_units: int) -> None:
     """Call `compute(first, last, thread)` so that every unit is done once."""
     threads = max(1, min(torch.get_num_threads(), n_units))
     ends = [n_units * i // threads for i in range(threads + 1)]

@@ -8,6 +8,7 @@ sum of these counts, and a thousand replicates are one matrix product. Nothing i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtr, stdtrit
@@ -150,9 +151,17 @@ def mean_and_interval(
         nothing = np.full(x.shape[1:], np.nan)
         return nothing, nothing, nothing, 0
     sums, sizes = cluster_sums(x, combination)
-    weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
+    weights = _same_weights(len(sizes), n_bootstrap, seed)
     low, high = percentile_interval(resampled_means(sums, sizes, weights), len(sizes))
     return sums.sum(0) / sizes.sum(), low, high, len(sizes)
+
+
+@lru_cache(maxsize=4)
+def _same_weights(n_clusters: int, n_replicates: int, seed: int) -> np.ndarray:
+    """Return the weights of a seed, which hundreds of rows of a table share."""
+    weights = resample(n_clusters, n_replicates, np.random.default_rng(seed))
+    weights.flags.writeable = False
+    return weights
 
 
 def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np.ndarray:

@@ -195,11 +195,13 @@ def paired_rates(
 
     ours, theirs  a row per instance: its `number`, `combination` and outcomes, columns `rates`
     """
-    both = ours.merge(theirs, on="number", suffixes=("", " of the other"), validate="one_to_one")
-    paired = np.stack([both[rate] - both[f"{rate} of the other"] for rate in rates], axis=1)
+    _, mine, others = np.intersect1d(ours["number"], theirs["number"], assume_unique=True,
+                                     return_indices=True)
+    columns = list(rates)
+    paired = ours[columns].to_numpy()[mine] - theirs[columns].to_numpy()[others]
     value, low, high, n_clusters = mean_and_interval(
-        paired, both["combination"].to_numpy(), n_bootstrap, seed)
-    return [{"value": value[i], "low": low[i], "high": high[i], "n": len(both),
+        paired, ours["combination"].to_numpy()[mine], n_bootstrap, seed)
+    return [{"value": value[i], "low": low[i], "high": high[i], "n": len(mine),
              "n_clusters": n_clusters} for i in range(len(rates))]
 
 

@@ -122,7 +122,8 @@ def _passed(
     ours = computed_by_layers(model)
     logits, own, streams = [], [], []
     for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
-        said, found = computed(model, x, {place, below} if ours else {place})
+        with written_out():
+            said, found = computed(model, x, {place, below} if ours else {place})
         logits.append(said)
         own.append(_of_response(place, found[place], at))
         streams += [found[below]] if ours else []
@@ -162,8 +163,9 @@ def logits_from(
 
     if held.stream is not None:
         first = first_computed(model, held)
-        logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
-                          cut=True)
+        with written_out():  # fits and scores alike: the kernels for codes have no gradients
+            logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
+                              cut=True)
         return torch.nn.functional.pad(logits, (0, 0, first, 0))
     with written_out():
         return model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +30,7 @@ from latentcode.probes.interventions.result import InterventionResult, tables
 from latentcode.probes.interventions.sites import (
     Edit,
     Place,
+    Put,
     check_written,
     normalization_of,
 )
@@ -205,7 +205,7 @@ def outcomes_of_model(
                     _check_means(part.kind, problem, task)
             edits = edits_of(intervention, model, problems)
             if any(part.kind.frozen for part in intervention.parts):
-                edits = {place: partial(_held, clean.own[place]) for place in held} | edits
+                edits = {place: Put(clean.own[place]) for place in held} | edits
             patched = unpatched.patched(edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)
@@ -280,10 +280,6 @@ def _check_means(how: PatchKind, problem: Problem, task: Counterfactuals) -> Non
                 f"least {task.least_problems}, which a larger n_reference gives")
 
 
-def _held(own: Tensor, live: Tensor) -> Tensor:
-    return own
-
-
 def _eraser(patch: Patch) -> tuple[str, bool]:
     """Return which eraser a patch needs: of a scope, and whether its labels are shuffled."""
     return str(patch.where), patch.value == "erase_shuffled"
@@ -314,4 +310,5 @@ def _frame(
         "base_label": pairs.base_label.cpu().numpy(),
         "source_label": pairs.source_label.cpu().numpy(),
         **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    return frame[counted.cpu().numpy()]
+    rows = counted.cpu().numpy()
+    return frame if rows.all() else frame[rows]

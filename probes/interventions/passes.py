@@ -18,10 +18,9 @@ from torch import Tensor
 
 from latentcode.models.blocks import Block, last_tokens
 from latentcode.models.hooks import is_hooked
-from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions.sites import Edit, InScope, Place, capture, run_patched
+from latentcode.probes.interventions.sites import Edit, InScope, Place, Put, capture, run_patched
 
 FEW = 0.25
 """Share of the tokens up to which those that change are computed one by one, not all of them."""
@@ -65,7 +64,7 @@ class Unpatched:
         As long as nothing that is written differs from what was there, what follows is that of this
         pass, bit for bit. An edit returns another tensor, and leaves the one that it is given.
         """
-        with evaluating(self.model), written_out():
+        with evaluating(self.model):
             if not self.layers:
                 return last_tokens(run_patched(self.model, self.inputs, edits), self.read)
             for index, layer in enumerate(self.layers):
@@ -118,7 +117,7 @@ def unpatched_pass(
         return Unpatched(model, inputs, read, last_tokens(logits, read), ())
     kept = {layer for site, layer in places if site != "residual"}
     layers = []
-    with evaluating(model), written_out():
+    with evaluating(model):
         stream = model.hook_embed(model.embed(inputs))
         for index in range(model.config.n_layers):
             block, n = model.layer(index), read if index == model.config.n_layers - 1 else None
@@ -150,12 +149,11 @@ def run_from(
     cut    an edit of the last layer's codes is given those of the last R queries, in place of all
     """
     last = model.config.n_layers - 1
-    with written_out():
-        for index in range(first, last + 1):
-            written = {site: edit for (site, at), edit in edits.items() if at == index}
-            stream = _through(model.layer(index), stream, written, read if index == last else None,
-                              cut=cut)
-        return model.read_out(stream)
+    for index in range(first, last + 1):
+        written = {site: edit for (site, at), edit in edits.items() if at == index}
+        stream = _through(model.layer(index), stream, written, read if index == last else None,
+                          cut=cut)
+    return model.read_out(stream)
 
 
 def _through(
@@ -165,8 +163,18 @@ def _through(
     """Return the stream that leaves a block whose sites are written."""
     if "residual" in written:
         stream = written["residual"](stream)
-    all_queries = "code" in written and not cut
-    code, value = _written(*block.codes(stream, None if all_queries else read), written)
+    put = {site for site, edit in written.items() if isinstance(edit, Put)}
+    if "code" not in put:
+        edit = written.get("code")
+        of_last = edit.of_last(read) if isinstance(edit, InScope) else None
+        if of_last is not None:
+            written = {**written, "code": of_last}
+        all_queries = edit is not None and of_last is None and not cut
+        code, value = block.codes(stream, None if all_queries else read)
+    else:  # what is given is not computed
+        code = written["code"](stream)
+        value = written["value"](stream) if "value" in put else block.values(stream)
+    code, value = _written(code, value, written)
     return block.after_codes(last_tokens(stream, read), _of_last(code, read), value)
 
 

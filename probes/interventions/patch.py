@@ -21,6 +21,7 @@ from latentcode.probes.interventions.sites import (
     SITES,
     Edit,
     Place,
+    Put,
     check_constraint,
     in_scope,
     normalization_of,
@@ -294,14 +295,22 @@ class Patch(Added):
                  for site in self.sites}
         normalization = normalization_of(model) if self.renormalize else None
 
+        def edit_of(place: Place) -> Edit:
+            if not how.as_is:
+                return in_scope(partial(put, place), masks[place[0]], problem.scope, normalization)
+            given = Put(problem.sources[how.source][place])
+            whole = (self.where == "everything" and self.heads is None and normalization is None
+                     and not self.restriction())
+            return given if whole else in_scope(given, masks[place[0]], problem.scope,
+                                                normalization)
+
         def put(place: Place, base: Tensor) -> Tensor:
             source = problem.sources[how.source][place] if how.source else None
             at = replace(problem, place=place, alpha=self.alpha)
             return (checked_value(self.named, how.value, base, source, at) if how.own
                     else how.value(base, source, at))
 
-        return {place: in_scope(partial(put, place), masks[place[0]], problem.scope, normalization)
-                for place in self.own_places}
+        return {place: edit_of(place) for place in self.own_places}
 
     def own_row(self) -> dict[str, Any]:
         """Return the columns that name this patch in tables."""

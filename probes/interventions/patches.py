@@ -37,6 +37,7 @@ class PatchKind:
     frozen       all codes are held at what they are in the unpatched pass
     own          a user's, of which nothing is known: what it returns is checked
     sites        where it can be put
+    as_is        it is the source's activation, whatever is computed at the place
     """
 
     value: Value
@@ -51,6 +52,7 @@ class PatchKind:
     frozen: bool = False
     own: bool = False
     sites: tuple[str, ...] = tuple(SITES)
+    as_is: bool = False
 
 
 def _source(base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
@@ -126,7 +128,7 @@ def _pooled(name: str) -> PatchKind:
 
 def _from_source(name: str, description: str, **properties: Any) -> PatchKind:
     """Return what puts the activations of a batch of `MinimalPairs`."""
-    return PatchKind(_source, description, source=name, real=True, **properties)
+    return PatchKind(_source, description, source=name, real=True, as_is=True, **properties)
 
 
 PATCHES: Registry[PatchKind] = Registry("patch", "lc.register_patch", {

@@ -89,6 +89,16 @@ def run_patched(model: Any, inputs: Tensor, edits: Mapping[Place, Edit]) -> Tens
 
 
 @dataclass(frozen=True)
+class Put:
+    """The edit that puts a tensor in place of all that is computed, which need not be, then."""
+
+    value: Tensor
+
+    def __call__(self, live: Tensor) -> Tensor:
+        return self.value
+
+
+@dataclass(frozen=True)
 class InScope:
     """What `in_scope` returns; fields are its arguments."""
 
@@ -106,6 +116,14 @@ class InScope:
         new, old, mask = (x.expand_as(live)[instance, :, query][:, :, None]
                           for x in (self.values(live), live, self.mask))
         return self._put(new, old, mask, self.scope[instance, query][:, None])
+
+    def of_last(self, read: int | None) -> InScope | None:
+        """Return what does the same to the codes of the last queries; None where what is put there
+        has to see those of all."""
+        if not isinstance(self.values, Put) or read is None:
+            return None
+        return InScope(Put(self.values.value[:, :, -read:]), self.mask[:, :, -read:],
+                       self.scope[:, -read:], self.normalization)
 
     def _put(self, new: Tensor, live: Tensor, mask: Tensor, scope: Tensor) -> Tensor:
         written = torch.where(mask, new.to(live.dtype), live)

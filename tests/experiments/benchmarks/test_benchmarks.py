@@ -19,6 +19,7 @@ from latentcode.experiments.benchmarks import (
     ensembles,
     explorer,
     extraction,
+    interventions,
     language_step,
     probes,
     training_step,
@@ -114,6 +115,15 @@ def test_language_step_at_smoke_size(tmp_path: Path) -> None:
     (said, slower) = language_step.verdicts([case])
     assert f"{case['update']['speedup']['ours, softmax']['median']:.3g} of the speed" in said
     assert "times as long as softmax" in slower
+
+
+@pytest.mark.slow
+def test_interventions_at_smoke_size(tmp_path: Path) -> None:
+    interventions.main(smoke=True, out=tmp_path)
+    (case,) = load(tmp_path, "interventions")["cases"]
+    assert set(case["times"]["milliseconds"]) == {interventions.WHOLE, interventions.SHARED}
+    assert case["largest_difference"]["answer"] == 0.0
+    assert 0.0 < case["largest_difference"]["p_base_answer"] < 1e-4
 
 
 def test_verdicts_on_a_gpu() -> None:

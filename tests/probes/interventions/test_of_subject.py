@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.errors import ProbeError
-from latentcode.probes.interventions import PATCHES, standard_interventions
+from latentcode.errors import ConfigError, ProbeError
+from latentcode.probes.interventions import PATCHES, first_interventions, standard_interventions
 from latentcode.probes.interventions.figure import intervention_figure
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
@@ -56,6 +56,26 @@ def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
     alone = standard_interventions(4, 16, sraven, lacks=("factorial", "permuted"))
     assert {i.value for i in alone}.isdisjoint(sources - {"interchange", "control"})
     assert all(len(i.layers) in (1, 4) or i.layers == (2, 3) for i in alone)
+
+
+@pytest.mark.parametrize("lacks", [("permuted",), ("factorial", "permuted")])
+def test_the_default_is_a_readable_part_of_the_whole(lacks: tuple[str, ...]) -> None:
+    scopes = tuple(s for s in SCOPES if s != "examples")
+    first = first_interventions(4, scopes, lacks)
+    assert set(first) <= set(standard_interventions(4, 16, scopes, lacks=lacks))
+    assert len(first) <= 50
+    everywhere = {(i.value, i.where) for i in first if i.layers == (0, 1, 2, 3)}
+    for patch in ("interchange", "control", *(
+            ("operands", "operation+operands", "unrelated") if "factorial" not in lacks else ())):
+        assert {(patch, "row"), (patch, "everything")} <= everywhere
+        assert {i.layers for i in first if (i.value, i.where) == (patch, "row")} == {
+            (0,), (1,), (2,), (3,), (2, 3), (0, 1, 2, 3)}
+    assert {"random", "zero_ablation", "identity"} <= {i.value for i in first}
+
+
+def test_whole_is_in_place_of_interventions(run: lc.Run) -> None:
+    with pytest.raises(ConfigError, match="whole"):
+        lc.intervene(run, interventions=[lc.Patch()], whole=True)
 
 
 def test_layers_are_drawn_in_their_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.config.presets import model_for
 from latentcode.models.config import with_kind
+from latentcode.models.kernels.fused import written_out
 from latentcode.probes.interventions.passes import (
     Unpatched,
     computed,
@@ -24,7 +26,9 @@ from latentcode.probes.interventions.passes import (
 from latentcode.probes.interventions.sites import (
     SITES,
     Edit,
+    InScope,
     Place,
+    Put,
     capture,
     in_scope,
     normalization_of,
@@ -81,31 +85,58 @@ def edits_of(
             for part in site.split("+") for layer in layers}
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_site_and_layer_as_in_a_whole_pass(kind: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("kind", "dtype", "kernels"), [
+    *((kind, dtype, False) for kind in KINDS for dtype in DTYPES),
+    ("hyla", torch.float32, True), ("hyla", torch.float64, True), ("softmax", torch.float32, True)])
+def test_every_site_and_layer_as_in_a_whole_pass(
+    kind: str, dtype: torch.dtype, kernels: bool
+) -> None:
+    """With the plain functions in place of kernels bit for bit, where as much is computed."""
     model, inputs = model_and_inputs(kind, dtype)
     clean, own = capture(model, inputs, PLACES)
-    shared = {read: unpatched_pass(model, inputs, PLACES, read) for read in (None, 2)}
-    assert torch.equal(shared[None].logits, clean)
-    torch.testing.assert_close(shared[2].logits, clean[:, -2:], **CLOSE[dtype])
-    logits, found = computed(model, inputs, PLACES)
-    assert torch.equal(logits, clean)
-    assert all(torch.equal(found[place], own[place]) for place in PLACES)
-    for site in ("code", "value", "residual", "code+value"):
-        for layers in ((0,), (2,), (0, 2), (1, 2)):
-            for scope in ("row", "rows of some", "everything"):
-                whole = run_patched(model, inputs, edits_of(model, noise(3), scope, layers, site))
-                assert not torch.equal(whole, clean)
-                for read, of in shared.items():
-                    patched = of.patched(edits_of(model, noise(3), scope, layers, site))
-                    torch.testing.assert_close(
-                        patched, whole if read is None else whole[:, -2:], **CLOSE[dtype])
-                    if read is None and scope == "everything":  # the same products
-                        assert torch.equal(patched, whole)
-                    same = of.patched(edits_of(model, lambda _, live: live.clone(), scope, layers,
-                                               site))
-                    assert torch.equal(same, of.logits)
+    with nullcontext() if kernels else written_out():
+        shared = {read: unpatched_pass(model, inputs, PLACES, read) for read in (None, 2)}
+        logits, found = computed(model, inputs, PLACES)
+        for place in PLACES:
+            torch.testing.assert_close(found[place], own[place], **CLOSE[dtype])
+        assert kernels or all(torch.equal(found[place], own[place]) for place in PLACES)
+        assert kernels or torch.equal(logits, clean)
+        for read, of in shared.items():
+            torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
+        for site in ("code", "value", "residual", "code+value"):
+            for layers in ((0,), (2,), (0, 2), (1, 2)):
+                for scope in ("row", "rows of some", "everything"):
+                    _as_in_a_whole_pass(model, shared, own, (scope, layers, site),
+                                        dtype, equal=scope == "everything" and not kernels)
+
+
+def _as_in_a_whole_pass(
+    model: lc.HookedTransformer, shared: dict[int | None, Unpatched], own: dict[Place, Tensor],
+    where: tuple[str, tuple[int, ...], str], dtype: torch.dtype, *, equal: bool,
+) -> None:
+    given = {place: Put(noise(4)(place, x)) for place, x in own.items()}
+
+    def written(drawn: bool) -> dict[Place, Edit]:
+        edits = edits_of(model, noise(3), *where)
+        return edits if drawn else {
+            place: given[place] if where[0] == "everything" else replace(edit, values=given[place])
+            for place, edit in edits.items() if isinstance(edit, InScope)}
+
+    for drawn in (True, False):
+        whole = run_patched(model, shared[None].inputs, written(drawn))
+        assert not torch.equal(whole, shared[None].logits)
+        for read, of in shared.items():
+            patched = of.patched(written(drawn))
+            torch.testing.assert_close(patched, _last(whole, read), **CLOSE[dtype])
+            # The same products as in the whole pass.
+            assert not equal or read is not None or torch.equal(patched, whole)
+    of = shared[2]
+    same = edits_of(model, lambda _, live: live.clone(), *where)
+    assert torch.equal(of.patched(same), of.logits)
+
+
+def _last(logits: Tensor, read: int | None) -> Tensor:
+    return logits if read is None else logits[:, -read:]
 
 
 @pytest.mark.parametrize("scope", ["row", "rows of some", "everything"])
