@@ -194,7 +194,8 @@ def _few_queries(written: Mapping[str, Edit]) -> tuple[InScope, Tensor, Tensor] 
     queries = edit.scope.any(2)  # [B, Q]
     if float(queries.float().mean()) > FEW:
         return None
-    return (edit, *queries.nonzero(as_tuple=True))
+    instance, query = queries.nonzero(as_tuple=True)
+    return edit, instance, query
 
 
 def _of_last(code: Tensor, read: int | None) -> Tensor:
