@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +77,18 @@ def main(
             config.n_layers, config.n_heads, task.scopes, has_constraint(config.normalization),
             task.lacking, task.places)
     models = {WHOLE: whole_passes(shared), SHARED: shared}
-    cases = []
+    cases: list[dict[str, Any]] = []
     with torch_threads(1):
         report = Report(QUESTION, torch.device("cpu"), {
             "model": model, "n": n, "rounds": rounds, "smoke": smoke, "target": TARGET})
         for name, interventions in lists.items():
             found: dict[str, pd.DataFrame] = {}
 
-            def ask(who: str, asked: Any = interventions, kept: Any = found) -> None:
+            def ask(who: str, asked: Any, kept: dict[str, pd.DataFrame]) -> None:
                 kept[who], _ = outcomes_of_model(models[who], task, asked, n=n)
 
             sitting = sit(
-                [Local(who, lambda who=who, ask=ask: ask(who), clock=time.process_time)
+                [Local(who, partial(ask, who, interventions, found), clock=time.process_time)
                  for who in models], rounds=rounds, units=1, warmup=0, progress=bar(name))
             cases.append({"name": name, "n_interventions": len(interventions),
                           "times": sitting.record(WHOLE),
@@ -101,7 +102,7 @@ def main(
 
 def difference(whole: pd.DataFrame, shared: pd.DataFrame) -> dict[str, float]:
     """Return the largest difference of each outcome; `ProbeError` where an answer is another."""
-    largest = {name: float((whole[name] - shared[name]).abs().max()) for name in whole}
+    largest = {str(name): float((whole[name] - shared[name]).abs().max()) for name in whole}
     changed = [name for name, value in largest.items() if name in EXACT and value > 0.0]
     check(len(whole) == len(shared) and not changed, f"{', '.join(changed) or 'rows'} differ "
           "between whole and shared passes; expected the same answers", ProbeError)

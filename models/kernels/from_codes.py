@@ -23,12 +23,12 @@ def hyla(code: Tensor, v: Tensor, relu: bool) -> Tensor:
     n, n_heads, n_queries, n_keys = code.shape
     d = v.shape[-1]
     z = code.new_empty(n, n_queries, n_heads, d)
-    memory = tuple(x.detach().contiguous().numpy() for x in (code, v))
+    codes, given = (x.detach().contiguous().numpy() for x in (code, v))
 
     def compute(first: int, last: int, _: int) -> None:
-        hidden, values = (np.empty(shape, memory[0].dtype)
+        hidden, values = (np.empty(shape, codes.dtype)
                           for shape in ((d, n_keys), (n_heads, d, n_keys)))
-        _hyla(z.numpy(), *memory, hidden, values, first, last, relu)
+        _hyla(z.numpy(), codes, given, hidden, values, first, last, relu)
 
     on_threads(compute, n)
     return z
