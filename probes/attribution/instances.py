@@ -13,7 +13,8 @@ from torch import Tensor
 from latentcode.probes.attribution.places import by_cell, cells, masks, n_cells
 from latentcode.probes.attribution.steps import SOURCES, gradients, known_answers, rate_of, step
 from latentcode.probes.interventions.of_model import CORE
-from latentcode.probes.interventions.sites import Edit, Place, capture, in_scope, run_patched
+from latentcode.probes.interventions.passes import Unpatched, unpatched_pass
+from latentcode.probes.interventions.sites import Place, Put, capture, in_scope
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
@@ -24,7 +25,8 @@ class Known:
     pairs      the bases; `sources` are those that are written from
     own, theirs  float64 [B], the two answers
     role       int64 [B, T], of the tokens
-    clean, answered  the logits of the bases and of the sources
+    unpatched  the pass of the bases, which patched ones share
+    answered   the logits of the sources
     activations  place -> what the model computes for the sources [B, ...]
     parts      (method, place) -> each head's part of the estimate, [B, H, cell]
     """
@@ -33,7 +35,7 @@ class Known:
     own: Tensor
     theirs: Tensor
     role: Tensor
-    clean: Tensor
+    unpatched: Unpatched
     answered: Tensor
     activations: Mapping[Place, Tensor]
     parts: Mapping[tuple[str, Place], Tensor]
@@ -44,7 +46,7 @@ class Known:
     def __getitem__(self, index: slice) -> Known:
         return Known(
             self.pairs[index], self.own[index], self.theirs[index], self.role[index],
-            self.clean[index], self.answered[index],
+            self.unpatched[index], self.answered[index],
             {place: x[index] for place, x in self.activations.items()},
             {key: x[index] for key, x in self.parts.items()})
 
@@ -86,8 +88,8 @@ class Setting:
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.
-        clean, _ = capture(self.model, pairs.bases.inputs, ())
-        return Known(pairs, own, theirs, role, clean, answered[rows], sources, {
+        unpatched = unpatched_pass(self.model, pairs.bases.inputs, self.places)
+        return Known(pairs, own, theirs, role, unpatched, answered[rows], sources, {
             (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
                                              n_cells(site, len(names)))
             for (method, (site, layer)), part in parts.items()})
@@ -124,18 +126,15 @@ class Setting:
         chosen  bool [layer, cell], the places where the source's activations are written
         """
         names, _ = self.task.roles(known.pairs)
-        everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=known.role.device)
-        logits = run_patched(self.model, known.pairs.bases.inputs, {
-            place: in_scope(always(known.activations[place]), mask, everywhere)
+        clean = known.unpatched.logits
+        logits = known.unpatched.patched({
+            place: in_scope(Put(known.activations[place]), mask,
+                            mask[:, 0] if site == "code" else mask[..., 0])
             for place, mask in masks(site, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
-                 - step(self.task, known.pairs, known.own, known.theirs, known.clean))
-        outcome = self.task.outcomes(known.pairs, known.clean, known.answered, logits)
+                 - step(self.task, known.pairs, known.own, known.theirs, clean))
+        outcome = self.task.outcomes(known.pairs, clean, known.answered, logits)
         return moved, outcome[rate_of(self.task, self.source)].double()
-
-
-def always(values: Tensor) -> Edit:
-    return lambda live: values
 
 
 @dataclass(frozen=True)

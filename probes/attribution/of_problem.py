@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice
-from latentcode.probes.attribution.instances import Setting, always
+from latentcode.probes.attribution.instances import Setting
 from latentcode.probes.attribution.steps import SOURCES, answers, step
 from latentcode.probes.interventions.bench.cells import response
-from latentcode.probes.interventions.sites import Place, capture, in_scope, run_patched
+from latentcode.probes.interventions.sites import Place, Put, capture, in_scope, run_patched
 from latentcode.tasks.counterfactuals import ChosenPairs, MinimalPairs
 
 AT_ONCE = 32
@@ -92,7 +92,7 @@ def attribute_problem(
         inputs = several.bases.inputs
         everywhere = torch.ones(1, 1, 1, dtype=torch.bool, device=inputs.device)
         logits = run_patched(model, inputs, {
-            place: in_scope(always(sources[place]), mask, everywhere)
+            place: in_scope(Put(sources[place]), mask, everywhere)
             for place, mask in masks.items()})
         return step(task, several, own.expand(n), theirs.expand(n), logits) - step(
             task, pairs, own, theirs, clean)

@@ -58,6 +58,13 @@ class Unpatched:
     logits: Tensor
     layers: Sequence[Layer]
 
+    def __getitem__(self, rows: slice) -> Unpatched:
+        """Return the pass of some of the instances."""
+        return Unpatched(self.model, self.inputs[rows], self.read, self.logits[rows], [
+            Layer(layer.residual[rows], *(None if x is None else x[rows]
+                                          for x in (layer.code, layer.value)))
+            for layer in self.layers])
+
     def patched(self, edits: Mapping[Place, Edit]) -> Tensor:
         """Return the logits, [B, R, V], with activations replaced by what the edits make of them.
 

@@ -52,7 +52,7 @@ def complete(model: Any, task: Counterfactuals, split: str, source: str, site: s
     edits = {place: (lambda live, x=x: x) for place, x in known.activations.items()}
     written = run_patched(model, known.pairs.bases.inputs, edits)
     moved = (step(task, known.pairs, known.own, known.theirs, written)
-             - step(task, known.pairs, known.own, known.theirs, known.clean))
+             - step(task, known.pairs, known.own, known.theirs, known.unpatched.logits))
     torch.testing.assert_close(total, moved, rtol=1e-2, atol=1e-3)
     assert moved.abs().min() > 0.01
 
