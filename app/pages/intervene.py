@@ -22,8 +22,9 @@ from latentcode.app.state.url import choose, remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.patch import ByHand, Patch
+from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.values import ByHand
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.replication import Replication as Replication
     from latentcode.probes.interventions.of_model import intervene_model as intervene_model
     from latentcode.probes.interventions.of_subject import intervene as intervene
-    from latentcode.probes.interventions.patch import ByHand as ByHand
     from latentcode.probes.interventions.patch import Patch as Patch
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
     from latentcode.probes.interventions.problem import Problem as Problem
@@ -24,5 +23,6 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.standard import (
         standard_interventions as standard_interventions,
     )
+    from latentcode.probes.interventions.values import ByHand as ByHand
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

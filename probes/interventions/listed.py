@@ -1,4 +1,4 @@
-"""Patches as commands and study files say them: every combination of lists of words."""
+"""Patches as data: as commands and study files say them, and as results keep them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from latentcode.arguments import as_tuple
 from latentcode.errors import check, check_choice
-from latentcode.probes.interventions.patch import FIELDS, Added, Patch, from_plain
+from latentcode.probes.interventions.patch import FIELDS, Added, Mask, Patch, Patches
+from latentcode.probes.interventions.values import ByHand, name_of
+from latentcode.tasks.counterfactuals import PLACES
 
 LAYERS: dict[str, str] = {
     "each": "each layer alone",
@@ -73,8 +77,6 @@ def every_patch(
 
 def _place(where: str) -> str | None:
     """Return the place that a scope is at; None for a scope that is at none."""
-    from latentcode.tasks.counterfactuals import PLACES
-
     return next((place for place in PLACES if place in where.split()), None)
 
 
@@ -82,3 +84,47 @@ def as_patches(given: Any) -> tuple[Added, ...]:
     """Return patches that are given as such or, as study files and results hold them, as data."""
     several = [given] if isinstance(given, Mapping) else as_tuple(given)
     return tuple(from_plain(one) if isinstance(one, Mapping | list) else one for one in several)
+
+
+def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a patch as JSON holds it, a dictionary; of several a list of them."""
+    plain = [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
+    return plain[0] if len(plain) == 1 else plain
+
+
+def from_plain(parts: Any) -> Patch | Patches:
+    """Return the patch that `to_plain` wrote, or an earlier version, to be run again.
+
+    `ConfigError` for a function that is not registered, of which the name alone is known.
+    """
+    found = [_part(part) for part in ([parts] if isinstance(parts, Mapping) else parts)]
+    return found[0] if len(found) == 1 else Patches(tuple(found))
+
+
+def _part(plain: Mapping[str, Any]) -> Patch:
+    known = {FORMERLY.get(name, name): value for name, value in plain.items()}
+    for name in known:
+        check_choice("field of a patch", name, FIELDS)
+    for name in ("value", "where"):
+        value = known.get(name)
+        if isinstance(value, Mapping):
+            check("function" not in value, f"{name} is the function {value.get('function')!r}, "
+                  "which a result does not hold; expected a patch that is registered with "
+                  "lc.register_patch")
+            known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
+                           else Mask.of(np.asarray(value["mask"], dtype=bool)))
+    return Patch(**known)
+
+
+FORMERLY = {"patch": "value", "scope": "where"}
+"""Fields as earlier versions called them."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ByHand):
+        return {"numbers": list(value.numbers), "how": value.how}
+    if isinstance(value, Mask):
+        return {"mask": [[int(cell) for cell in row] for row in value.cells]}
+    if callable(value):
+        return {"function": name_of(value)}
+    return list(value) if isinstance(value, tuple) else value

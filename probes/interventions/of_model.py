@@ -14,9 +14,9 @@ from torch import Tensor
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.figure import name_of
-from latentcode.probes.interventions.listed import as_patches
+from latentcode.probes.interventions.listed import as_patches, to_plain
 from latentcode.probes.interventions.passes import computed, unpatched_pass
-from latentcode.probes.interventions.patch import Added, Patch, edits_of, to_plain
+from latentcode.probes.interventions.patch import Added, Patch, edits_of
 from latentcode.probes.interventions.patches import (
     PATCHES,
     PatchKind,

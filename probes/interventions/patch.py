@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
 from latentcode.probes.interventions.problem import Problem, Value
 from latentcode.probes.interventions.references import ERASABLE
@@ -26,6 +27,7 @@ from latentcode.probes.interventions.sites import (
     in_scope,
     normalization_of,
 )
+from latentcode.probes.interventions.values import HOW, ByHand, checked_value, name_of
 from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
 
 Tokens: TypeAlias = str | int | Sequence[int] | None
@@ -48,37 +50,6 @@ class Mask:
         check(array.ndim == 2 and array.dtype == bool, f"where is a mask {array.dtype} "
               f"{list(array.shape)}; expected bool [query, key]")
         return cls(tuple(tuple(map(bool, row)) for row in array))
-
-
-@dataclass(frozen=True)
-class ByHand:
-    """Numbers v_h that are set by hand, one per head, for every code of the scope.
-
-    how  `set`: a_h becomes v_h; `add`: a_h + v_h; `scale`: a_h v_h
-    """
-
-    numbers: tuple[float, ...]
-    how: str = "set"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", as_tuple(self.numbers))
-        check_choice("how", self.how, HOW)
-        check(bool(np.isfinite(self.numbers).all()), f"numbers are {self.numbers}; expected "
-              "finite ones, one per head")
-
-    def __call__(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        check(problem.place[0] == "code" and len(self.numbers) == base.shape[1],
-              f"numbers are {self.numbers} at site {problem.place[0]!r}; expected {base.shape[1]}, "
-              "one per head, at site 'code'")
-        numbers = base.new_tensor(self.numbers)[None, :, None, None]
-        if self.how == "set":
-            return numbers.expand_as(base)
-        return base + numbers if self.how == "add" else base * numbers
-
-
-HOW: dict[str, str] = {"set": "a_h becomes v_h", "add": "a_h becomes a_h + v_h",
-                       "scale": "a_h becomes a_h v_h"}
-"""What the numbers v_h set by hand do to every code of the scope."""
 
 
 class Added:
@@ -163,12 +134,12 @@ class Patch(Added):
     def __post_init__(self) -> None:
         check(isinstance(self.value, str) or callable(self.value), f"value is {self.value!r}; "
               "expected the name of a patch, or a function (base, source, problem)")
-        object.__setattr__(self, "layers", as_tuple(self.layers))
-        object.__setattr__(self, "heads", None if self.heads is None else as_tuple(self.heads))
-        for name in ("queries", "keys"):
-            tokens = getattr(self, name)
-            if tokens is not None and not isinstance(tokens, str):
-                object.__setattr__(self, name, as_tuple(tokens))
+        for name in ("layers", "heads", "queries", "keys"):
+            numbers = getattr(self, name)
+            if numbers is not None and not isinstance(numbers, str):
+                # Those of numpy are no numbers to JSON.
+                object.__setattr__(self, name, tuple(
+                    int(n) if isinstance(n, Integral) else n for n in as_tuple(numbers)))
         if not isinstance(self.where, str | Mask) and not callable(self.where):
             object.__setattr__(self, "where", Mask.of(self.where))
 
@@ -179,7 +150,7 @@ class Patch(Added):
     @property
     def named(self) -> str:
         """What tables call the value: its name, or that of its function."""
-        return self.value if isinstance(self.value, str) else _name(self.value)
+        return self.value if isinstance(self.value, str) else name_of(self.value)
 
     @property
     def kind(self) -> PatchKind:
@@ -188,7 +159,7 @@ class Patch(Added):
             return PATCHES.find(self.value)
         if isinstance(self.value, ByHand):
             return PatchKind(self.value, f"numbers set by hand: {HOW[self.value.how]}")
-        return PatchKind(self.value, _name(self.value), source="sources", own=True)
+        return PatchKind(self.value, name_of(self.value), source="sources", own=True)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -327,7 +298,7 @@ class Patch(Added):
         if isinstance(self.where, str):
             return self.where
         return (f"mask of {sum(map(sum, self.where.cells))} codes" if isinstance(self.where, Mask)
-                else _name(self.where))
+                else name_of(self.where))
 
     def __str__(self) -> str:
         """What it does, in words."""
@@ -381,76 +352,6 @@ def _in_turn(edits: Sequence[Edit], base: Tensor) -> Tensor:
     return base
 
 
-def checked_value(
-    name: str, value: Value, base: Tensor, source: Tensor | None, problem: Problem
-) -> Tensor:
-    """Return what a user's function returns; `ProbeError` unless it can be put at the place.
-
-    It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed.
-    """
-    given = {"base": base, "source": source}
-    versions = {of: x._version for of, x in given.items() if x is not None}
-    try:
-        found = value(base, source, problem)
-    except Exception as error:
-        raise ProbeError(f"patch {name!r} raised {type(error).__name__} at {problem.place}: {error}"
-                         "; expected a tensor of the shape of base") from error
-    check(isinstance(found, Tensor) and found.shape == base.shape,
-          f"patch {name!r} returned {_described(found)} at {problem.place}; expected a tensor "
-          f"{list(base.shape)}, the shape of base", ProbeError)
-    changed = [of for of, x in given.items() if x is not None and x._version != versions[of]]
-    check(not changed, f"patch {name!r} changes {' and '.join(changed)} in place at "
-          f"{problem.place}; expected a new tensor, which is put where the patch says and nowhere "
-          "else", ProbeError)
-    check(bool(found.isfinite().all()), f"patch {name!r} returned values that are not finite at "
-          f"{problem.place}; expected finite ones", ProbeError)
-    return found
-
-
-def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return a patch as JSON holds it, a dictionary; of several a list of them."""
-    plain = [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
-    return plain[0] if len(plain) == 1 else plain
-
-
-def from_plain(parts: Any) -> Patch | Patches:
-    """Return the patch that `to_plain` wrote, or an earlier version, to be run again.
-
-    `ConfigError` for a function that is not registered, of which the name alone is known.
-    """
-    found = [_part(part) for part in ([parts] if isinstance(parts, Mapping) else parts)]
-    return found[0] if len(found) == 1 else Patches(tuple(found))
-
-
-def _part(plain: Mapping[str, Any]) -> Patch:
-    known = {FORMERLY.get(name, name): value for name, value in plain.items()}
-    for name in known:
-        check_choice("field of a patch", name, FIELDS)
-    for name in ("value", "where"):
-        value = known.get(name)
-        if isinstance(value, Mapping):
-            check("function" not in value, f"{name} is the function {value.get('function')!r}, "
-                  "which a result does not hold; expected a patch that is registered with "
-                  "lc.register_patch")
-            known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
-                           else Mask.of(np.asarray(value["mask"], dtype=bool)))
-    return Patch(**known)
-
-
-FORMERLY = {"patch": "value", "scope": "where"}
-"""Fields as earlier versions called them."""
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ByHand):
-        return {"numbers": list(value.numbers), "how": value.how}
-    if isinstance(value, Mask):
-        return {"mask": [[int(cell) for cell in row] for row in value.cells]}
-    if callable(value):
-        return {"function": _name(value)}
-    return list(value) if isinstance(value, tuple) else value
-
-
 def _chosen(
     name: str, tokens: str | tuple[int, ...], task: Counterfactuals, pairs: MinimalPairs
 ) -> Tensor:
@@ -466,15 +367,4 @@ def _chosen(
     return chosen.expand(n, -1)
 
 
-def _name(value: object) -> str:
-    return {"ByHand": "by_hand"}.get(type(value).__name__) or str(
-        getattr(value, "__name__", type(value).__name__))
-
-
-def _described(found: object) -> str:
-    return (f"a tensor {list(found.shape)}" if isinstance(found, Tensor)
-            else f"a {type(found).__name__}")
-
-
-__all__ = ["FIELDS", "HOW", "Added", "ByHand", "Mask", "Patch", "Patches", "checked_value",
-           "edits_of", "from_plain", "to_plain"]
+__all__ = ["FIELDS", "Added", "Mask", "Patch", "Patches", "edits_of"]

@@ -109,7 +109,7 @@ def _of_context(task: ChosenPairs, known: Known) -> Tensor:
 def _rate(at: _At, task: ChosenPairs, known: Known, edits: Mapping[Place, Edit]) -> np.ndarray:
     """Return which answers become those of the source's operation to the base's operands, [B]."""
     logits = run_patched(at.model, known.pairs.bases.inputs, edits)
-    outcomes = task.outcomes(known.pairs, known.clean, known.answered, logits)
+    outcomes = task.outcomes(known.pairs, known.unpatched.logits, known.answered, logits)
     return outcomes["operation"].double().numpy()
 
 

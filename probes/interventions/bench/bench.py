@@ -24,9 +24,10 @@ from latentcode.probes.interventions.bench.outcome import BenchOutcome, candidat
 from latentcode.probes.interventions.bench.passes import Passes, passes
 from latentcode.probes.interventions.bench.replicate import replicating
 from latentcode.probes.interventions.bench.replication import Replication
-from latentcode.probes.interventions.patch import ByHand, Patch
+from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import Place, capture
+from latentcode.probes.interventions.values import ByHand
 from latentcode.progress import Progress
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
