@@ -14,6 +14,7 @@ from latentcode.app.state.url import choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.patches import PATCHES
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
@@ -102,7 +103,8 @@ def _write_cell(layer: int, key: str) -> None:
 
     The map is that of a source, which is the minimal pair where the page writes something else.
     """
-    if st.session_state.get("what") in WITHOUT_SOURCE:
+    what = str(st.session_state.get("what"))
+    if what in WITHOUT_SOURCE or (what in PATCHES and PATCHES[what].own):
         st.session_state["what"] = "interchange"
     st.session_state["heads"] = []
     st.session_state["layers"] = [layer]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+from latentcode.codes.features import FEATURES
 from latentcode.config import to_dict
 from latentcode.config.fields import later
 from latentcode.config.reading import from_dict
@@ -16,6 +17,7 @@ from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.evidence.keeping import Measured
 from latentcode.files.migrations import CURRENT
 from latentcode.probes.common.results import TableResult
+from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.questions import question
 from latentcode.probes.registered.registry import PROBES
 from latentcode.probes.saved import RESULTS
@@ -72,13 +74,16 @@ class Asked:
     @property
     def text(self) -> dict[str, Any]:
         """The text of the module of a function of the study's own, or the version of the format of
-        its result and the file that registers a probe: another may find something else, or more."""
+        its result; and the files that register a probe, features or patches that it names: another
+        may find something else, or more."""
+        sources = {name: registry.source(name) for name in {self.question, *_words(self.settings)}
+                   for registry in (PROBES, FEATURES, PATCHES) if registry.source(name)}
+        files = {name: source.digest for name, source in sorted(sources.items()) if source}
+        named = {"files": files} if files else {}
         if ":" in self.question:
-            return {"text": inspect.getsource(import_module(self.function.__module__))}
+            return {"text": inspect.getsource(import_module(self.function.__module__)), **named}
         kind: Any = self.kind
-        registered = PROBES.source(self.question)
-        return {"format": CURRENT[kind.FORMAT],
-                **({} if registered is None else {"file": registered.digest})}
+        return {"format": CURRENT[kind.FORMAT], **named}
 
     def of_run(self, run: Run) -> list[dict[str, Any]]:
         """Return the arguments beside its settings that a run is asked with, once per checkpoint;
@@ -169,6 +174,15 @@ def whole(ask: object) -> object:
                 found[name]["settings"] = {key: value for settings in both
                                            for key, value in settings.items()}
     return found
+
+
+def _words(settings: Any) -> Iterator[str]:
+    """Yield all text in settings."""
+    if isinstance(settings, str):
+        yield settings
+    elif isinstance(settings, Mapping | list | tuple):
+        for part in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from _words(part)
 
 
 def imported(address: str) -> Callable[..., Any]:

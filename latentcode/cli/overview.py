@@ -39,7 +39,7 @@ def overview(
     return "\n".join([
         *lines, "",
         "latentcode COMMAND --help           the options of a command, with an example",
-        "latentcode COMMAND --import FILE    first import your file: tasks, attention, probes",
+        "latentcode COMMAND --import FILE    first import your file: tasks, patches, probes",
         "latentcode --version                which version this is"])
 
 

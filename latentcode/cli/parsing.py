@@ -13,8 +13,8 @@ import tyro
 from latentcode.cli.mistakes import explained
 from latentcode.errors import ConfigError, LatentCodeError
 
-IMPORTS = ("With --import FILE, a file of your own that registers tasks, attention or probes is "
-           "imported first; it may be given several times.")
+IMPORTS = ("With --import FILE, a file of your own that registers tasks, attention, patches or "
+           "probes is imported first; it may be given several times.")
 """What every command takes, and `options.take_imports` reads."""
 CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
           tyro.conf.PositionalMetavarFromFieldName)

@@ -56,7 +56,7 @@ def every_patch(
     """Yield the patches of lists of words, one per combination.
 
     words   field of `lc.Patch` -> a word or several; of layers see `LAYERS`. Sites vary slowest,
-            then scopes, layers, alphas and values; alphas vary for values that steer alone
+            then scopes, layers, alphas and values; alphas vary for values that steer, and one's own
     places  those of the task; scopes at others are left out. None: nothing is left out
     """
     for name in words:
@@ -69,10 +69,10 @@ def every_patch(
             layer_sets(words.get("layers", "upper"), n_layers), listed.get("alpha", (1.0,)),
             listed.get("value", ("interchange",))):
         lacked = places is not None and _place(where) not in (None, *places)
-        steers = str(value).startswith("steer") or alpha == listed.get("alpha", (1.0,))[0]
-        if steers and not lacked:
-            yield Patch(value, where, layers, site,
-                        alpha if str(value).startswith("steer") else 1.0, **rest)
+        kind = Patch(value).kind
+        steers = kind.steers or kind.own
+        if not lacked and (steers or alpha == listed.get("alpha", (1.0,))[0]):
+            yield Patch(value, where, layers, site, alpha if steers else 1.0, **rest)
 
 
 def _place(where: str) -> str | None:

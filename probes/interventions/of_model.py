@@ -16,7 +16,7 @@ from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.figure import name_of
 from latentcode.probes.interventions.listed import as_patches, to_plain
 from latentcode.probes.interventions.passes import computed, unpatched_pass
-from latentcode.probes.interventions.patch import Added, Patch, edits_of
+from latentcode.probes.interventions.patch import Added, Patch, edits_of, in_turn
 from latentcode.probes.interventions.patches import (
     PATCHES,
     PatchKind,
@@ -107,6 +107,11 @@ def _check(
               f"is put where, such as lc.Patch({_named(i)}, layers=0)")
         check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
               "each intervention once", ConfigError)
+    rows = [tuple(map(str, i.row().values())) for i in interventions]
+    for i, row in zip(interventions, rows, strict=True):
+        check(rows.count(row) == 1, f"{rows.count(row)} interventions go by {' '.join(row)!r} in "
+              f"tables, {i} among them; expected functions of different names, or patches that are "
+              "registered with lc.register_patch")
     for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2)):
         check_count(name, value, least)
     for intervention in interventions:
@@ -205,7 +210,9 @@ def outcomes_of_model(
                     _check_means(part.kind, problem, task)
             edits = edits_of(intervention, model, problems)
             if any(part.kind.frozen for part in intervention.parts):
-                edits = {place: Put(clean.own[place]) for place in held} | edits
+                # What other parts put is put after that.
+                edits = edits | {place: in_turn(Put(clean.own[place]), edits.get(place))
+                                 for place in held}
             patched = unpatched.patched(edits)
             check(bool(patched.isfinite().all()), f"{intervention} gives logits that are not "
                   "finite", ProbeError)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from numbers import Integral
+from functools import partial, reduce
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
 from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
 from latentcode.probes.interventions.problem import Problem, Value
@@ -27,7 +26,7 @@ from latentcode.probes.interventions.sites import (
     in_scope,
     normalization_of,
 )
-from latentcode.probes.interventions.values import HOW, ByHand, checked_value, name_of
+from latentcode.probes.interventions.values import HOW, ByHand, checked_value, name_of, plain
 from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
 
 Tokens: TypeAlias = str | int | Sequence[int] | None
@@ -42,6 +41,12 @@ class Mask:
     """Codes of every problem alike, bool [Q][K]."""
 
     cells: tuple[tuple[bool, ...], ...]
+
+    @property
+    def named(self) -> str:
+        """What tables call it: how many codes it has, and a few letters that others have not."""
+        digest = sha256(repr(self.cells).encode()).hexdigest()[:4]
+        return f"mask {digest} of {sum(map(sum, self.cells))} codes"
 
     @classmethod
     def of(cls, array: Any) -> Mask:
@@ -65,6 +70,9 @@ class Added:
             return NotImplemented
         return Patches((*self.parts, *other.parts))
 
+    def __radd__(self, other: object) -> Added:
+        return self if other == 0 else NotImplemented  # of `sum`
+
     @property
     def places(self) -> tuple[Place, ...]:
         """Every site in every layer that is written."""
@@ -81,10 +89,13 @@ class Added:
         """Whether nothing should come of it."""
         return all(part.kind.control for part in self.parts)
 
-    def check(self, task: Counterfactuals, model: Any) -> None:
-        """Raise a `ConfigError` that names what does not fit the task or the model."""
+    def check(self, task: Counterfactuals, model: Any, *, made: bool = False) -> None:
+        """Raise a `ConfigError` that names what does not fit the task or the model.
+
+        made  sources are made for a base that somebody chooses, also where drawn ones lack some
+        """
         for part in self.parts:
-            part.check_alone(task, model)
+            part.check_alone(task, model, {} if made else task.lacking)
 
     def row(self) -> dict[str, Any]:
         """Return the columns that name this intervention in tables."""
@@ -137,9 +148,8 @@ class Patch(Added):
         for name in ("layers", "heads", "queries", "keys"):
             numbers = getattr(self, name)
             if numbers is not None and not isinstance(numbers, str):
-                # Those of numpy are no numbers to JSON.
-                object.__setattr__(self, name, tuple(
-                    int(n) if isinstance(n, Integral) else n for n in as_tuple(numbers)))
+                object.__setattr__(self, name, plain(numbers))
+        object.__setattr__(self, "alpha", float(self.alpha))
         if not isinstance(self.where, str | Mask) and not callable(self.where):
             object.__setattr__(self, "where", Mask.of(self.where))
 
@@ -158,7 +168,8 @@ class Patch(Added):
         if isinstance(self.value, str):
             return PATCHES.find(self.value)
         if isinstance(self.value, ByHand):
-            return PatchKind(self.value, f"numbers set by hand: {HOW[self.value.how]}")
+            return PatchKind(self.value, f"numbers set by hand: {HOW[self.value.how]}",
+                             sites=("code",))
         return PatchKind(self.value, name_of(self.value), source="sources", own=True)
 
     @property
@@ -181,13 +192,14 @@ class Patch(Added):
         if isinstance(self.where, str):
             scope = task.scope(self.where, pairs, elsewhere=self.kind.elsewhere)
         else:
-            scope = (torch.tensor(self.where.cells, device=pairs.slot.device).expand(n, -1, -1)
+            scope = (torch.tensor(self.where.cells).expand(n, -1, -1)
                      if isinstance(self.where, Mask) else self.where(pairs))
             shape = list(getattr(scope, "shape", ()))
             check(shape == [n, n_tokens, n_tokens] and scope.dtype == torch.bool,
                   f"where is {self._where()}, which gives {getattr(scope, 'dtype', scope)} {shape} "
                   f"for {n} problems of {n_tokens} tokens; expected bool "
                   f"{[n, n_tokens, n_tokens]}")
+            scope = scope.to(pairs.slot.device)
         whole = scope
         for name, axis in (("queries", 2), ("keys", 1)):
             tokens = getattr(self, name)
@@ -207,8 +219,8 @@ class Patch(Added):
         return " and ".join(f"{name} are {getattr(self, name)}" for name in ("queries", "keys")
                             if getattr(self, name) is not None)
 
-    def check_alone(self, task: Counterfactuals, model: Any) -> None:
-        """Raise a `ConfigError` that names what does not fit the task or the model."""
+    def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
+        """Raise what `check` does."""
         how = self.kind
         for site in self.sites:
             check_choice("site", site, SITES)
@@ -221,26 +233,35 @@ class Patch(Added):
             if isinstance(tokens, str):
                 check_choice("place", tokens, task.places)
         check(len(self.layers) > 0, "layers is empty; expected at least one")
+        check(len(set(self.layers)) == len(self.layers), f"layers is {self.layers}; expected each "
+              "layer once")
         check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
               "or at least one")
         check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         for layer in self.layers:
             if layer not in range(model.cfg.n_layers):
                 raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-        needs, lacks = how.needs, lacked(how, task.lacking)
+        needs, lacks = how.needs, lacked(how, lacking)
         if lacks:
-            raise ConfigError(f"{self.named!r} cannot be written: {task.lacking[lacks]}")
+            raise ConfigError(f"{self.named!r} cannot be written: {lacking[lacks]}")
+        if isinstance(self.value, ByHand):
+            self.value.check(model.cfg.n_heads)
         for site in self.sites:
             check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
                   f"{' or '.join(map(repr, how.sites))}, where it can be put")
         check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
               f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
-        check(needs != "elsewhere" or self.where not in ("examples", "everything",
-                                                         *task.place_scopes),
+        check(needs != "elsewhere" or (
+            isinstance(self.where, str) and not self.restriction()
+            and self.where not in ("examples", "everything", *task.place_scopes)),
               f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
               "expected another scope")
         every_key = ("row", "feature", *(
             name for name in task.place_scopes if not name.startswith("within")))
+        for name, of, site in (("queries", "keys", "value"), ("keys", "queries", "residual")):
+            check(getattr(self, name) is None or site not in self.sites, f"{name} is "
+                  f"{getattr(self, name)} at site {self.site!r}; expected None, or {of}=, as "
+                  f"{site}s are those of {of}")
         check("value" not in self.sites or self.keys is not None or self.where not in every_key,
               f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
               "all queries; expected 'everything', the keys of a place with 'within ...', single "
@@ -290,14 +311,14 @@ class Patch(Added):
             for name in ("queries", "keys") if (tokens := getattr(self, name)) is not None)
         return {"patch": self.named, "scope": scope,
                 "layers": ",".join(map(str, self.layers)), "site": self.site,
-                "alpha": self.alpha if self.named.startswith("steer") else float("nan"),
+                "alpha": self.alpha if self.kind.steers or self.alpha != 1.0 else float("nan"),
                 "heads": "all" if self.heads is None else ",".join(map(str, self.heads)),
                 "renormalized": self.renormalize}
 
     def _where(self) -> str:
         if isinstance(self.where, str):
             return self.where
-        return (f"mask of {sum(map(sum, self.where.cells))} codes" if isinstance(self.where, Mask)
+        return (self.where.named if isinstance(self.where, Mask)
                 else name_of(self.where))
 
     def __str__(self) -> str:
@@ -342,14 +363,13 @@ def edits_of(patch: Added, model: Any, problems: Sequence[Problem]) -> dict[Plac
     for part, problem in zip(patch.parts, problems, strict=True):
         for place, edit in part.edits(model, problem).items():
             found.setdefault(place, []).append(edit)
-    return {place: edits[0] if len(edits) == 1 else partial(_in_turn, edits)
-            for place, edits in found.items()}
+    return {place: in_turn(*edits) for place, edits in found.items()}
 
 
-def _in_turn(edits: Sequence[Edit], base: Tensor) -> Tensor:
-    for edit in edits:
-        base = edit(base)
-    return base
+def in_turn(*edits: Edit | None) -> Edit:
+    """Return the edit that puts what one after the other makes of what is there; None: nothing."""
+    some = [edit for edit in edits if edit is not None]
+    return some[0] if len(some) == 1 else lambda base: reduce(lambda x, edit: edit(x), some, base)
 
 
 def _chosen(
@@ -367,4 +387,4 @@ def _chosen(
     return chosen.expand(n, -1)
 
 
-__all__ = ["FIELDS", "Added", "Mask", "Patch", "Patches", "edits_of"]
+__all__ = ["FIELDS", "Added", "Mask", "Patch", "Patches", "edits_of", "in_turn"]

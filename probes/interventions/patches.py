@@ -38,6 +38,7 @@ class PatchKind:
     own          a user's, of which nothing is known: what it returns is checked
     sites        where it can be put
     as_is        it is the source's activation, whatever is computed at the place
+    steers       `alpha` says how far it goes
     """
 
     value: Value
@@ -53,6 +54,7 @@ class PatchKind:
     own: bool = False
     sites: tuple[str, ...] = tuple(SITES)
     as_is: bool = False
+    steers: bool = False
 
 
 def _source(base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
@@ -155,13 +157,13 @@ PATCHES: Registry[PatchKind] = Registry("patch", "lc.register_patch", {
     **{name: _mean(name) for name in ("class_mean_third", "class_mean_group")},
     **{f"{name}_pooled": _pooled(name) for name in _MEANS},
     "steer": PatchKind(_steer, "plus alpha times the difference of the two means", needs="means",
-                       measured=("base_label", "source_label")),
+                       measured=("base_label", "source_label"), steers=True),
     "steer_third": PatchKind(_steer_third, "plus alpha times the difference of a third "
                              "constituent's mean", control=True, needs="means",
-                             measured=("base_label", "third")),
+                             measured=("base_label", "third"), steers=True),
     "steer_random": PatchKind(_steer_random, "plus a random direction as long as that difference",
                               control=True, needs="means",
-                              measured=("base_label", "source_label")),
+                              measured=("base_label", "source_label"), steers=True),
     "zero_ablation": PatchKind(lambda base, source, problem: torch.zeros_like(base), "zero"),
     "mean_ablation": PatchKind(
         lambda base, source, problem: problem.measured.overall[problem.place].expand_as(base),
@@ -180,7 +182,8 @@ PATCHES: Registry[PatchKind] = Registry("patch", "lc.register_patch", {
 
 def lacked(patch: PatchKind, lacks: Collection[str]) -> str:
     """Return what of `Counterfactuals.lacking` a patch needs, "" where it can be written."""
-    return next((name for name in (patch.needs, patch.source) if name in lacks), "")
+    factorial = ("factorial",) if patch.source in OTHERS else ()
+    return next((name for name in (patch.needs, patch.source, *factorial) if name in lacks), "")
 
 
 def possible(patch: PatchKind, problem: Problem, clean: Clean) -> Tensor:
@@ -191,11 +194,11 @@ def possible(patch: PatchKind, problem: Problem, clean: Clean) -> Tensor:
     """
     pairs = problem.pairs
     rows = torch.ones_like(pairs.counts)
+    if patch.source in ("control", *OTHERS) and patch.source in clean.right:
+        rows = clean.right[patch.source]
     if patch.needs == "pool":
         assert problem.resampled is not None
         rows = problem.resampled >= 0
-    elif patch.needs in ("control", "factorial") and patch.source in clean.right:
-        rows = clean.right[patch.source]
     elif patch.needs == "another" and len(pairs) == 1:
         rows = ~rows
     for name in patch.measured:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from latentcode.errors import ProbeError
 from latentcode.probes.interventions.references import References
 from latentcode.probes.interventions.sites import SITES, Edit, Place
 from latentcode.tasks.counterfactuals import MinimalPairs
@@ -74,8 +75,10 @@ class Problem:
 
     @property
     def measured(self) -> References:
-        """The references, where a patch has said that it needs them."""
-        assert self.references is not None
+        """The references; `ProbeError` for a function that has not said that it needs them."""
+        if self.references is None or self.place not in self.references.means:
+            raise ProbeError("means of training problems are not measured for it; expected a patch "
+                             "that is registered with lc.register_patch(..., means=True)")
         return self.references
 
     def mean(self, constituent: Tensor) -> Tensor:

@@ -59,7 +59,8 @@ def register_patch(
     source    whose activations it is given, and whose answer would come out: `interchange` (the
               minimal pair's), `control`, one of a factorial such as `operation+operands`, or None
     control   nothing should come of it
-    means     it asks for means over training problems: `problem.mean(problem.pairs.source_label)`
+    means     it asks for means over training problems: `problem.mean(problem.pairs.source_label)`.
+              Bases count whose own and whose source's constituents were measured
     sites     where it can be put: some of `code`, `value`, `residual`
     replace   take the place of an earlier patch of that name, as when a cell of a notebook runs
               again
@@ -76,14 +77,14 @@ def register_patch(
     for site in sites:
         check_choice("site", site, SITES)
     of = "" if source is None else PAIRED.get(source, source)
-    needs = ("means" if means else "control" if source == "control" else
-             "factorial" if of in OTHERS else "")
+    needs = "means" if means else "control" if source == "control" else ""
+    measured = ("base_label", "source_label") if means else ()
 
     def register(value: Function) -> Function:
         first = (value.__doc__ or "").strip().partition("\n")[0].rstrip(".")
         kind = PatchKind(
             value, description or first or f"what {getattr(value, '__name__', name)} returns",
-            control=control, source=of, needs=needs, own=True, sites=sites)
+            control=control, source=of, needs=needs, measured=measured, own=True, sites=sites)
         _try(name, kind)
         PATCHES.add(name, kind, replace=replace)
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
@@ -24,7 +24,7 @@ from latentcode.probes.interventions.class_figure import class_figure
 from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.patch import Added
+    from latentcode.probes.interventions.patch import Added, Patch
 
 PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
@@ -232,9 +232,8 @@ def _beside(number: int, patches: Sequence[Added], *, controls: bool) -> list[in
 
     controls  of a patch that is none those that are controls alone
     """
-    def where(patch: Added) -> tuple[Any, ...]:
-        row = patch.row()
-        return tuple(row[name] for name in PLACE if name not in ("patch", "alpha"))
+    def where(patch: Added) -> list[Patch]:
+        return [replace(part, value="", alpha=1.0) for part in patch.parts]
 
     own = patches[number]
     if not own.source or (controls and own.control):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ProbeError, check, check_choice
+from latentcode.errors import LatentCodeError, ProbeError, check, check_choice
 from latentcode.probes.interventions.problem import Problem, Value
 
 
@@ -23,15 +25,17 @@ class ByHand:
     how: str = "set"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", as_tuple(self.numbers))
+        object.__setattr__(self, "numbers", tuple(map(float, plain(self.numbers))))
         check_choice("how", self.how, HOW)
         check(bool(np.isfinite(self.numbers).all()), f"numbers are {self.numbers}; expected "
               "finite ones, one per head")
 
+    def check(self, n_heads: int) -> None:
+        """Raise `ConfigError` unless there is one for each head."""
+        check(len(self.numbers) == n_heads, f"numbers are {self.numbers}; expected {n_heads}, one "
+              "per head")
+
     def __call__(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        check(problem.place[0] == "code" and len(self.numbers) == base.shape[1],
-              f"numbers are {self.numbers} at site {problem.place[0]!r}; expected {base.shape[1]}, "
-              "one per head, at site 'code'")
         numbers = base.new_tensor(self.numbers)[None, :, None, None]
         if self.how == "set":
             return numbers.expand_as(base)
@@ -48,19 +52,22 @@ def checked_value(
 ) -> Tensor:
     """Return what a user's function returns; `ProbeError` unless it can be put at the place.
 
-    It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed.
+    It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed: it is
+    given copies of these.
     """
-    given = {"base": base, "source": source}
-    versions = {of: x._version for of, x in given.items() if x is not None}
+    given = {"base": (base, base.clone())} | (
+        {} if source is None else {"source": (source, source.clone())})
     try:
-        found = value(base, source, problem)
+        found = value(given["base"][1], None if source is None else given["source"][1], problem)
+    except LatentCodeError as error:
+        raise ProbeError(f"patch {name!r} at {problem.place}: {error}") from error
     except Exception as error:
         raise ProbeError(f"patch {name!r} raised {type(error).__name__} at {problem.place}: {error}"
                          "; expected a tensor of the shape of base") from error
     check(isinstance(found, Tensor) and found.shape == base.shape,
           f"patch {name!r} returned {_described(found)} at {problem.place}; expected a tensor "
           f"{list(base.shape)}, the shape of base", ProbeError)
-    changed = [of for of, x in given.items() if x is not None and x._version != versions[of]]
+    changed = [of for of, both in given.items() if not torch.equal(*both)]
     check(not changed, f"patch {name!r} changes {' and '.join(changed)} in place at "
           f"{problem.place}; expected a new tensor, which is put where the patch says and nowhere "
           "else", ProbeError)
@@ -76,5 +83,12 @@ def _described(found: object) -> str:
 
 def name_of(value: object) -> str:
     """Return what tables call a value, or a function that chooses where."""
-    return "by_hand" if isinstance(value, ByHand) else str(
-        getattr(value, "__name__", type(value).__name__))
+    if isinstance(value, ByHand):
+        return f"{value.how} " + ",".join(f"{number:g}" for number in value.numbers)
+    return str(getattr(value, "__name__", type(value).__name__))
+
+
+def plain(numbers: Any) -> tuple[Any, ...]:
+    """Return one or several numbers, also those of an array or a tensor, as Python's own."""
+    return as_tuple(numbers.tolist() if hasattr(numbers, "tolist") else [
+        n.item() if hasattr(n, "item") else n for n in as_tuple(numbers)])

@@ -132,7 +132,7 @@ def ask(
         "probe": probe.name, "asks": probe.asks, "said": None,
         "options": {name: _plain(value) for name, value in asking.options.items()},
         "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
-        "labels": list(names), "layers": list(codes[0].layers),
+        "labels": list(names), "layers": [int(layer) for layer in codes[0].layers],
         "pairs": [pair.name for pair in codes[0].pairs], "constant": asking.constant,
         "controls": ["residual", "untrained"] if controls else [], "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
@@ -346,6 +346,7 @@ def _plain(value: Any) -> Any:
     """Return the value of an option as settings keep it: what a file can hold, or as it prints."""
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
+    value = value.item() if isinstance(value, np.generic) else value
     return value if isinstance(value, str | int | float | None) else repr(value)
 
 

@@ -41,13 +41,14 @@ class Ask:
     @property
     def of_source(self) -> bool:
         """Whether the activations of a source are put that is made for the base."""
-        return self.other is None and (
-            self.patch.value == "interchange" or self.patch.value in OTHERS)
+        kind = self.patch.kind
+        return self.other is None and bool(kind.source) and not kind.control
 
     @property
     def source(self) -> str:
         """The batch of `MinimalPairs` that is put; that of the minimal pair where it is none."""
-        return self.patch.named if self.patch.value in OTHERS else "sources"
+        source = self.patch.kind.source
+        return source if source in OTHERS else "sources"
 
     @property
     def key(self) -> int | None:

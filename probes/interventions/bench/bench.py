@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import check, check_count
+from latentcode.errors import ConfigError, check, check_count
 from latentcode.probes.interventions.bench.ask import Ask, answer_of
 from latentcode.probes.interventions.bench.cells import code_at
 from latentcode.probes.interventions.bench.instances import DRAWS, Instances
@@ -27,9 +27,8 @@ from latentcode.probes.interventions.bench.replication import Replication
 from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import Place, capture
-from latentcode.probes.interventions.values import ByHand
 from latentcode.progress import Progress
-from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
+from latentcode.tasks.counterfactuals import MinimalPairs
 
 
 class Bench(Instances):
@@ -206,24 +205,21 @@ class Bench(Instances):
     def _check(self, ask: Ask) -> None:
         """Raise what `patch` raises, before anything is computed."""
         patch = ask.patch
-        check(isinstance(patch, Patch), f"patch is {patch!r}; expected lc.Patch, which says what "
-              "is put where")
+        check(isinstance(patch, Patch), f"patch is a {type(patch).__name__}; expected one "
+              "lc.Patch, which says what is put where")
         if isinstance(patch.value, str):
             PATCHES.find(patch.value, self.values)
         check(patch.site == "code", f"site is {patch.site!r}; expected 'code', which the bench "
               "shows before and after")
         # A chosen target has sources of a factorial, which drawn pairs need not have.
-        (replace(patch, value="interchange") if patch.value in OTHERS else patch).check(
-            self.task, self.model)
+        patch.check(self.task, self.model, made=True)
+        check(patch.kind.source in ("", "sources", *self._one(0, 0).others), f"{patch.named!r} "
+              "needs a source that this task does not make", ConfigError)
         self._check_which(ask.instance, ask.which)
         if ask.other is not None:
             self._check_instance(ask.other)
             check(patch.kind.source == "sources", f"other is {ask.other}, but {patch.named!r} does "
                   "not put the minimal pair's; expected a patch such as 'interchange'")
-        if isinstance(patch.value, ByHand):
-            n_heads = self.model.cfg.n_heads
-            check(len(patch.value.numbers) == n_heads, f"numbers are {patch.value.numbers}; "
-                  f"expected {n_heads}, one per head")
 
     def _one(self, instance: int, which: int) -> MinimalPairs:
         """Return an instance, with a source of the first target."""

@@ -15,8 +15,8 @@ from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 def checked_key(key: int, one: MinimalPairs) -> int:
     """Return the number of a key; `ConfigError` unless an instance has such a token."""
     n_tokens = one.bases.inputs.shape[1]
-    check(key in range(n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
-    return key
+    check(key in range(-n_tokens, n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
+    return key % n_tokens
 
 
 def response(task: Counterfactuals, one: MinimalPairs) -> tuple[int, int]:

@@ -89,8 +89,14 @@ def passes(
 
     controls = ("control", "unrelated", "random")
     kind = ask.patch.kind
+    start = n if ask.other is None else 2 * n
+    # What a function of a user's draws hangs on its instance alone.
+    mine = ([group(ask.patch, every, of(kind.source, start, n))] if not kind.own else
+            [group(ask.patch, every[i:i + 1], of(kind.source, start + i, 1),
+                   bench.generator("patch", a.instance, a.which, a.target))
+             for i, a in enumerate(asked)])
     groups = [
-        group(ask.patch, every, of(kind.source, n if ask.other is None else 2 * n, n)),
+        *mine,
         group("control", drawn, of("control", 3 * n, n * draws)),
         group("unrelated", drawn, of("unrelated", (3 + draws) * n, n * draws)),
         *(group("random", every[i:i + 1].expand(draws), generator=generator)

@@ -13,6 +13,7 @@ pytest.importorskip("streamlit")
 from latentcode.app.charts.intervene import names_below
 from latentcode.app.charts.replicate import bars
 from latentcode.probes.interventions import Patch, Replication
+from latentcode.probes.interventions.bench.ask import Ask
 
 
 def outcome(n: int = 24) -> Replication:
@@ -22,7 +23,7 @@ def outcome(n: int = 24) -> Replication:
             for i in range(n) for patch, name in (
                 ("interchange", "operation" if i > 1 else "else"), ("control", "base"),
                 ("unrelated", "else"), ("random", "else"))]
-    return Replication(Patch(0, "b"), ("base", "operation"), pd.DataFrame(rows), n, n, {},
+    return Replication(Ask(Patch(), 0, "b"), ("base", "operation"), pd.DataFrame(rows), n, n, {},
                        0.0, True, 0)
 
 

@@ -249,8 +249,7 @@ def test_a_mean_of_few_problems_is_an_error(patch: str) -> None:
 def test_held_codes_and_pooled_means_have_their_sites() -> None:
     with pytest.raises(ConfigError, match="'frozen' at site 'code'; expected 'residual'"):
         outcomes_of_model(inferring_model(), Inferred(), [Patch("frozen", "context", (0,))])
-    with pytest.raises(ConfigError, match="'class_mean_pooled' at site 'value'; codes alone are "
-                                          "pooled"):
+    with pytest.raises(ConfigError, match="'class_mean_pooled' at site 'value'; expected 'code'"):
         outcomes_of_model(inferring_model(), Inferred(), [
             Patch("class_mean_pooled", "within context", (0,), "value")])
 

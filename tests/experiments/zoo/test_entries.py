@@ -180,7 +180,7 @@ def test_every_write_has_its_control_at_the_same_place(n_layers: int) -> None:
     assert len(chosen) == len(set(chosen))
     for one in chosen:
         if one.value in SOURCES:
-            assert {replace(one, patch=other) for other in SOURCES} <= set(chosen)
+            assert {replace(one, value=other) for other in SOURCES} <= set(chosen)
 
 
 def test_a_name_is_a_word(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     ({"heads": (4,)}, "head 4 at site 'code'; expected one of 4 heads"),
     ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
     ({"value": "erase", "site": "value"}, "expected .code., where it can be put"),
-    ({"value": "erase", "where": "everything"}, "expected one of pair, pairs, row to erase"),
+    ({"value": "erase", "where": "everything"}, "one of pair, pairs, row, whole, to erase"),
     ({"site": "value", "renormalize": True}, "codes alone are renormalised"),
     ({"site": "value"}, "where it covers every key"),
     ({"value": "elsewhere", "where": "everything"}, "leaves no other position"),
