@@ -75,14 +75,18 @@ class Problem:
 
     @property
     def measured(self) -> References:
-        """The references; `ProbeError` for a function that has not said that it needs them."""
-        if self.references is None or self.place not in self.references.means:
-            raise ProbeError("means of training problems are not measured for it; expected a patch "
-                             "that is registered with lc.register_patch(..., means=True)")
+        """The references, where a patch has said that it needs them."""
+        assert self.references is not None
         return self.references
 
     def mean(self, constituent: Tensor) -> Tensor:
-        """Return the mean activation of a constituent [B] of each base in its slot, [B, ...]."""
+        """Return the mean activation of a constituent [B] of each base in its slot, [B, ...].
+
+        `ProbeError` for a function that has not said that it needs them.
+        """
+        if self.references is None or self.place not in self.references.means:
+            raise ProbeError("means of training problems are not measured for it; expected a patch "
+                             "that is registered with lc.register_patch(..., means=True)")
         return self.measured.means[self.place][self.pairs.slot, constituent]
 
     def group(self) -> Tensor:

@@ -119,6 +119,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         }
         assert {key: waits[key] for key in once} == once
         assert set(waits) - CONSTANTS[task] == {
+            # Whether few queries are written, and whether anything that is written differs.
+            ("Unpatched._leaving", ITEM),
             *once, ("_frame", TO_HOST), ("_means_of_few", TO_HOST), ("Site.mask", FROM_HOST),
             ("measure", MASK), ("_fit", MASK), ("_fit", ITEM), ("Erasers.edit", MASK)}
 

@@ -40,15 +40,18 @@ class Bench(Instances):
         return tuple(self.task.constituents[c] for c in held)
 
     @cached_property
+    def _others(self) -> frozenset[str]:
+        """The sources of a factorial that the task makes for a chosen target."""
+        return frozenset(self._one(0, 0).others)
+
+    @property
     def values(self) -> tuple[str, ...]:
         """The patches that can be put here, by name: those of a source of the minimal pair or of a
-        factorial that the task makes, the mean of the target, and what comes from nothing."""
-        others = self._one(0, 0).others
+        factorial that the task makes, means, and what comes from nothing."""
         return tuple(name for name, kind in PATCHES.items()
-                     if (name in others or kind.source in ("sources", "") or kind.source in others)
+                     if kind.source in ("sources", "", *self._others)
                      and not kind.control and not kind.frozen and not kind.pooled
-                     and (kind.needs in ("", "factorial") or (kind.needs == "means"
-                          and set(kind.measured) <= {"source_label"})))
+                     and kind.needs in ("", "factorial", "means") and "third" not in kind.measured)
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return what each constituent would answer in place of one of an instance.
@@ -213,7 +216,7 @@ class Bench(Instances):
               "shows before and after")
         # A chosen target has sources of a factorial, which drawn pairs need not have.
         patch.check(self.task, self.model, made=True)
-        check(patch.kind.source in ("", "sources", *self._one(0, 0).others), f"{patch.named!r} "
+        check(patch.kind.source in ("", "sources", *self._others), f"{patch.named!r} "
               "needs a source that this task does not make", ConfigError)
         self._check_which(ask.instance, ask.which)
         if ask.other is not None:

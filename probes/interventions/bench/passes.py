@@ -103,11 +103,13 @@ def passes(
           for i, generator in enumerate(generators)),
         # Own codes stay as they are, whatever their constraint does to last digits.
         group(replace(ask.patch, value="identity", renormalize=False), every)]
-    if kind.needs == "means":
-        count = bench.references.count
-        check(bool((count[one.slot, one.source_label] > 0).all()), f"none of {bench.n_reference} "
-              f"training instances has {ask.target}; expected a constituent that is trained on",
-              ProbeError)
+    for name in kind.measured:
+        constituent = getattr(one, name)
+        known = bench.references.count[one.slot, constituent] > 0
+        if not bool(known.all()):
+            unknown = bench.task.constituents[int(constituent[~known][0])]
+            raise ProbeError(f"none of {bench.n_reference} training instances has {unknown}; "
+                             "expected a constituent that is trained on")
     inputs = one.bases.inputs[owner]
     # Instances of one pass are compared: the last digits depend on how many are computed.
     clean, before = capture(bench.model, inputs, bench.places)

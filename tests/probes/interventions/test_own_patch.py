@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from asked import asked
@@ -69,11 +70,17 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
                    Patch(where="everything", keys=(1, -1)), Patch(where=~column))
     assert of(result, "flip") == [1.0, 1.0, 1.0, 0.0, 0.0]
     assert result.table["scope"].unique().tolist() == [
-        "everything, keys 0", "mask of 3 codes", "first_key", "everything, keys 1,-1",
-        "mask of 6 codes"]
+        "everything, keys 0", Mask.of(column).named, "first_key", "everything, keys 1,-1",
+        Mask.of(~column).named]
 
 
 @pytest.mark.parametrize(("where", "message"), [
+    ({"value": "elsewhere", "where": torch.ones(3, 3) > 0}, "leaves no other position"),
+    ({"layers": (0, 0)}, "expected each layer once"),
+    ({"site": "value", "where": "everything", "queries": 0}, "values are those of keys"),
+    ({"site": "residual", "keys": 0}, "residuals are those of queries"),
+    ({"value": lc.ByHand((1.0, 2.0))}, "one per head"),
+    ({"value": lc.ByHand((1.0,) * K), "site": "residual"}, "expected 'code', where it can be put"),
     ({"where": "column"}, "unknown scope 'column'"),
     ({"where": torch.ones(2, 3)}, r"mask .*\[2, 3\]; expected bool \[query, key\]"),
     ({"where": torch.ones(2, 2) > 0}, r"expected bool \[\d+, 3, 3\]"),
@@ -81,7 +88,7 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
     ({"keys": 3}, "keys has 3; expected 0 to 2"),
     ({"keys": "context"}, "unknown place 'context'"),
     ({"where": "pair", "keys": 1}, "keys are .*, of which pair has none"),
-    ({"where": torch.zeros(3, 3) > 0}, "of which mask of 0 codes has none"),
+    ({"where": torch.zeros(3, 3) > 0}, "of which mask .* of 0 codes has none"),
     ({"value": 3}, "value is 3; expected the name of a patch, or a function"),
 ])
 def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: str) -> None:
@@ -131,6 +138,42 @@ def test_what_cannot_be_registered() -> None:
         rates(Patch("twice", "everything", site="value"))
 
 
+def test_what_has_no_name_of_its_own_in_tables_is_refused() -> None:
+    two = [Patch(lambda base, source, _: source), Patch(lambda base, source, _: base)]
+    with pytest.raises(ConfigError, match=r"2 interventions go by '<lambda> row 0.*in tables"):
+        rates(*two)
+    halves = [torch.arange(9).reshape(3, 3) < 4, torch.arange(9).reshape(3, 3) > 4]
+    table = rates(*(Patch(where=half) for half in halves),
+                  *(Patch(lc.ByHand((number,) * K)) for number in (0.5, 0.25)),
+                  Patch("control", where=halves[1])).table
+    assert len(table[["patch", "scope"]].drop_duplicates()) == 5
+
+
+def test_a_mean_that_was_not_measured_does_not_count() -> None:
+    @lc.register_patch("mean_of_own", means=True)
+    def mean_of_own(base: Tensor, source: Tensor, problem: Any) -> Tensor:
+        mean: Tensor = problem.mean(problem.pairs.source_label)
+        return mean
+
+    with pytest.raises(ProbeError, match="means=True"):
+        rates(Patch(mean_of_own))
+    task = Selector()
+    task.least_problems = 1
+    result = intervene_model(operation_model(), task, [Patch("mean_of_own"), Patch("class_mean")],
+                             n=60, split="train", n_reference=6, n_bootstrap=100)
+    n = result.table.groupby("patch")["n"].first()
+    assert 0 < n["mean_of_own"] <= n["class_mean"] < 60
+
+
+def test_what_writes_through_numpy_is_seen() -> None:
+    def sly(base: Tensor, source: Tensor, _: Any) -> Tensor:
+        base.numpy()[:] = 0.0
+        return source
+
+    with pytest.raises(ProbeError, match="patch 'sly' changes base in place"):
+        rates(Patch(sly))
+
+
 def test_patches_in_one_pass_are_put_one_after_the_other() -> None:
     undone = Patch("interchange") + Patch(lambda base, source, problem: torch.roll(base, 1, 1))
     zeroed = Patch("interchange") + Patch("zero_ablation")
@@ -161,6 +204,33 @@ def test_a_result_holds_what_can_be_run_again(tmp_path: Path) -> None:
     assert of(rates([as_data]), "flip") == [1.0]
     with pytest.raises(UnknownNameError, match="unknown field of a patch 'scop'"):
         rates([{**as_data, "scop": "row"}])
+
+
+def test_numbers_of_numpy_and_tensors_are_kept(tmp_path: Path) -> None:
+    given = Patch(lc.ByHand(np.full(K, 0.5, dtype=np.float32), "add"), layers=np.arange(1),
+                  heads=torch.arange(2), alpha=np.float32(2.0), keys=np.int64(0))
+    assert InterventionResult.load(rates(given).save(tmp_path / "kept")).patches() == [given]
+    assert sum([Patch(), Patch("identity")]).parts == (Patch(), Patch("identity"))
+
+
+def test_the_bench_puts_the_source_that_a_patch_names() -> None:
+    lc.register_patch("both", source="operation+operands")(lambda base, source, _: source)
+    bench = lc.Bench.of_run("sraven-hyla", n=20, n_reference=64)
+    assert "both" in bench.values
+    target = bench.targets(2, 0)[0]
+    asked_for = {name: bench.patch(Patch(name, layers=(2, 3)), 2, target)
+                 for name in ("both", "operation+operands", "interchange")}
+    assert (asked_for["both"].outputs == asked_for["operation+operands"].outputs).all()
+    assert (asked_for["both"].after != asked_for["interchange"].after).any()
+    assert asked_for["both"].classes == asked_for["operation+operands"].classes
+    assert asked_for["both"].exact
+    assert bench.patch(Patch(keys=-3), 2, target).ask.key == -3
+    lc.register_patch("noise")(lambda base, source, problem: problem.noise(base))
+    patch = Patch("noise", layers=(2, 3))
+    of_many = bench.replicate(patch, range(8), batch_size=8)
+    for row in of_many.table[of_many.table["patch"] == "noise"].itertuples():
+        alone = bench.patch(patch, row.number, row.source_label)
+        assert row.answer == alone.answer_after
 
 
 def test_the_bench_puts_it_into_one_problem() -> None:
