@@ -36,9 +36,7 @@ class Registry(Mapping[str, Value], Generic[Value]):
         `ConfigError` for a name that is taken, or that is not of lower-case letters, digits and
         underscores.
         """
-        check(isinstance(name, str) and NAME.fullmatch(name) is not None,
-              f"the name of a {self.what} is {name!r}; expected lower-case letters, digits and "
-              "underscores, a letter first")
+        self.check_name(name)
         check(name not in self._built_in,
               f"{self.what} {name!r} comes with latentcode; expected another name")
         if name in self._values and not replace:
@@ -46,6 +44,12 @@ class Registry(Mapping[str, Value], Generic[Value]):
                               "expected another name, or replace=True")
         self._values[name] = value
         self._sources[name] = caller()
+
+    def check_name(self, name: object) -> None:
+        """Raise `ConfigError` for what is no name, such as the function under a bare decorator."""
+        check(isinstance(name, str) and NAME.fullmatch(name) is not None,
+              f"the name of a {self.what} is {name!r}; expected lower-case letters, digits and "
+              f"underscores, a letter first, as in {self.register}(\"name\")")
 
     def find(
         self, name: str, among: Collection[str] | None = None, *, what: str | None = None

@@ -97,6 +97,7 @@ def register_features(
     name among their features. `ConfigError` for a name that is taken, and for a function that fails
     any of this on a small example, with the reason.
     """
+    FEATURES.check_name(name)
     check_choice("site", site, get_args(Site))
 
     def register(function: Function) -> Function:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.errors import check_choice
 from latentcode.probes.common.bootstrap import mean_and_interval, percentile_interval
 
 OF = ("alignment", "patch", "search", "order", "features")
@@ -102,6 +103,7 @@ class Contrasts:
 
     def against(self, other: str, **place: object) -> pd.DataFrame:
         """Return the rows against one control whose columns have these values."""
+        check_choice("control", other, list(dict.fromkeys(self.table["against"])) or [other])
         rows = self.table[self.table["against"] == other]
         for column, value in place.items():
             rows = rows[rows[column] == value]

@@ -108,9 +108,10 @@ def _part(plain: Mapping[str, Any]) -> Patch:
     for name in ("value", "where"):
         value = known.get(name)
         if isinstance(value, Mapping):
+            instead = ("a patch that is registered with lc.register_patch" if name == "value"
+                       else "a scope, a mask, or queries and keys")
             check("function" not in value, f"{name} is the function {value.get('function')!r}, "
-                  "which a result does not hold; expected a patch that is registered with "
-                  "lc.register_patch")
+                  f"which a result does not hold; expected {instead}")
             known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
                            else Mask.of(np.asarray(value["mask"], dtype=bool)))
     return Patch(**known)

@@ -54,6 +54,8 @@ class Mask:
         array = np.asarray(array.cpu() if isinstance(array, Tensor) else array)
         check(array.ndim == 2 and array.dtype == bool, f"where is a mask {array.dtype} "
               f"{list(array.shape)}; expected bool [query, key]")
+        check(bool(array.any()), "where is a mask without a code; expected at least one that is "
+              "True")
         return cls(tuple(tuple(map(bool, row)) for row in array))
 
 
@@ -193,7 +195,7 @@ class Patch(Added):
             scope = task.scope(self.where, pairs, elsewhere=self.kind.elsewhere)
         else:
             scope = (torch.tensor(self.where.cells).expand(n, -1, -1)
-                     if isinstance(self.where, Mask) else self.where(pairs))
+                     if isinstance(self.where, Mask) else self._called(pairs))
             shape = list(getattr(scope, "shape", ()))
             check(shape == [n, n_tokens, n_tokens] and scope.dtype == torch.bool,
                   f"where is {self._where()}, which gives {getattr(scope, 'dtype', scope)} {shape} "
@@ -213,6 +215,15 @@ class Patch(Added):
                   f"{whole[0].any(1).nonzero().flatten().tolist()} and keys "
                   f"{whole[0].any(0).nonzero().flatten().tolist()}")
         return scope
+
+    def _called(self, pairs: MinimalPairs) -> Tensor:
+        """Return what the function of `where` gives; `ConfigError` for what it raises."""
+        assert callable(self.where)
+        try:
+            return self.where(pairs)
+        except Exception as error:
+            raise ConfigError(f"where is {self._where()}, which raised {type(error).__name__}: "
+                              f"{error}; expected bool [B, query, key]") from error
 
     def restriction(self) -> str:
         """Return `queries are ...` and `keys are ...`, as far as they are given."""
@@ -277,8 +288,8 @@ class Patch(Added):
               f"{model.cfg.n_heads} heads of this model share the values of {groups}")
         for head in self.heads or ():
             check("residual" not in self.sites and head in range(model.cfg.n_heads),
-                  f"head {head} at site {self.site!r}; expected one of {model.cfg.n_heads} heads "
-                  "of codes or values")
+                  f"head {head} at site {self.site!r}; expected 0 to {model.cfg.n_heads - 1}, "
+                  "heads of codes or values")
 
     def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
         """Return what puts the value into the codes, or whatever the site holds, of each layer."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.config import LogicConfig
 from latentcode.config.presets import model_for
-from latentcode.errors import check, check_choice
+from latentcode.errors import ConfigError, ProbeError, check, check_choice
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.trials import Trial
@@ -69,6 +69,7 @@ def register_patch(
     `base` and is finite, its gradients, where it has any, are finite, and it changes nothing that
     it is given. Raises `ConfigError` that says which of these fails, and for a name that is taken.
     """
+    PATCHES.check_name(name)
     offered = (*PAIRED, *OTHERS)
     if source is not None:
         check_choice("source", source, offered)
@@ -119,11 +120,18 @@ def _try(name: str, kind: PatchKind) -> None:
             torch.Generator().manual_seed(0), place, references=references)
 
         def call(base: Tensor, source: Tensor | None = None, problem: Problem = problem) -> Tensor:
-            return kind.value(base, source, problem)
+            problem.generator.manual_seed(0)
+            try:
+                return kind.value(base, source, problem)
+            except ProbeError as error:
+                raise ConfigError(f"patch {name!r}: {error}") from error
 
         given = [bases[place], *([sources[place]] if kind.source else [])]
         trial = Trial("patch", name, call)
-        trial.call(tuple(bases[place].shape), *given, note=f" at site {place[0]!r}")
+        first, again = (trial.call(tuple(bases[place].shape), *given, note=f" at site {place[0]!r}")
+                        for _ in range(2))
+        trial.expect(torch.equal(first, again), f"returns other numbers the second time at site "
+                     f"{place[0]!r}; expected random ones of problem.generator alone")
         leaves = [x.clone().requires_grad_() for x in given]
         with trial.failing("what needs a gradient"), torch.enable_grad():
             found = call(leaves[0], leaves[1] if kind.source else None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import LatentCodeError, ProbeError, check, check_choice
+from latentcode.errors import ConfigError, LatentCodeError, ProbeError, check, check_choice
 from latentcode.probes.interventions.problem import Problem, Value
 
 
@@ -25,7 +25,11 @@ class ByHand:
     how: str = "set"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "numbers", tuple(map(float, plain(self.numbers))))
+        try:
+            object.__setattr__(self, "numbers", tuple(map(float, plain(self.numbers))))
+        except (TypeError, ValueError):
+            raise ConfigError(f"numbers are {self.numbers!r}; expected finite ones, one per head"
+                              ) from None
         check_choice("how", self.how, HOW)
         check(bool(np.isfinite(self.numbers).all()), f"numbers are {self.numbers}; expected "
               "finite ones, one per head")
@@ -55,24 +59,25 @@ def checked_value(
     It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed: it is
     given copies of these.
     """
+    at = "site {!r} of layer {}".format(*problem.place)
     given = {"base": (base, base.clone())} | (
         {} if source is None else {"source": (source, source.clone())})
     try:
         found = value(given["base"][1], None if source is None else given["source"][1], problem)
     except LatentCodeError as error:
-        raise ProbeError(f"patch {name!r} at {problem.place}: {error}") from error
+        raise ProbeError(f"the patch {name!r} at {at}: {error}") from error
     except Exception as error:
-        raise ProbeError(f"patch {name!r} raised {type(error).__name__} at {problem.place}: {error}"
+        raise ProbeError(f"the patch {name!r} raised {type(error).__name__} at {at}: {error}"
                          "; expected a tensor of the shape of base") from error
     check(isinstance(found, Tensor) and found.shape == base.shape,
-          f"patch {name!r} returned {_described(found)} at {problem.place}; expected a tensor "
+          f"the patch {name!r} returned {_described(found)} at {at}; expected a tensor "
           f"{list(base.shape)}, the shape of base", ProbeError)
     changed = [of for of, both in given.items() if not torch.equal(*both)]
-    check(not changed, f"patch {name!r} changes {' and '.join(changed)} in place at "
-          f"{problem.place}; expected a new tensor, which is put where the patch says and nowhere "
+    check(not changed, f"the patch {name!r} changes {' and '.join(changed)} in place at "
+          f"{at}; expected a new tensor, which is put where the patch says and nowhere "
           "else", ProbeError)
-    check(bool(found.isfinite().all()), f"patch {name!r} returned values that are not finite at "
-          f"{problem.place}; expected finite ones", ProbeError)
+    check(bool(found.isfinite().all()), f"the patch {name!r} returned values that are not finite "
+          f"at {at}; expected finite ones", ProbeError)
     return found
 
 

@@ -298,7 +298,7 @@ def _scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.nda
     `ProbeError` that says what was returned and what was expected.
     """
     of = probe.columns
-    expected = (f"{n} finite numbers, one for each problem that is scored" if len(of) == 1 else
+    expected = (f"{n} finite numbers, {of[0]} of each problem that is scored" if len(of) == 1 else
                 f"columns {', '.join(of)} of {n} finite numbers each")
 
     def refused(returned: str) -> ProbeError:

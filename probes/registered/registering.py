@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, cast
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, check
+from latentcode.errors import ConfigError, check, check_choice
 from latentcode.lazy import offered
 from latentcode.probes.registered.asking import ask
 from latentcode.probes.registered.registry import PROBES, Probe, Registered
@@ -68,6 +68,8 @@ def register_probe(
     without a docstring, and for one that fails on them, changes what it is given, or returns
     something else than the columns.
     """
+    PROBES.check_name(name)
+
     def register(function: Callable[..., Any]) -> Asked:
         _check_name(name, function)
         probe = Probe(
@@ -78,6 +80,8 @@ def register_probe(
 
         @wraps(function)
         def question(*of: Any, **given: Any) -> ProbeResult:
+            for argument in given:
+                check_choice(f"argument of probe {name!r}", argument, signature.parameters)
             bound = signature.bind(*of, **given)
             return ask(probe, *bound.args, **bound.kwargs)
 

@@ -88,12 +88,27 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
     ({"keys": 3}, "keys has 3; expected 0 to 2"),
     ({"keys": "context"}, "unknown place 'context'"),
     ({"where": "pair", "keys": 1}, "keys are .*, of which pair has none"),
-    ({"where": torch.zeros(3, 3) > 0}, "of which mask .* of 0 codes has none"),
+    ({"where": torch.zeros(3, 3) > 0}, "where is a mask without a code"),
     ({"value": 3}, "value is 3; expected the name of a patch, or a function"),
 ])
 def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         rates(Patch(**where))
+
+
+def test_a_name_and_a_function_that_raises_are_one_error() -> None:
+    for register in (lc.register_patch, lc.register_probe, lc.register_features):
+        with pytest.raises(ConfigError, match=r"the name of a .* is <function .*, as in lc\."):
+            register(lambda base, source, problem: base)
+    with pytest.raises(ConfigError, match="where is <lambda>, which raised AttributeError"):
+        rates(Patch(where=lambda pairs: pairs.nope))
+    with pytest.raises(ConfigError, match="patch 'dice' returns other numbers the second time"):
+        lc.register_patch("dice")(lambda base, source, _: torch.randn_like(base))
+    with pytest.raises(ConfigError, match="patch 'mean'.*means=True"):
+        lc.register_patch("mean")(lambda base, source, problem: problem.mean(
+            problem.pairs.source_label))
+    with pytest.raises(ConfigError, match="numbers are 'abc'; expected finite ones"):
+        lc.ByHand("abc")
 
 
 BROKEN: dict[str, tuple[Value, str]] = {
@@ -115,7 +130,7 @@ def test_what_cannot_be_put_is_one_error_that_names_it(case: str) -> None:
         rates(Patch("broken"))
     with pytest.raises(ProbeError, match=rf"patch '<lambda>'.*{word}") as raised:
         rates(Patch(function))
-    assert "('code', 0)" in str(raised.value)
+    assert "site 'code' of layer 0" in str(raised.value)
 
 
 def test_what_cannot_be_registered() -> None:
