@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from disk import contents, fails, flip, names, needs_proc
+from places import environment
 from small_extraction import PAIRS, N, interrupt_at, make_small, reader
 
 from latentcode.codes import resume
@@ -88,6 +92,27 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
         finished.add(min(seen, default=None))
         assert not state.exists()
     assert {5, 16 + 5, 32 + 5, None} <= finished
+
+
+def test_a_killed_process_leaves_what_another_goes_on_from(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    code = f"""
+import os, pathlib, signal
+import pytest
+from small_extraction import make_small, reader
+make_small(pytest.MonkeyPatch())
+reader().to_folder(pathlib.Path({str(tmp_path / "codes")!r}), progress=lambda done, total:
+                   done > 32 and os.kill(os.getpid(), signal.SIGKILL))
+"""
+    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True,
+                            env=environment(OMP_NUM_THREADS="1"))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert names(tmp_path) == ["codes.partial"]
+    seen: list[int] = []
+    reader().to_folder(tmp_path / "codes", progress=lambda done, total: seen.append(done))
+    assert seen[0] == 32 + 5
+    assert contents(tmp_path / "codes") == whole
 
 
 @pytest.fixture

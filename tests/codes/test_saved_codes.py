@@ -18,6 +18,7 @@ from pyarrow.parquet import ParquetFile
 from small_codes import assert_same, make_codes
 
 from latentcode.codes import LatentCodes
+from latentcode.errors import RunError
 from latentcode.files.storage import read_tensors
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
@@ -35,6 +36,14 @@ def test_round_trip(
     codes = make_codes(n, tuple(range(n_layers)), heads, residuals, seed)
     folder = codes.save(tmp_path / "codes", overwrite=True)
     assert_same(LatentCodes.load(folder), codes)
+
+
+def test_existing_codes_are_replaced_on_request_alone(tmp_path: Path) -> None:
+    old = make_codes(seed=0)
+    folder = old.save(tmp_path / "codes")
+    with pytest.raises(RunError, match="exists already"):
+        make_codes(seed=1).save(folder)
+    assert_same(LatentCodes.load(folder), old)
 
 
 def test_views_round_trip(tmp_path: Path) -> None:

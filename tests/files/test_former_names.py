@@ -145,6 +145,7 @@ def test_every_row_of_an_older_result_is_there_under_its_present_name(folder: Pa
     assert meta["format_version"] < 3
     written = meta["settings"]["interventions"]
     assert set(FORMER_PATCHES.values()) <= set(PATCHES)
+    assert FORMER_PATCHES["operation+context"] == "operation+rest"  # no old example has it
     assert result.settings["interventions"] == [
         {"patch": FORMER_PATCHES.get(one["write"], one["write"]),
          **{name: value for name, value in one.items() if name != "write"}} for one in written]

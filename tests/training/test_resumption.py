@@ -158,3 +158,9 @@ def test_another_number_of_steps_would_be_another_schedule(
     with pytest.raises(RunError, match=rf"training\.steps is {steps}, but .* created for 12"):
         train(tiny(steps=steps), run.path, resume=True, progress=False)
     assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+
+def test_resuming_nothing_is_refused(tiny: Make, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="does not exist"):
+        train(tiny(), tmp_path / "nothing", resume=True, progress=False)
+    assert not (tmp_path / "nothing").exists()

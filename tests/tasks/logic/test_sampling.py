@@ -49,6 +49,16 @@ def test_fixed_inputs_are_shared_and_the_others_vary(inputs: Any) -> None:
     assert not bool((other[0] == fixed[0]).any())
 
 
+def test_kinds_of_inputs_differ_only_in_what_they_hold_fixed() -> None:
+    uniform, context, query = (
+        FuzzyLogic(LogicConfig(inputs=kind)).sample("train", 16, generator(5))
+        for kind in ("uniform", "fixed_context", "fixed_query"))
+    for batch in (context, query):
+        assert torch.equal(batch.combination, uniform.combination)
+    assert torch.equal(context.inputs[:, -1], uniform.inputs[:, -1])
+    assert torch.equal(query.inputs[:, :-1], uniform.inputs[:, :-1])
+
+
 def test_fixed_inputs_do_not_depend_on_the_length_of_the_sequence() -> None:
     def inputs(kind: Any, n_examples: int) -> Tensor:
         task = FuzzyLogic(LogicConfig(inputs=kind, n_examples=n_examples))

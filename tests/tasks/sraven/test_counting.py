@@ -90,6 +90,8 @@ def test_the_papers_setting() -> None:
     assert (one.permutations, one.permutations_printed) == (1, 0)
     assert one.instances == one.instances_shown == sum(feature_grids_per_rule(8, 3))
     assert one.distinct_unpermuted < one.instances
+    estimate = distinct_instances(1, 8, 3, 20_000, torch.Generator().manual_seed(1))
+    assert abs(estimate.mean - one.distinct_unpermuted) < 4 * estimate.se
 
 
 def test_bad_sizes() -> None:
