@@ -76,7 +76,7 @@ def test_it_is_a_question_of_a_study(probe_file: Callable[[str], Path], run: lc.
     import_file(str(probe_file("size")))
     asked.check("ask.sizes")
     assert asked.kind is lc.ProbeResult
-    assert asked.text["file"]  # another function finds something else
+    assert asked.text["files"]  # another function finds something else
     found = asked.answer([run])
     assert isinstance(found, lc.ProbeResult)
     with pytest.raises(UnknownNameError, match=r"unknown setting in ask.sizes 'powr'"):

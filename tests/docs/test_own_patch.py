@@ -35,7 +35,7 @@ def test_the_page_runs_as_it_is_written(tmp_path: Path) -> None:
         return done.stdout
 
     said = run("-c", USE.replace("n=400", "n=60"))
-    assert "halfway: Halfway from its own to the source's." in said
+    assert "halfway: Halfway from its own to the source's" in said
     assert "InterventionResult" in said
     assert "BenchOutcome: instance 0" in said
     assert len(COMMANDS) == 2

@@ -12,7 +12,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.documented import described, options_of
-from latentcode.errors import ConfigError
+from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.probes.questions import question, questions
 from latentcode.probes.registered.registry import PROBES
 
@@ -42,7 +42,7 @@ def test_it_is_a_question_like_the_others() -> None:
     assert (options["k"].words, options["k"].default, options["k"].text) == (int, 3, "is not used")
     assert {"split", "pairs", "layers", "controls", "seed"} <= set(options)
     assert described(means).returns == "ProbeResult"
-    with pytest.raises(TypeError, match="unexpected keyword argument 'kk'"):
+    with pytest.raises(UnknownNameError, match=r"unknown argument of probe .means. .kk."):
         means("sraven-hyla", kk=1)
 
 
