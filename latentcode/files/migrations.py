@@ -257,7 +257,11 @@ def upgrade(
           error)
     while (kind, version) != (name, current):
         check((kind, version) in MIGRATIONS, f"{message}, or a version that leads to it", error)
-        upgraded = {**MIGRATIONS[kind, version](upgraded)}
+        try:
+            upgraded = {**MIGRATIONS[kind, version](upgraded)}
+        except (AttributeError, KeyError, TypeError, ValueError) as reason:
+            raise error(f"{message}, and not all that it has ({type(reason).__name__}: {reason})"
+                        ) from None
         if upgraded["format"] == kind:
             upgraded["format_version"] = version + 1
         kind, version = upgraded["format"], upgraded["format_version"]

@@ -181,7 +181,7 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     ({"site": "key"}, "unknown site 'key'; expected one of: code, value, residual"),
     ({"layers": ()}, "layers is empty"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
-    ({"heads": (4,)}, "head 4 at site 'code'; expected one of 4 heads"),
+    ({"heads": (4,)}, "head 4 at site 'code'; expected 0 to 3"),
     ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
     ({"value": "erase", "site": "value"}, "expected .code., where it can be put"),
     ({"value": "erase", "where": "everything"}, "one of pair, pairs, row, whole, to erase"),
