@@ -153,7 +153,7 @@ def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -
 def test_a_patch_of_ones_own_is_among_the_codes(
     shown: Open, bench_of: BenchOf, own_names: Callable[[], None]
 ) -> None:
-    @lc.register_patch("halfway")
+    @lc.register_patch("halfway", source="operation+operands")
     def halfway(base: Tensor, source: Tensor, problem: object) -> Tensor:
         """Half of its own and half of the source's {code}."""
         return (base + source) / 2
