@@ -7,9 +7,13 @@ and keeps its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from inspect import unwrap
 from numbers import Integral
+from pathlib import Path
+from typing import Any
 
 FEW = 4
 """Names of which anyone sees at once which was meant."""
@@ -85,6 +89,30 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(
         sign in str(error)
         for sign in ("out of memory", "can't allocate memory", "not enough memory")))
+
+
+def called(
+    said: str, kind: type[LatentCodeError], function: Callable[..., Any], *of: Any, **options: Any
+) -> Any:
+    """Call a function of a user's; `kind` says what it raises, and where in the user's file.
+
+    said  whose it is, such as `probe 'nearest': its function`
+
+    Errors that a user can act on already, and those of memory, pass as they are.
+    """
+    try:
+        return function(*of, **options)
+    except LatentCodeError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        file = getattr(getattr(unwrap(function), "__code__", None), "co_filename", "")
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                 if frame.filename == file]
+        place = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+        text = f": {error}" if str(error) else ""
+        raise kind(f"{said} raised {type(error).__name__}{text}{place}") from error
 
 
 def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigError) -> None:

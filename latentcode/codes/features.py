@@ -15,7 +15,7 @@ from typing import Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from latentcode.errors import ConfigError, LatentCodeError, check, check_choice, is_out_of_memory
+from latentcode.errors import ConfigError, called, check, check_choice
 from latentcode.registry import Registry
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
@@ -47,15 +47,8 @@ class OwnFeatures:
         """Return the features [B, d] of activations [B, ...]; `ConfigError` for anything else."""
         at = {"query": query, "key": key}
         given = activation.clone()
-        try:
-            found = self.function(given, **{name: at[name] for name in self.positions})
-        except LatentCodeError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise ConfigError(f"features {self.name!r}: the function raised "
-                              f"{type(error).__name__}: {error}") from error
+        found = called(f"features {self.name!r}: the function", ConfigError, self.function, given,
+                       **{name: at[name] for name in self.positions})
         n, of = len(activation), f"for {self.site} {list(activation.shape)} it returned"
         self._expect(isinstance(found, Tensor), f"{of} a {type(found).__name__}",
                      f"a tensor [{n}, d]")

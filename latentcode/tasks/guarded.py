@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from latentcode.errors import LatentCodeError, TaskError, is_out_of_memory
+from latentcode.errors import TaskError, called
 from latentcode.tasks.base import Task
 
 MEMBERS = ("sample", "losses", "measures", "labels", "positions")
@@ -33,30 +31,10 @@ def guard(task: type[Task], name: str) -> None:
 def _guarded(function: Callable[..., Any], name: str, member: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
-        try:
-            return function(*arguments, **options)
-        except LatentCodeError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise TaskError(f"task {name!r}: {member} raised {type(error).__name__}"
-                            f"{_said(error)}{_place(error, function)}") from error
+        return called(f"task {name!r}: {member}", TaskError, function, *arguments, **options)
 
     setattr(call, UNGUARDED, function)
     return call
-
-
-def _said(error: Exception) -> str:
-    return f": {error}" if str(error) else ""
-
-
-def _place(error: Exception, function: Callable[..., Any]) -> str:
-    """Return where in the user's file it happened: the innermost line there."""
-    file = inspect.unwrap(function).__code__.co_filename
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename == file]
-    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
 
 
 __all__ = ["guard"]

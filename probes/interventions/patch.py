@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.errors import ConfigError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, UnknownNameError, called, check, check_choice
 from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
 from latentcode.probes.interventions.problem import Problem, Value
 from latentcode.probes.interventions.references import ERASABLE
@@ -192,10 +192,11 @@ class Patch(Added):
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
         if isinstance(self.where, str):
-            scope = task.scope(self.where, pairs, elsewhere=self.kind.elsewhere)
+            scope = task.scope(self.where, pairs, elsewhere=self.kind.needs == "elsewhere")
         else:
             scope = (torch.tensor(self.where.cells).expand(n, -1, -1)
-                     if isinstance(self.where, Mask) else self._called(pairs))
+                     if isinstance(self.where, Mask) else
+                     called(f"where is {self._where()}, which", ConfigError, self.where, pairs))
             shape = list(getattr(scope, "shape", ()))
             check(shape == [n, n_tokens, n_tokens] and scope.dtype == torch.bool,
                   f"where is {self._where()}, which gives {getattr(scope, 'dtype', scope)} {shape} "
@@ -215,15 +216,6 @@ class Patch(Added):
                   f"{whole[0].any(1).nonzero().flatten().tolist()} and keys "
                   f"{whole[0].any(0).nonzero().flatten().tolist()}")
         return scope
-
-    def _called(self, pairs: MinimalPairs) -> Tensor:
-        """Return what the function of `where` gives; `ConfigError` for what it raises."""
-        assert callable(self.where)
-        try:
-            return self.where(pairs)
-        except Exception as error:
-            raise ConfigError(f"where is {self._where()}, which raised {type(error).__name__}: "
-                              f"{error}; expected bool [B, query, key]") from error
 
     def restriction(self) -> str:
         """Return `queries are ...` and `keys are ...`, as far as they are given."""

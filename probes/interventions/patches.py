@@ -27,12 +27,11 @@ class PatchKind:
     description  one sentence for people
     control      whether nothing should come of it
     source       the batch of `MinimalPairs` that it comes from; "" for what comes from none
-    needs        of the task or the problem: `control`, `factorial`, `permuted` (sources), `means`,
-                 `erasers`, `pool`, `another` (instance of the batch), `elsewhere` or nothing
+    needs        of the problem, beside a source: `means`, `erasers`, `pool`, `another` (instance of
+                 the batch), `elsewhere` (another position than the one that differs) or nothing
     measured     whose constituent must have been measured: `base_label`, `source_label`, `third`
     real         it is a code that the model computed for some instance: nothing to renormalise
                  while a whole row is written
-    elsewhere    written at another position than the one that differs
     pooled       one code for all positions
     frozen       all codes are held at what they are in the unpatched pass
     own          a user's, of which nothing is known: what it returns is checked
@@ -48,7 +47,6 @@ class PatchKind:
     needs: str = ""
     measured: tuple[str, ...] = ()
     real: bool = False
-    elsewhere: bool = False
     pooled: bool = False
     frozen: bool = False
     own: bool = False
@@ -136,16 +134,16 @@ def _from_source(name: str, description: str, **properties: Any) -> PatchKind:
 PATCHES: Registry[PatchKind] = Registry("patch", "lc.register_patch", {
     "interchange": _from_source("sources", "the minimal pair's: another operation"),
     "control": _from_source("control", "a source's with the same constituents and fresh values",
-                            control=True, needs="control"),
-    **{name: _from_source(name, f"a source's with {what}", needs="factorial",
-                          control=name == "unrelated") for name, what in OTHERS.items()},
+                            control=True),
+    **{name: _from_source(name, f"a source's with {what}", control=name == "unrelated")
+       for name, what in OTHERS.items()},
     "permuted": _from_source("permuted", "the base's with its examples' values permuted",
-                             control=True, needs="permuted"),
+                             control=True),
     "frozen": _from_source("operation+operands", f"a source's with {OTHERS['operation+operands']}, "
-                           "while all codes are held", needs="factorial", frozen=True,
+                           "while all codes are held", frozen=True,
                            sites=("residual",)),
     "elsewhere": _from_source("sources", "the minimal pair's, at another position", control=True,
-                              needs="elsewhere", elsewhere=True),
+                              needs="elsewhere"),
     "shuffled": PatchKind(_shuffled, "the source's of another instance", control=True,
                           source="sources", needs="another", real=True),
     "resample": PatchKind(_resample, "another instance's that has the source's constituent",

@@ -85,8 +85,9 @@ class Problem:
         `ProbeError` for a function that has not said that it needs them.
         """
         if self.references is None or self.place not in self.references.means:
-            raise ProbeError("means of training problems are not measured for it; expected a patch "
-                             "that is registered with lc.register_patch(..., means=True)")
+            raise ProbeError(f"problem.mean is asked for at {self.place}, where no means are "
+                             "measured; expected a patch that is registered with "
+                             "lc.register_patch(..., means=True)")
         return self.measured.means[self.place][self.pairs.slot, constituent]
 
     def group(self) -> Tensor:

@@ -78,7 +78,7 @@ def register_patch(
     for site in sites:
         check_choice("site", site, SITES)
     of = "" if source is None else PAIRED.get(source, source)
-    needs = "means" if means else "control" if source == "control" else ""
+    needs = "means" if means else ""
     measured = ("base_label", "source_label") if means else ()
 
     def register(value: Function) -> Function:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, LatentCodeError, ProbeError, check, check_choice
+from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
 from latentcode.probes.interventions.problem import Problem, Value
 
 
@@ -62,13 +62,8 @@ def checked_value(
     at = "site {!r} of layer {}".format(*problem.place)
     given = {"base": (base, base.clone())} | (
         {} if source is None else {"source": (source, source.clone())})
-    try:
-        found = value(given["base"][1], None if source is None else given["source"][1], problem)
-    except LatentCodeError as error:
-        raise ProbeError(f"the patch {name!r} at {at}: {error}") from error
-    except Exception as error:
-        raise ProbeError(f"the patch {name!r} raised {type(error).__name__} at {at}: {error}"
-                         "; expected a tensor of the shape of base") from error
+    found = called(f"the patch {name!r} at {at}", ProbeError, value, given["base"][1],
+                   None if source is None else given["source"][1], problem)
     check(isinstance(found, Tensor) and found.shape == base.shape,
           f"the patch {name!r} returned {_described(found)} at {at}; expected a tensor "
           f"{list(base.shape)}, the shape of base", ProbeError)

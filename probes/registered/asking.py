@@ -19,7 +19,7 @@ import pandas as pd
 
 from latentcode.arguments import as_tuple, check_distinct
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check, check_count, check_whole
+from latentcode.errors import ProbeError, called, check, check_count, check_whole
 from latentcode.probes.common.bootstrap import LEVEL, cluster_sums, resample, resampled_means
 from latentcode.probes.common.contrasts import Resampled, table_of
 from latentcode.probes.common.features import (
@@ -33,7 +33,6 @@ from latentcode.probes.common.labels import combination_clusters, label_columns,
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.shared import shared_combinations
 from latentcode.probes.decoding.naming import named
-from latentcode.probes.registered.calling import called
 from latentcode.probes.registered.points import Points
 from latentcode.probes.registered.registry import Probe
 from latentcode.probes.registered.result import ProbeResult
@@ -139,7 +138,7 @@ def ask(
         "codes": [origin(part) for part in codes]})
     if probe.sentence is None:
         return result
-    said = called(probe.name, "its sentence", probe.sentence, result)
+    said = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
     check(isinstance(said, str), f"probe {probe.name!r}: its sentence is {said!r}; expected text",
           ProbeError)
     return replace(result, settings={**result.settings, "said": said})
@@ -287,7 +286,8 @@ class _Asking:
         points = [Points(each, kind, combination, target.classes)
                   for each, kind, combination in zip(x, y, self.combinations, strict=True)]
         seed = {"seed": self.seed} if self.probe.seeded else {}
-        given = called(self.probe.name, f"for {where}, its function", self.probe.function, *points,
+        given = called(f"probe {self.probe.name!r}: for {where}, its function", ProbeError,
+                       self.probe.function, *points,
                        **self.options, **seed)
         return _scores_of(self.probe, given, len(points[-1]), where)
 

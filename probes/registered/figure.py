@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, called, check
 from latentcode.figures.style import FEATURE_STYLES, Figure
 from latentcode.probes.common.figures import (
     feature_handles,
@@ -16,7 +16,6 @@ from latentcode.probes.common.figures import (
 )
 from latentcode.probes.common.results import TableResult, distinct, where
 from latentcode.probes.decoding.naming import parted
-from latentcode.probes.registered.calling import called
 from latentcode.probes.registered.registry import Probe
 
 
@@ -24,7 +23,7 @@ def own_figure(probe: Probe, result: TableResult) -> Figure:
     """Return the picture that a probe draws of a result; `ProbeError` for what it raises."""
     assert probe.figure is not None
     with panels(1, 1, 5.4, 3.4) as (figure, grid):
-        called(probe.name, "its figure", probe.figure, result, grid[0, 0])
+        called(f"probe {probe.name!r}: its figure", ProbeError, probe.figure, result, grid[0, 0])
     return figure
 
 

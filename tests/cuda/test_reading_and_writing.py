@@ -19,6 +19,7 @@ from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, wit
 
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.patches import lacked
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
@@ -102,7 +103,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         capture(model, problems.sample(
             "ood", 4, make_generator(0, "pairs", "cuda")).bases.inputs, ())
         problems.least_problems = 1
-        offered = [name for name, how in PATCHES.items() if how.needs not in problems.lacking]
+        offered = [name for name, how in PATCHES.items() if not lacked(how, problems.lacking)]
         chosen = [*(Patch(name, site="residual" if PATCHES[name].frozen else "code")
                     for name in offered),
                   Patch(heads=(1, 3), renormalize=True),

@@ -51,7 +51,7 @@ class Bench(Instances):
         return tuple(name for name, kind in PATCHES.items()
                      if kind.source in ("sources", "", *self._others)
                      and not kind.control and not kind.frozen and not kind.pooled
-                     and kind.needs in ("", "factorial", "means") and "third" not in kind.measured)
+                     and kind.needs in ("", "means") and "third" not in kind.measured)
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return what each constituent would answer in place of one of an instance.
