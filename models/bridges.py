@@ -5,35 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentcode.models.gates import gate_of
+from latentcode.models.hooks import see
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.key_inputs import shown_input, shown_output
-
-
-def see(
-    model: Any, tokens: Int[Tensor, "B T"], names: Sequence[str]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the logits and what those of some hooks show that exist.
-
-    Unlike those of `run_with_cache` the hooks return nothing, so that a bridge that writes wrongly
-    is read rightly.
-    """
-    seen: dict[str, Tensor] = {}
-
-    def look(name: str) -> Callable[..., None]:
-        def keep(activation: Tensor, hook: object) -> None:
-            seen[name] = activation.clone()
-        return keep
-
-    logits = model.run_with_hooks(tokens, fwd_hooks=[
-        (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
-    return logits, seen
 
 
 def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
@@ -60,28 +41,33 @@ def generated_and_shown(
     where its weights are not those of value heads, what `value_network` raises.
     """
     entering, as_input = shown_input(model, layer)
+    gate = gate_of(model, layer)
     names = [entering, f"blocks.{layer}.attn.hook_pattern", shown_output(model, layer)]
     with torch.no_grad():
-        _, seen = see(model, tokens, names)
+        _, seen = see(model, tokens, [*names, *([] if gate is None else [gate.hook])])
         x, pattern, shown = (seen[name] for name in names)
-        return generated_output(model, layer, as_input(x), pattern), shown
+        return generated_output(model, layer, as_input(x), pattern, gate=(
+            None if gate is None else gate(seen[gate.hook]))), shown
 
 
 def generated_output(
-    model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"]
+    model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"], *,
+    gate: Float[Tensor, "B Q H _"] | None = None,
 ) -> Float[Tensor, "B Q D"]:
     """sum_k W_qk x_k + b_O for every query of a layer                        (paper, Eq. 5)
 
     x        what values are computed from, see `shown_input`
     pattern  codes, measured or made up
+    gate     of the queries, where attention has one
 
     One query at a time, because each has a matrix D x D per key.
     """
     total = torch.stack([
-        value_network(model, layer, code.transpose(1, 2))(x).sum(dim=1)
-        for code in pattern.unbind(dim=2)], dim=1)
+        value_network(model, layer, code.transpose(1, 2), gate=(
+            None if gate is None else gate[:, query, None]))(x).sum(dim=1)
+        for query, code in enumerate(pattern.unbind(dim=2))], dim=1)
     bias = model.blocks[layer].attn.b_O
     return total if bias is None else total + bias
 
 
-__all__ = ["generated_and_shown", "generated_output", "identity_error", "see"]
+__all__ = ["generated_and_shown", "generated_output", "identity_error"]

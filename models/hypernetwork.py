@@ -18,6 +18,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import nonlinearity
+from latentcode.models.gates import gate_of
 from latentcode.models.names import VALUE_NETWORKS
 
 
@@ -103,7 +104,8 @@ class ValueNetwork:
 
 
 def value_network(
-    model: Any, layer: int, code: Float[Tensor, "... H"], *, cross: bool = False
+    model: Any, layer: int, code: Float[Tensor, "... H"], *, cross: bool = False,
+    gate: Float[Tensor, "... H _"] | None = None,
 ) -> ValueNetwork:
     """Return the value network that `code` generates in a layer of a model.
 
@@ -112,16 +114,23 @@ def value_network(
            heads share a value head (grouped-query attention), each of them gets its weights
     code   [..., H]: any codes, measured (`hook_pattern[b, :, q, k]`) or made up
     cross  take the cross-attention layer of the block
+    gate   [..., H, d] or [..., H, 1] of the query, where attention has one
+           (`latentcode.models.gates`): W_qk = sum_h a_hqk W_O^h diag(g_hq) W_V^h
 
     Then `sum_k value_network(model, l, a[:, q, k])(LN1(x)_k) + b_O` is the layer's output for
     query q (paper, Eq. 5, 6 and 10); on a bridge, LN1(x) is what `attn.hook_in` shows. Raises
-    `ConfigError` for a layer or a code of the wrong size, and for a value network that a user
-    registered, of which only its outputs are known.
+    `ConfigError` for a layer or a code of the wrong size, for a gate that is missing or that there
+    is not, and for a value network that a user registered, of which only its outputs are known.
     """
     n_layers = len(model.blocks)
     check(0 <= layer < n_layers, f"layer is {layer}; expected 0 to {n_layers - 1}")
     block = model.blocks[layer]
     attention = block.cross_attn if cross else block.attn
+    gated = not cross and gate_of(model, layer) is not None
+    check(gated == (gate is not None), f"gate is {'missing' if gate is None else 'given'}, and "
+          f"attention of layer {layer} {'has' if gated else 'has not'} one; expected "
+          + ("gate=, that of the query (latentcode.models.gates), or ones for what would be without"
+             if gated else "no gate"))
     w_v, w_o, b_v = attention.W_V, attention.W_O, attention.b_V  # [H D d], [H d D], [H d]
     n_heads = w_o.shape[0]
     if w_v.shape[0] != n_heads:
@@ -137,8 +146,9 @@ def value_network(
           "function, and which network a code generates in it is not known; expected linear, hyla, "
           "hyla_linear or deep")
     if kind == "linear" and phi == "identity":
-        weight = torch.einsum("...h,hde,hef->...df", code, w_v, w_o)
-        bias = None if b_v is None else torch.einsum("...h,he,hef->...f", code, b_v, w_o)
+        w_o = w_o if gate is None else gate[..., None] * w_o  # [... H d D]
+        weight = torch.einsum("...h,hde,...hef->...df", code, w_v, w_o)
+        bias = None if b_v is None else torch.einsum("...h,he,...hef->...f", code, b_v, w_o)
         return ValueNetwork((weight,), (bias,))
     if kind == "linear":
         # phi acts on each head's value: all heads' values are hidden units with fixed input

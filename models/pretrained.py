@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from latentcode.errors import ArtifactError, ConfigError, check
-from latentcode.models.bridges import see
+from latentcode.models.hooks import see
+from latentcode.models.layers import attention_layers, other_layers
+from latentcode.models.pattern_seam import add_seam
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
@@ -42,10 +44,12 @@ ROUNDING = 0.01
 class Layout:
     """Where are the codes of a model, and does writing them take effect?
 
-    pattern_hooks   per layer the hook that shows the codes [B, H, Q, K]
-    residual_hooks  per layer the hook that shows the residual stream [B, T, D] entering it
-    writable        whether what a hook returns at the pattern is what the layer goes on with; some
-                    architectures show their pattern only after it was used
+    layers          those with attention, in order; of a hybrid not all
+    pattern_hooks   by these layers, the hook that shows the codes [B, H, Q, K]
+    residual_hooks  by layer, all of them, the hook that shows the residual stream [B, T, D]
+                    entering it
+    others          by layer without attention, what stands there instead
+    writable        whether what a hook returns at the pattern is what the layer goes on with
     normalized      whether codes obey their normalisation: those of a query of a bridge sum to 1
     causal          whether a query sees no later key
     """
@@ -53,8 +57,10 @@ class Layout:
     n_layers: int
     n_heads: int
     d_model: int
-    pattern_hooks: tuple[str, ...]
-    residual_hooks: tuple[str, ...]
+    layers: tuple[int, ...]
+    pattern_hooks: Mapping[int, str]
+    residual_hooks: Mapping[int, str]
+    others: Mapping[int, str]
     writable: bool
     normalized: bool
     causal: bool
@@ -79,14 +85,16 @@ def layout(model: Any) -> Layout:
     `ConfigError` names the layers that show no pattern or no residual stream.
     """
     config = model.cfg
-    patterns = tuple(f"blocks.{layer}.attn.hook_pattern" for layer in range(config.n_layers))
-    residuals = tuple(f"blocks.{layer}.hook_resid_pre" for layer in range(config.n_layers))
+    layers = attention_layers(model)
+    patterns = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in layers}
+    residuals = {layer: f"blocks.{layer}.hook_resid_pre" for layer in range(config.n_layers)}
     ours = not hasattr(model, "original_model")
     causal = (config.causal if ours
               else getattr(config, "attention_dir", "causal") == "causal")
-    writable, normalized = (True, True) if ours else _tried(model, patterns, residuals)
-    return Layout(config.n_layers, config.n_heads, config.d_model, patterns, residuals,
-                  writable, normalized, causal)
+    writable, normalized = (True, True) if ours else _tried(
+        model, tuple(patterns.values()), tuple(residuals.values()))
+    return Layout(config.n_layers, config.n_heads, config.d_model, layers, patterns, residuals,
+                  {} if ours else other_layers(model), writable, normalized, causal)
 
 
 def _tried(
@@ -111,7 +119,7 @@ def _tried(
                    if seen.get(name) != shape]
         check(not missing, f"model {model.cfg.model_name!r} ({model.cfg.architecture}) does not "
               f"show {', '.join(missing)}; expected the attention pattern [B, H, Q, K] and the "
-              "residual stream [B, T, D] of every layer")
+              "residual stream [B, T, D] of every layer with attention")
         erased = model.run_with_hooks(tokens, fwd_hooks=[(name, erase) for name in patterns])
     off = max(float((shown[name].float().sum(-1) - 1.0).abs().max()) for name in patterns)
     return not torch.equal(logits, erased), off < ROUNDING
@@ -211,8 +219,11 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
 
     tokenizer  None where the bridge is to be given token ids alone
 
-    `ConfigError` for an architecture that TransformerLens cannot open, or that does not show a
-    pattern in every layer.
+    Where a bridge leaves attention to transformers, its pattern becomes one that can be replaced
+    (`latentcode.models.pattern_seam`).
+
+    `ConfigError` for an architecture that TransformerLens cannot open, or that shows a pattern in
+    no layer.
     """
     from transformer_lens.model_bridge import TransformerBridge
 
@@ -223,17 +234,19 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
             model = TransformerBridge.boot_transformers(
                 name, hf_model=network, tokenizer=_wordless() if tokenizer is None else tokenizer,
                 device=weight.device, dtype=weight.dtype)
-        check(hasattr(model, "blocks") and all(hasattr(block, "attn") for block in model.blocks),
-              f"model {name!r} is a {architecture}, not every layer of which is attention; "
-              "expected a transformer with an attention pattern in every layer")
+        check(hasattr(model, "blocks") and len(attention_layers(model)) > 0,
+              f"model {name!r} is a {architecture}, in which TransformerLens shows no attention; "
+              "expected a transformer with an attention pattern in some layer")
+        for layer in attention_layers(model):
+            add_seam(model.blocks[layer].attn, model.cfg.n_heads)
         layout(model)
     except (ConfigError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # adapters check what they support in many ways
         raise ConfigError(f"model {name!r} is a {architecture}, which TransformerLens cannot open: "
                           f"{_first_line(error)}") from error
-    for block in model.blocks:
-        block.attn.register_forward_hook(_forget_pattern)
+    for layer in attention_layers(model):
+        model.blocks[layer].attn.register_forward_hook(_forget_pattern)
     return model.eval()
 
 

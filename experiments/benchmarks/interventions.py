@@ -71,11 +71,11 @@ def main(
     of = subject(model)
     task, shared = of.counterfactuals(), of.model()
     config = shared.config
-    lists = {"default": first_interventions(config.n_layers, task.scopes, task.lacking)}
+    lists = {"default": first_interventions(range(config.n_layers), task.scopes, task.lacking)}
     if whole:
         lists["whole"] = standard_interventions(
-            config.n_layers, config.n_heads, task.scopes, has_constraint(config.normalization),
-            task.lacking, task.places)
+            range(config.n_layers), config.n_heads, task.scopes,
+            has_constraint(config.normalization), task.lacking, task.places)
     models = {WHOLE: whole_passes(shared), SHARED: shared}
     cases: list[dict[str, Any]] = []
     with torch_threads(1):

@@ -75,7 +75,7 @@ class Writes(Own):
         chosen = every_patch(
             {"site": self.site, "where": self.scope, "layers": self.layers, "alpha": self.alpha,
              "value": self.patch, "heads": self.heads or None, "renormalize": self.renormalize,
-             "queries": _tokens(self.queries), "keys": _tokens(self.keys)}, of.n_layers)
+             "queries": _tokens(self.queries), "keys": _tokens(self.keys)}, of.layers)
         return {"interventions": list(dict.fromkeys(chosen))}
 
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
-from latentcode.errors import check, check_choice, check_count
+from latentcode.errors import check, check_count
 from latentcode.files.provenance import software
+from latentcode.models.layers import attention_layers, check_layer
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
 
@@ -53,9 +54,9 @@ class Reader(ABC):
         batch_size: int,
         meta: Mapping[str, Any],
     ) -> None:
-        kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
+        kept = attention_layers(model) if layers is None else as_tuple(layers)
         for layer in kept:
-            check_choice("layer", layer, range(model.cfg.n_layers))
+            check_layer(model, layer)
         for name, number in (("n", n), ("batch_size", batch_size)):
             check_count(name, number)
         for name, chosen in (("pairs", pairs), ("layers", kept)):

@@ -37,7 +37,8 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.features import FEATURES
 from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.reader import gather_codes
-from latentcode.errors import check, check_choice, check_count
+from latentcode.errors import check, check_count
+from latentcode.models.layers import attention_layers, check_layer
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.seeds import checked_seed, make_generator
@@ -270,7 +271,7 @@ def gather_rows(
     """
     for name, number in (("n", n), ("batch_size", batch_size)):
         check_count(name, number)
-    kept = tuple(range(model.cfg.n_layers)) if layers is None else as_tuple(layers)
+    kept = attention_layers(model) if layers is None else as_tuple(layers)
     read_out = read_out_hook(model)
     gathered: Gathered | None = None
     layout: dict[str, int] = {}
@@ -316,13 +317,13 @@ def _wanted(
     known = (*feature_names(batch.key_sets, batch.places), *FEATURES)
     wanted = feature_names(batch.key_sets) if features is None else as_tuple(features)
     for what, names, available in (
-            ("feature", wanted, known), ("layer", layers, range(model.cfg.n_layers))):
+            ("feature", wanted, known), ("layer", layers, attention_layers(model))):
         check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
     for name in wanted:
         if name not in known:
             FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
     for layer in layers:
-        check_choice("layer", layer, range(model.cfg.n_layers))
+        check_layer(model, layer)
     return wanted
 
 

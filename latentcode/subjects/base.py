@@ -13,6 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_count
+from latentcode.models.layers import attention_layers
 from latentcode.progress import Progress
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
@@ -165,9 +166,9 @@ class Subject(ABC):
         raise self.without_model()
 
     @property
-    def n_layers(self) -> int:
-        """The number of layers of the model."""
-        return int(self.model().cfg.n_layers)
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the model that have attention."""
+        return attention_layers(self.model())
 
 
 def check_n(name: str, n: int) -> int:

@@ -153,8 +153,8 @@ class RunSubject(TaskSubject):
                 **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}
 
     @property
-    def n_layers(self) -> int:
-        return self.run.config.model.n_layers
+    def layers(self) -> tuple[int, ...]:
+        return tuple(range(self.run.config.model.n_layers))
 
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
         config = self.run.config

@@ -127,10 +127,11 @@ class Setting:
         """
         names, _ = self.task.roles(known.pairs)
         clean = known.unpatched.logits
+        layers = sorted({layer for name, layer in self.places if name == site})
         logits = known.unpatched.patched({
             place: in_scope(Put(known.activations[place]), mask,
                             mask[:, 0] if site == "code" else mask[..., 0])
-            for place, mask in masks(site, chosen, known.role, len(names)).items()})
+            for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
                  - step(self.task, known.pairs, known.own, known.theirs, clean))
         outcome = self.task.outcomes(known.pairs, clean, known.answered, logits)

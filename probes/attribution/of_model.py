@@ -12,6 +12,7 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
+from latentcode.models.layers import attention_layers
 from latentcode.probes.attribution.checking import checked
 from latentcode.probes.attribution.instances import Known, Patched, Setting
 from latentcode.probes.attribution.methods import METHODS
@@ -74,8 +75,8 @@ def attribute_model(
     source = default_source(task) if source is None else source
     _check(task, source, sites, n=n, n_patched=n_patched, n_points=n_points,
            n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size, n_bootstrap=n_bootstrap)
-    n_layers = model.cfg.n_layers
-    setting = Setting(model, task, source, [(s, layer) for s in sites for layer in range(n_layers)],
+    layers = attention_layers(model)
+    setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
                       n_points)
     n_batches = -(-n // batch_size)
     passes = iter(range(1, 10**9))
@@ -90,7 +91,7 @@ def attribute_model(
         kept, sums, roles = _attributed(setting, split, n, n_patched, batch_size, seed, advance)
         patched = Patched(setting, kept)
         for site in sites:
-            names = named(site, roles, n_layers)
+            names = named(site, roles, layers)
             for name, table in _means({m: sums[m, site] for m in METHODS}, names).items():
                 found[name].append(table)
             patches, correlations = checked(patched, site, names, n=n_checked,
@@ -109,7 +110,7 @@ def attribute_model(
         "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
         "n_bootstrap": n_bootstrap, "level": 0.95, "share": SHARE, "least_rate": LEAST_RATE,
         "searched_low": {t["site"].iloc[0]: t["searched_low"].iloc[0] for t in found["smallest"]},
-        "roles": list(roles), "n_layers": n_layers}
+        "roles": list(roles), "n_layers": len(layers)}
     tables = {name: pd.concat([t for t in parts if len(t)] or parts, ignore_index=True)
               .reindex(columns=list(AttributionResult.COLUMNS[name]))
               for name, parts in found.items()}

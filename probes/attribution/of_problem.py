@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice
+from latentcode.models.layers import attention_layers
 from latentcode.probes.attribution.instances import Setting
 from latentcode.probes.attribution.steps import SOURCES, answers, step
 from latentcode.probes.interventions.bench.cells import response
@@ -80,7 +81,7 @@ def attribute_problem(
     check(bool((own - theirs).abs() > task.least_difference), "the answers of the problem and of "
           f"its source ({source}) are not both defined, or hardly differ; expected two that differ",
           ProbeError)
-    places: list[Place] = [("code", layer) for layer in range(model.cfg.n_layers)]
+    places: list[Place] = [("code", layer) for layer in attention_layers(model)]
     clean, _ = capture(model, pairs.bases.inputs, ())
     _, sources = capture(model, pairs.batch(name).inputs, places)
     found = Setting(model, task, source, places, n_points).estimates(pairs, own, theirs, sources)

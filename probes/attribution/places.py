@@ -38,20 +38,21 @@ def by_cell(site: str, x: Tensor, cell: Tensor, n: int) -> Tensor:
 
 
 def masks(
-    site: str, chosen: Tensor, role: Tensor, n_roles: int
+    site: str, layers: Sequence[int], chosen: Tensor, role: Tensor, n_roles: int
 ) -> Mapping[Place, Tensor]:
-    """Return where chosen places, bool [layer, cell], lie: a mask per layer that has any."""
+    """Return where chosen places lie, bool [layer, cell] of some layers: a mask per layer with any.
+    """
     cell = cells(site, role, n_roles)
     return {(site, layer): of_layer[cell][:, None] if site == "code"
             else of_layer[cell][..., None, None]
-            for layer, of_layer in enumerate(chosen) if bool(of_layer.any())}
+            for layer, of_layer in zip(layers, chosen, strict=True) if bool(of_layer.any())}
 
 
-def named(site: str, roles: Sequence[str], n_layers: int) -> pd.DataFrame:
+def named(site: str, roles: Sequence[str], layers: Sequence[int]) -> pd.DataFrame:
     """Return `site`, `layer`, `query` and `key` of every place, in order; a value has no query."""
     if site == "code":
         rows = [(site, layer, query, key)
-                for layer in range(n_layers) for query in roles for key in roles]
+                for layer in layers for query in roles for key in roles]
     else:
-        rows = [(site, layer, "", key) for layer in range(n_layers) for key in roles]
+        rows = [(site, layer, "", key) for layer in layers for key in roles]
     return pd.DataFrame(rows, columns=["site", "layer", "query", "key"])

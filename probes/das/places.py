@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.errors import ProbeError, UnknownNameError, check, check_choice
+from latentcode.errors import ProbeError, check, check_choice
 from latentcode.models.kernels.fused import written_out
+from latentcode.models.layers import attention_layers, check_layer
 from latentcode.probes.interventions.of_model import CORE
 from latentcode.probes.interventions.passes import computed, computed_by_layers, run_from
 from latentcode.probes.interventions.patches import PATCHES
@@ -65,9 +66,10 @@ def checked_place(model: Any, site: str, layer: int | None) -> Place:
           f"{type(model).__name__}; expected one with hooks: a latentcode.HookedTransformer, or a "
           "TransformerBridge as lc.load_pretrained returns", ProbeError)
     check_choice("site", site, DAS_SITES)
-    if layer is not None and layer not in range(model.cfg.n_layers):
-        raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
-    return site, model.cfg.n_layers - 1 if layer is None else layer
+    last = model.cfg.n_layers - 1 if site == "residual" else attention_layers(model)[-1]
+    layer = last if layer is None else layer
+    check_layer(model, layer, attention=site != "residual")
+    return site, layer
 
 
 def hold(

@@ -26,17 +26,19 @@ LAYERS: dict[str, str] = {
 """Sets of layers by name."""
 
 
-def layer_sets(words: Any, n_layers: int) -> tuple[tuple[int, ...], ...]:
+def layer_sets(words: Any, layers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return sets of layers, each once: names of `LAYERS`, numbers, or text such as `2,3`.
+
+    layers  those with attention
 
     `UnknownNameError` for what is neither.
     """
-    every = tuple(range(n_layers))
+    every = tuple(layers)
     named: dict[str, list[tuple[int, ...]]] = {
         "each": [(layer,) for layer in every],
-        "upward": [every[:last] for last in range(2, n_layers + 1)], "first": [every[:1]],
-        "lower": [every[:max(1, n_layers // 2)]],
-        "upper": [every[n_layers // 2:]], "above": [every[1:]] if n_layers > 1 else [],
+        "upward": [every[:last] for last in range(2, len(every) + 1)], "first": [every[:1]],
+        "lower": [every[:max(1, len(every) // 2)]],
+        "upper": [every[len(every) // 2:]], "above": [every[1:]] if len(every) > 1 else [],
         "all": [every]}
     found: list[tuple[int, ...]] = []
     for word in as_tuple(words):
@@ -51,10 +53,11 @@ def layer_sets(words: Any, n_layers: int) -> tuple[tuple[int, ...], ...]:
 
 
 def every_patch(
-    words: Mapping[str, Any], n_layers: int, places: Sequence[str] | None = None
+    words: Mapping[str, Any], layers: Sequence[int], places: Sequence[str] | None = None
 ) -> Iterator[Patch]:
     """Yield the patches of lists of words, one per combination.
 
+    layers  those with attention
     words   field of `lc.Patch` -> a word or several; of layers see `LAYERS`. Sites vary slowest,
             then scopes, layers, alphas and values; alphas vary for values that steer, and one's own
     places  those of the task; scopes at others are left out. None: nothing is left out
@@ -64,15 +67,15 @@ def every_patch(
     listed = {name: as_tuple(words[name]) for name in ("site", "where", "alpha", "value")
               if name in words}
     rest = {name: words[name] for name in words if name not in {*listed, "layers"}}
-    for site, where, layers, alpha, value in product(
+    for site, where, some, alpha, value in product(
             listed.get("site", ("code",)), listed.get("where", ("row",)),
-            layer_sets(words.get("layers", "upper"), n_layers), listed.get("alpha", (1.0,)),
+            layer_sets(words.get("layers", "upper"), layers), listed.get("alpha", (1.0,)),
             listed.get("value", ("interchange",))):
         lacked = places is not None and _place(where) not in (None, *places)
         kind = Patch(value).kind
         steers = kind.steers or kind.own
         if not lacked and (steers or alpha == listed.get("alpha", (1.0,))[0]):
-            yield Patch(value, where, layers, site, alpha if steers else 1.0, **rest)
+            yield Patch(value, where, some, site, alpha if steers else 1.0, **rest)
 
 
 def _place(where: str) -> str | None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
+from latentcode.models.layers import attention_layers
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.figure import name_of
 from latentcode.probes.interventions.listed import as_patches, to_plain
@@ -152,7 +153,7 @@ def outcomes_of_model(
     n_reference = n_reference if _need_references(interventions) else 0
     device = next(model.parameters()).device
     frozen = any(part.kind.frozen for part in _parts(interventions))
-    held = tuple(("code", layer) for layer in range(model.cfg.n_layers)) if frozen else ()
+    held = tuple(("code", layer) for layer in attention_layers(model)) if frozen else ()
     places = sorted({*held, *(place for i in interventions for place in i.places)})
     sources = {part.kind.source for part in _parts(interventions)} - {""}
     answered = {"sources", "control", *(CORE if task.factorial else ())}

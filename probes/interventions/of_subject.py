@@ -87,12 +87,12 @@ def intervene(
         normalized = has_constraint(normalization_of(patched)) and layout(patched).normalized
         if whole:
             interventions = standard_interventions(
-                config.n_layers, config.n_heads, task.scopes, normalized, task.lacking,
+                of.layers, config.n_heads, task.scopes, normalized, task.lacking,
                 task.places)
         elif prompts:
-            interventions = prompt_interventions(task, config.n_layers, normalized)
+            interventions = prompt_interventions(task, of.layers, normalized)
         else:
-            interventions = first_interventions(config.n_layers, task.scopes, task.lacking)
+            interventions = first_interventions(of.layers, task.scopes, task.lacking)
     return intervene_model(
         patched, task, interventions, split=of.split_name(split),
         n=of.n_of("n", n, 2_000, split),

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.errors import ConfigError, UnknownNameError, called, check, check_choice
+from latentcode.errors import ConfigError, called, check, check_choice
+from latentcode.models.layers import check_layer
 from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
 from latentcode.probes.interventions.problem import Problem, Value
 from latentcode.probes.interventions.references import ERASABLE
@@ -241,9 +242,9 @@ class Patch(Added):
         check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
               "or at least one")
         check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
-        for layer in self.layers:
-            if layer not in range(model.cfg.n_layers):
-                raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
+        for site in self.sites:
+            for layer in self.layers:
+                check_layer(model, layer, attention=site != "residual")
         needs, lacks = how.needs, lacked(how, lacking)
         if lacks:
             raise ConfigError(f"{self.named!r} cannot be written: {lacking[lacks]}")

@@ -23,7 +23,7 @@ CONTROLS = ("elsewhere", "shuffled", "random", "zero_ablation", "identity")
 
 
 def first_interventions(
-    n_layers: int, scopes: Sequence[str], lacks: Collection[str] = (),
+    layers: Sequence[int], scopes: Sequence[str], lacks: Collection[str] = (),
 ) -> tuple[Patch, ...]:
     """Return what tells whether codes cause the answer, and the operation or the answer alone.
 
@@ -31,23 +31,24 @@ def first_interventions(
     and in all, and in all codes in the upper half and in all layers; of a factorial codes and
     values together, too, which are the source's whole computation; and another position, another
     instance's source, noise, zero and the identity at the row in the upper half.
+
+    layers  those with attention
     """
-    every = tuple(range(n_layers))
-    upper = every[n_layers // 2:]
-    layers = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
+    every, upper = _every_and_upper(layers)
+    chosen = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
 
     def tells(i: Patch) -> bool:
         if i.value in CONTROLS:
             return (i.site, i.where, i.layers) == ("code", "row", upper)
         return i.value in SOURCES and (
             i.site == "code+value"
-            or (i.site == "code" and i.layers in layers.get(str(i.where), ())))
+            or (i.site == "code" and i.layers in chosen.get(str(i.where), ())))
 
-    return tuple(filter(tells, standard_interventions(n_layers, 0, scopes, False, lacks)))
+    return tuple(filter(tells, standard_interventions(layers, 0, scopes, False, lacks)))
 
 
 def standard_interventions(
-    n_layers: int, n_heads: int, scopes: Sequence[str], normalized: bool = True,
+    layers: Sequence[int], n_heads: int, scopes: Sequence[str], normalized: bool = True,
     lacks: Collection[str] = (), places: Sequence[str] = (),
 ) -> tuple[Patch, ...]:
     """Return every way to patch, with its controls, once over.
@@ -67,16 +68,17 @@ def standard_interventions(
     - values (of all keys: a row sees them all; of the examples alone) and residual streams in
       place of codes.
 
+    layers  those with attention
     lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
     places  the task's places; of a factorial alone
 
     Means of a third constituent or pooled over positions, and held codes, are for studies.
     """
-    upper, every = tuple(range(n_layers // 2, n_layers)), tuple(range(n_layers))
+    every, upper = _every_and_upper(layers)
     factorial = "factorial" not in lacks
     sources = SOURCES if factorial else SOURCES[:2]
-    chosen = [Patch(patch, scope, layers)
-              for scope in scopes for layers in _layer_sets(n_layers, factorial, scope)
+    chosen = [Patch(patch, scope, some)
+              for scope in scopes for some in _layer_sets(layers, factorial, scope)
               for patch in sources]
     for name, patch in PATCHES.items():
         if patch.pooled or patch.frozen or patch.own or "third" in patch.measured:
@@ -99,15 +101,15 @@ def standard_interventions(
         chosen += [Patch(patch, scope, upper, renormalize=True)
                    for scope in scopes if scope.startswith("pair")
                    for patch in ("interchange", "control")]
-    chosen += [Patch(patch, scope, layers, site=site)
-               for site, scope, layers in (
+    chosen += [Patch(patch, scope, some, site=site)
+               for site, scope, some in (
                    ("value", "everything", every[:1]), ("value", "everything", upper),
                    ("value", "everything", every),
                    ("residual", "row", upper), ("residual", "row", every),
                    ("residual", "everything", every[:1]), ("residual", "everything", upper))
                for patch in (sources if site == "value" else ("interchange", "control"))]
     if factorial:
-        lower = every[:max(1, n_layers // 2)]
+        lower = every[:max(1, len(every) // 2)]
         chosen += [Patch(patch, place, lower) for place in places for patch in sources]
         chosen += [Patch(patch, "everything", every, site="code+value")
                    for patch in sources]
@@ -118,7 +120,7 @@ def standard_interventions(
 
 
 def prompt_interventions(
-    task: Counterfactuals, n_layers: int, normalized: bool = True
+    task: Counterfactuals, layers: Sequence[int], normalized: bool = True
 ) -> tuple[Patch, ...]:
     """Return what is written by default: the source's codes, and codes that change nothing.
 
@@ -129,23 +131,29 @@ def prompt_interventions(
     only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
     heads, values and residual streams have to be asked for.
     """
-    every = tuple(range(n_layers))
+    every, _ = _every_and_upper(layers)
     chosen = [
-        i for i in standard_interventions(n_layers, 0, task.scopes, normalized, task.lacking)
+        i for i in standard_interventions(every, 0, task.scopes, normalized, task.lacking)
         if i.value in OF_PROMPTS and i.site == "code"
         and (i.where != "everything" or i.layers == every)
         and (not i.renormalize or i.kind.real)]
     return (*chosen, Patch("identity", "everything", every))
 
 
-def _layer_sets(n_layers: int, factorial: bool, scope: str) -> tuple[tuple[int, ...], ...]:
+def _every_and_upper(layers: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    every = tuple(layers)
+    return every, every[len(every) // 2:]
+
+
+def _layer_sets(
+    layers: Sequence[int], factorial: bool, scope: str
+) -> tuple[tuple[int, ...], ...]:
     """Return each layer alone, the upper half, and all; of a factorial also each with all below.
 
     There, a scope that is not one of `MAPPED` has the upper half alone.
     """
-    every = tuple(range(n_layers))
-    upper = every[n_layers // 2:]
+    every, upper = _every_and_upper(layers)
     if factorial and scope not in MAPPED:
         return (upper,)
-    below = [every[:last] for last in every[2:]] if factorial else []
+    below = [every[:n] for n in range(2, len(every))] if factorial else []
     return tuple(dict.fromkeys([*((layer,) for layer in every), *below, upper, every]))

@@ -10,7 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.models.bridges import generated_and_shown, see
+from latentcode.models.bridges import generated_and_shown
+from latentcode.models.gates import Gate, gates
+from latentcode.models.hooks import see
+from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.sites import capture, run_patched
@@ -40,20 +43,24 @@ def answers(model: Any, references: Sequence[Reference], seed: int = 0) -> Itera
 
 def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
     """Compare one pass with that of transformers, and what it shows with itself."""
-    shown = layout(model)
+    shown, gated = layout(model), gates(model)
     logits, cache = see(model, reference.tokens, [
-        *shown.pattern_hooks, *shown.residual_hooks,
-        *(f"blocks.{layer}.attn.{point}" for layer in range(shown.n_layers) for point in SEEN)])
+        *(gate.hook for gate in gated.values()),
+        *shown.pattern_hooks.values(), *shown.residual_hooks.values(),
+        *(f"blocks.{layer}.attn.{point}" for layer in shown.layers for point in SEEN)])
     yield "logits", None, difference(logits, reference.logits), ""
     later = torch.ones(logits.shape[1], logits.shape[1], dtype=torch.bool,
                        device=logits.device).triu(1)
-    for layer in range(shown.n_layers):
-        code, stream = cache[shown.pattern_hooks[layer]], cache[shown.residual_hooks[layer]]
+    for layer, hook in shown.residual_hooks.items():
+        stream = cache[hook]
         if reference.hidden:
             yield "residual", layer, difference(stream, reference.hidden[layer]), ""
         else:
             yield "residual", layer, torch.nan, "transformers tells no hidden states"
-        weights = reference.weights[layer] if layer < len(reference.weights) else None
+    for number, (layer, hook) in enumerate(shown.pattern_hooks.items()):
+        code = cache[hook]
+        # Of a hybrid transformers tells those of its attention alone.
+        weights = reference.weights[number] if number < len(reference.weights) else None
         if weights is None or weights.shape != code.shape:
             yield "codes", layer, torch.nan, "transformers tells no attention weights"
         else:
@@ -61,11 +68,14 @@ def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
         yield "rows", layer, float((code.sum(-1) - 1.0).abs().max()), ""
         if shown.causal:
             yield "masked", layer, float(code[..., later].abs().max()), ""
-        yield "values", layer, *_values(cache, layer, code)
+        yield "values", layer, *_values(cache, layer, code, gated.get(layer))
 
 
-def _values(cache: dict[str, Tensor], layer: int, code: Tensor) -> tuple[float, str]:
-    """z_qh = sum_k a_hqk v_kh, where query heads of a group share their values."""
+def _values(
+    cache: dict[str, Tensor], layer: int, code: Tensor, gate: Gate | None
+) -> tuple[float, str]:
+    """z_qh = g_qh sum_k a_hqk v_kh, where query heads of a group share their values; without a gate
+    g is 1."""
     v, z = (cache.get(f"blocks.{layer}.attn.{point}") for point in ("v.hook_out", "o.hook_in"))
     if v is None or z is None:
         return torch.nan, "the bridge shows no values and z"
@@ -74,12 +84,13 @@ def _values(cache: dict[str, Tensor], layer: int, code: Tensor) -> tuple[float, 
     v = v.repeat_interleave(code.shape[1] // v.shape[2], dim=2)
     if v.shape[-1] != z.shape[-1]:
         return torch.nan, f"values have shape {tuple(v.shape)}, z {tuple(z.shape)}"
-    return difference(torch.einsum("bhqk,bkhd->bqhd", code, v), z), ""
+    weighted = torch.einsum("bhqk,bkhd->bqhd", code, v)
+    return difference(weighted if gate is None else weighted * gate(cache[gate.hook]), z), ""
 
 
 def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
     """sum_k W_qk x_k + b_O = MHA_q(X), on the shortest prompt."""
-    for layer in range(model.cfg.n_layers):
+    for layer in attention_layers(model):
         try:
             generated, shown = generated_and_shown(model, tokens, layer)
             yield "value networks", layer, difference(generated, shown), ""
@@ -91,12 +102,12 @@ def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
 
 def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
     """Write back what was read, then random codes, as `intervene` writes."""
-    n_layers = model.cfg.n_layers
-    logits, codes = capture(model, reference.tokens, [("code", i) for i in range(n_layers)])
+    layers = attention_layers(model)
+    logits, codes = capture(model, reference.tokens, [("code", i) for i in layers])
     unpatched = run_patched(model, reference.tokens, {})
     yield "identity", None, _bits(_put(model, reference, codes), unpatched), ""
     generator = torch.Generator(logits.device).manual_seed(seed)
-    for layer in range(n_layers):
+    for layer in layers:
         code = codes["code", layer]
         yield "identity", layer, _bits(_put(model, reference, {("code", layer): code}),
                                        unpatched), ""

@@ -13,6 +13,8 @@ import torch
 from latentcode.arguments import as_tuple
 from latentcode.errors import check, check_choice
 from latentcode.files.provenance import package_version
+from latentcode.models.gates import gates
+from latentcode.models.layers import other_layers
 from latentcode.models.pretrained import as_bridge, load_network
 from latentcode.probes.model_checks.answers import Answer, answers
 from latentcode.probes.model_checks.questions import QUESTIONS, TOLERANCES
@@ -78,6 +80,8 @@ def check_model(
         "architecture": type(network).__name__, "dtype": dtype,
         "tolerance": TOLERANCES[dtype], "lengths": list(lengths), "seed": seed,
         "n_layers": model.cfg.n_layers, "n_heads": model.cfg.n_heads,
+        "others": {str(layer): what for layer, what in other_layers(model).items()},
+        "gates": sorted({gate.function for gate in gates(model).values()}),
         "sliding_window": getattr(config, "sliding_window", None),
         "transformer_lens": package_version("transformer-lens"),
         "transformers": package_version("transformers")})

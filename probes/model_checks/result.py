@@ -79,6 +79,12 @@ class ModelCheckResult(TableResult):
     def caveats(self) -> tuple[str, ...]:
         notes = [f"{self.settings['model']} ({self.settings['architecture']}, "
                  f"{self.settings['dtype']}): {self.verdict}"]
+        others: Mapping[str, str] = self.settings.get("others", {})
+        if others:
+            notes.append(f"A hybrid: {', '.join(sorted(set(others.values())))} in layers "
+                         f"{', '.join(others)}, which have no codes; checked are the others.")
+        notes += [f"Attention has a gate ({function}): a value network needs it beside the code "
+                  "(latentcode.models.gates)." for function in self.settings.get("gates", ())]
         longest, window = max(self.settings["lengths"]), self.settings["sliding_window"]
         if window and window >= longest:
             notes.append(f"The sliding window has {window} tokens and the longest prompt {longest}:"

@@ -30,7 +30,7 @@ def test_the_standard_interventions(
     assert f"wrote result {tmp_path}" in out
     flips = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     task = lc.make_counterfactuals(lc.make_task(lc.Run.open(folder).config.task), factorial=False)
-    assert len(flips) == len(standard_interventions(2, 4, task.scopes, lacks=task.lacking))
+    assert len(flips) == len(standard_interventions(range(2), 4, task.scopes, lacks=task.lacking))
 
 
 def test_every_combination_of_what_is_written_where(

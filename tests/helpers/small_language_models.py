@@ -18,10 +18,19 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "neox": ("GPTNeoXConfig", SIZES),
     "qwen2": ("Qwen2Config", GROUPED),
     "gemma2": ("Gemma2Config", {**GROUPED, "head_dim": 16}),
-    # Shows its pattern after it was used, and returns it from the layer.
+    # Attention of these is computed by transformers (`latentcode.models.pattern_seam`).
     "gptj": ("GPTJConfig", {"vocab_size": 400, "n_embd": 32, "n_layer": 4, "n_head": 4,
                             "n_positions": 64, "rotary_dim": 8, "bos_token_id": 0,
                             "eos_token_id": 0}),
+    "opt": ("OPTConfig", {**{name: size for name, size in SIZES.items()
+                             if name != "intermediate_size"}, "ffn_dim": 64,
+                          "word_embed_proj_dim": 32, "pad_token_id": 0}),
+    "xglm": ("XGLMConfig", {"vocab_size": 400, "d_model": 32, "num_layers": 2, "ffn_dim": 64,
+                            "attention_heads": 4, "max_position_embeddings": 64,
+                            "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}),
+    # Has attention in its second layer alone.
+    "lfm2": ("Lfm2Config", {**GROUPED, "layer_types": ["conv", "full_attention", "conv"],
+                            "num_hidden_layers": 3}),
     # Has no attention at all.
     "mamba": ("MambaConfig", {"vocab_size": 400, "hidden_size": 32, "num_hidden_layers": 2,
                               "state_size": 4, "bos_token_id": 0, "eos_token_id": 0}),

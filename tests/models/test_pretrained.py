@@ -62,13 +62,13 @@ def test_codes_are_read_and_written(architecture: str, small_models: SmallModels
     with torch.no_grad():
         plain = model(TOKENS)
         hooked, seen = model.run_with_cache(
-            TOKENS, names_filter=[*shown.pattern_hooks, *shown.residual_hooks])
-        patterns = [seen[name] for name in shown.pattern_hooks]
+            TOKENS, names_filter=[*shown.pattern_hooks.values(), *shown.residual_hooks.values()])
+        patterns = [seen[name] for name in shown.pattern_hooks.values()]
         assert torch.equal(plain, hooked)
         for pattern in patterns:
             torch.testing.assert_close(pattern.sum(dim=-1), torch.ones(2, 4, 6))
             assert (pattern.triu(1) == 0).all()
-        for name, pattern in zip(shown.pattern_hooks, patterns, strict=True):
+        for name, pattern in zip(shown.pattern_hooks.values(), patterns, strict=True):
             same = model.run_with_hooks(
                 TOKENS, fwd_hooks=[(name, lambda a, hook, p=pattern: p.clone())])
             other = model.run_with_hooks(TOKENS, fwd_hooks=[
@@ -77,7 +77,10 @@ def test_codes_are_read_and_written(architecture: str, small_models: SmallModels
             assert (other - plain).abs().max() > 1e-4
 
 
-def test_a_pattern_that_is_only_shown_is_called_so(small_models: SmallModels) -> None:
+def test_a_pattern_that_is_only_shown_is_called_so(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrained, "add_seam", lambda *_: False)
     shown = layout(load_pretrained(small_models("gptj")))
     assert not shown.writable
     with pytest.raises(ConfigError, match="a code written there changes nothing"):
@@ -88,7 +91,8 @@ def test_our_own_models_have_a_layout() -> None:
     model = HookedTransformer(preset("smoke", "logic", "hyla").model)
     shown = layout(model)
     assert shown.writable
-    assert {*shown.pattern_hooks, *shown.residual_hooks} <= set(model.hook_dict)
+    assert shown.layers == tuple(range(model.config.n_layers))
+    assert {*shown.pattern_hooks.values(), *shown.residual_hooks.values()} <= set(model.hook_dict)
 
 
 @pytest.mark.parametrize(("architecture", "n_alive"), [("gpt2", 0), ("llama", 0), ("neox", 0),
@@ -108,7 +112,8 @@ def test_no_layer_keeps_its_pattern(
         kept.append(weakref.ref(pattern))
 
     with torch.no_grad():
-        model.run_with_hooks(TOKENS, fwd_hooks=[(n, look) for n in layout(model).pattern_hooks])
+        model.run_with_hooks(TOKENS, fwd_hooks=[
+            (name, look) for name in layout(model).pattern_hooks.values()])
     assert len(kept) == model.cfg.n_layers > 1 + n_alive
     gc.collect()
     assert kept[-1]() is None

@@ -208,8 +208,8 @@ def test_what_there_is_no_source_for_is_lacking(model: Any) -> None:
     assert set(task.lacks) == {"control", "unrelated", "permuted", *rests}
     pairs = task.sample("ood", 8, generator())
     assert set(pairs.others) == {"operands", "operation+operands"}
-    for chosen in (standard_interventions(2, 4, task.scopes, True, task.lacking),
-                   prompt_interventions(task, 2)):
+    for chosen in (standard_interventions(range(2), 4, task.scopes, True, task.lacking),
+                   prompt_interventions(task, range(2))):
         assert {"interchange", "operands", "operation+operands"} <= {i.value for i in chosen}
         assert not {i.value for i in chosen} & {*task.lacks}
         for intervention in chosen:
@@ -239,7 +239,7 @@ def test_minimal_pairs_alone(model: Any) -> None:
         assert [base[f] == source[f] for f in FACTORS] == [False, True, True]
         assert [base[f] == control[f] for f in FACTORS] == [True, True, False]
     assert "operation+operands" not in {
-        i.value for i in prompt_interventions(task, 2)}
+        i.value for i in prompt_interventions(task, range(2))}
 
 
 def test_means_are_those_of_an_operation(model: Any) -> None:

@@ -17,6 +17,7 @@ import latentcode as lc
 from latentcode import Patch, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.experiments.studies.bridges.small_models import make
+from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched
 from latentcode.probes.interventions.standard import prompt_interventions
@@ -234,13 +235,13 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
     with pytest.raises(ConfigError, match=r"'control' cannot be written: .* no column control"):
         intervene(model, frame, [Patch("control", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
-    assert not any(i.value == "control" for i in prompt_interventions(bare, 2))
+    assert not any(i.value == "control" for i in prompt_interventions(bare, range(2)))
     result = intervene(model, frame, [Patch("interchange", "row", (0,))])
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(control=frame["source"])
     task = PromptCounterfactuals(model, with_same)
-    assert {i.value for i in prompt_interventions(task, 2)} == {
+    assert {i.value for i in prompt_interventions(task, range(2))} == {
         "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
     result = intervene(model, with_same, [
         Patch("interchange", "row", (0,)), Patch("control", "row", (0,))])
@@ -266,7 +267,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
     monkeypatch.setattr("latentcode.probes.interventions.of_subject.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
     intervene(model, pairs)
-    every = prompt_interventions(PromptCounterfactuals(model, pairs), 2)
+    every = prompt_interventions(PromptCounterfactuals(model, pairs), range(2))
     assert set(asked) == {i for i in every if not i.renormalize} < {*every}
 
 
@@ -340,7 +341,9 @@ def test_few_bits_are_enough(small_models: SmallModels) -> None:
 def test_models_that_do_not_take_a_code_are_refused(
     small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load_pretrained(small_models("gptj"))
+    with monkeypatch.context() as without:
+        without.setattr(pretrained, "add_seam", lambda *_: False)
+        model = load_pretrained(small_models("gptj"))
     rows = pairs_of(model, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match="only after it was used"):
         patch(model, rows, "interchange", "row", (0,))

@@ -22,7 +22,9 @@ Rows = list[dict[str, Any]]
 def architectures(work: Path, *, progress: Progress | None = None) -> dict[str, pd.DataFrame]:
     """Return what became of every architecture that has a bridge.
 
-    architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`
+    architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`; of
+                   a hybrid, the `others`, which stand in layers without attention; the function of
+                   a `gate` of its attention
     precisions     a row per architecture that was opened and precision: the `reason` if it cannot
                    be checked; else the checks that `failed`, and whether each verb is trusted
     worst          the worst layer of every check of these: its `value`, `outcome` and `note`
@@ -45,9 +47,11 @@ def check_architecture(name: str) -> dict[str, Rows]:
     precisions: Rows = []
     worst: Rows = []
     supported = False
+    about_it = {"others": "", "gate": ""}
 
     def outcome(said: str, reason: str = "") -> dict[str, Rows]:
-        return {"architectures": [{"architecture": name, "outcome": said, "reason": reason}],
+        return {"architectures": [{"architecture": name, "outcome": said, "reason": reason,
+                                   **about_it}],
                 "precisions": precisions, "worst": worst}
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -68,6 +72,8 @@ def check_architecture(name: str) -> dict[str, Rows]:
                     return outcome("refused", reason)
                 precisions.append({**about, "reason": reason})
                 continue
+            about_it = {"others": ", ".join(sorted(set(result.settings["others"].values()))),
+                        "gate": ", ".join(result.settings["gates"])}
             supported |= dtype == "float32" and result.supported
             precisions.append({**about, "reason": "", "failed": ", ".join(result.failed),
                                **result.trusted})

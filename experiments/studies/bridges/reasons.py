@@ -17,16 +17,30 @@ FEW = 60
 
 
 def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
-    """Return the tables of the page: what fails where, and architectures by their reason."""
+    """Return the tables of the page: what fails where, and architectures by their reason.
+
+    Hybrids stand apart, whatever became of them.
+    """
     found, precisions = tables["architectures"].fillna(""), tables["precisions"].fillna("")
     exact, rough = (where(precisions, dtype=name).set_index("architecture")
                     for name in ("float64", "float32"))
+    whole = where(found, others="")
+    hybrids = found[found["others"] != ""].set_index("architecture")
+
+    def verbs(name: str) -> dict[str, str]:
+        return {**{verb: "yes" if rough.loc[name, verb] else "-" for verb in VERBS},
+                "what fails": failing(where(tables["worst"], architecture=name,
+                                            dtype="float32"))}
+
     return {
+        "supported": list(where(whole, outcome="supported")["architecture"]),
+        "gated": found[found["gate"] != ""].set_index("architecture")["gate"],
+        "hybrids": pd.DataFrame([
+            {"architecture": f"`{name}`", "other layers": f"`{row['others']}`", **verbs(str(name))}
+            for name, row in hybrids.iterrows()]),
         "partly": pd.DataFrame([
-            {"architecture": f"`{name}`",
-             **{verb: "yes" if rough.loc[name, verb] else "-" for verb in VERBS},
-             "what fails": failing(where(tables["worst"], architecture=name, dtype="float32"))}
-            for name in where(found, outcome="partly")["architecture"]]),
+            {"architecture": f"`{name}`", **verbs(name)}
+            for name in where(whole, outcome="partly")["architecture"]]),
         **{outcome.replace(" ", "_"): by_reason(
             where(found, outcome=outcome).set_index("architecture")["reason"])
            for outcome in ("refused", "not built")},

@@ -103,7 +103,7 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
     for (run,), result in found.results["patched"]:
         task = make_counterfactuals(make_task(run.config.task))
         plan = planned(settings["patches"], task, run.config.task.name,
-                       run.config.model.n_layers)
+                       range(run.config.model.n_layers))
         assert isinstance(result, Measured)
         for direction, block in result.tables["patched"].groupby("direction", sort=False):
             name = {**about[run.id], "direction": direction}

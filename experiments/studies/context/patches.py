@@ -35,16 +35,17 @@ ANOTHER = ("operation+operands+rest", "operands+rest")
 
 
 def planned(
-    words: Sequence[Mapping[str, Any]], task: Counterfactuals, name: str, n_layers: int
+    words: Sequence[Mapping[str, Any]], task: Counterfactuals, name: str, layers: Sequence[int]
 ) -> list[Patch]:
     """Return every patch of the study, each once.
 
+    layers  those with attention
     words  those of `study.yaml` (`listed.every_patch`), some for the task of a `name` alone
     """
     return list(dict.fromkeys(
         patch for one in words if one.get("task", name) == name
         for patch in every_patch({key: value for key, value in one.items() if key != "task"},
-                                 n_layers, task.places)))
+                                 layers, task.places)))
 
 
 def directions(task: Counterfactuals) -> dict[str, Counterfactuals]:
@@ -66,7 +67,7 @@ def measured(
     `CLASSES`), and the same of every row: `drawn`, `counted` (with four different answers).
     """
     task, model = make_counterfactuals(make_task(run.config.task)), run.load_model()
-    plan, parts = planned(patches, task, run.config.task.name, model.cfg.n_layers), []
+    plan, parts = planned(patches, task, run.config.task.name, range(model.cfg.n_layers)), []
     for direction, pairs in directions(task).items():
         found, counts = outcomes_of_model(
             model, pairs, plan, n=n, seed=seed, n_reference=CONTEXT["reference_problems"],

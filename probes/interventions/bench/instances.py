@@ -12,6 +12,7 @@ from torch import Tensor
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
 from latentcode.errors import ConfigError, UnknownNameError, check, check_count
+from latentcode.models.layers import attention_layers
 from latentcode.probes.interventions.references import References, measure
 from latentcode.probes.interventions.sites import Place, check_written
 from latentcode.runs import Run
@@ -53,7 +54,7 @@ class Instances:
         self.model, self.task, self.seed, self.n_reference = model, task, seed, n_reference
         self.device = next(model.parameters()).device
         self.batch = batch.to(self.device)
-        self.places: tuple[Place, ...] = tuple(("code", i) for i in range(model.cfg.n_layers))
+        self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
         check_written(model, self.batch.inputs[:2], self.places)
 
     @classmethod

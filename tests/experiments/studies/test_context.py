@@ -41,7 +41,7 @@ BOTH = "operation+operands"
 def found() -> pd.DataFrame:
     """Return the share of each class, a row per patch of the study."""
     task = Inferred()
-    plan = planned(WORDS, task, "sraven", 2)
+    plan = planned(WORDS, task, "sraven", range(2))
     outcomes, counts = outcomes_of_model(
         inferring_model(), task, plan, split="train", n=N, n_reference=2_000, batch_size=N)
     assert counts["n_known"] == N
@@ -97,7 +97,7 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
     config = lc.preset("smoke", name)
     task = lc.make_counterfactuals(lc.make_task(config.task))
     model = lc.HookedTransformer(config.model)
-    plan = planned(WORDS, task, name, config.model.n_layers)
+    plan = planned(WORDS, task, name, range(config.model.n_layers))
     assert len(set(plan)) == len(plan)
     for pairs in directions(task).values():
         _check(model, pairs, plan, 10, 10, 100)
@@ -109,14 +109,14 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
 
 def test_the_layers_of_the_criteria_are_patched() -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("small", "sraven").task))
-    plan = planned(WORDS, task, "sraven", 4)
+    plan = planned(WORDS, task, "sraven", range(4))
     asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0])
     for statement, rule in CONTEXT["statements"].items():
         mine = [one for one in asked
                 if one.statement == statement and one.one[3] == tuple(rule["patch"]["layers"])]
         beyond = CONTEXT["refuted_by"] if statement.startswith("codes at the context") else ()
         assert {one.against for one in mine} >= {*rule["against"], *beyond}, statement
-    sets = layer_sets(("each", "upward", "above", "upper"), 4)
+    sets = layer_sets(("each", "upward", "above", "upper"), range(4))
     assert sets == ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3), (2, 3))
 
 

@@ -84,7 +84,7 @@ def test_a_place_holds_all_codes_of_its_roles() -> None:
     assert sums[0, 0].tolist() == [0 + 1 + 3 + 4, 2 + 5, 6 + 7, 8]
     assert sums[1, 0].tolist() == [13 + 14 + 16 + 17, 12 + 15, 10 + 11, 9]
     chosen = torch.tensor([[False, False, True, False], [False] * 4])
-    (place, mask), = masks("code", chosen, role, 2).items()
+    (place, mask), = masks("code", (0, 1), chosen, role, 2).items()
     assert place == ("code", 0)
     assert code[0][mask[0]].tolist() == [6, 7]
     assert code[1][mask[1]].tolist() == [10, 11]

@@ -14,7 +14,7 @@ from latentcode.tasks import make_counterfactuals, make_task
 def test_a_block_is_a_query_panel_and_a_cell_a_key_panel() -> None:
     task = make_counterfactuals(make_task(SravenConfig(n_features=2)))
     roles, _ = task.roles(task.sample("train", 2, make_generator(0, "t")))
-    maps = named("code", roles, 2).assign(path=0.0)
+    maps = named("code", roles, range(2)).assign(path=0.0)
     here = (maps["query"] == "row3.panel2 own") & (maps["layer"] == 1)
     maps.loc[here & (maps["key"] == "row1.panel3 own"), "path"] = 5.0
     maps.loc[here & (maps["key"] == "row1.panel3 other 1"), "path"] = 2.0

@@ -17,6 +17,7 @@ import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.config.presets import model_for
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError
+from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
@@ -138,7 +139,9 @@ def test_texts_are_searched_too() -> None:
                    steps=2, batch_size=8, learning_rate=0.01)
 
 
-def test_what_cannot_be_searched(learnt_models: LearntModels, small_models: SmallModels) -> None:
+def test_what_cannot_be_searched(
+    learnt_models: LearntModels, small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load_pretrained(learnt_models("gpt2"))
     task = PromptCounterfactuals(model, factorial_prompts())
     quick: dict[str, Any] = {"searches": (), "n_train": 20, "n": 20, "n_bootstrap": 100}
@@ -154,6 +157,7 @@ def test_what_cannot_be_searched(learnt_models: LearntModels, small_models: Smal
         with pytest.raises(error) as raised:
             das_model(of, pairs, **{**quick, **arguments})
         assert message in str(raised.value)
+    monkeypatch.setattr(pretrained, "add_seam", lambda *_: False)
     gptj = load_pretrained(small_models("gptj"))  # shows its pattern after it was used
     prompts = [{"prompt": f"{a} {b} 3", "operation": a, "operands": b, "query": -1, "key": 1,
                 "answer": 10 * a + b} for a in (1, 2) for b in (4, 5)]

@@ -21,7 +21,7 @@ def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
 
 
 def test_every_write_has_its_place() -> None:
-    chosen = standard_interventions(4, 16, tuple(SCOPES), places=tuple(PLACES))
+    chosen = standard_interventions(range(4), 16, tuple(SCOPES), places=tuple(PLACES))
     assert len(set(chosen)) == len(chosen)
     of_studies = {name for name in PATCHES
                   if name == "frozen" or "third" in name or name.endswith("pooled")}
@@ -29,7 +29,7 @@ def test_every_write_has_its_place() -> None:
     assert {i.where for i in chosen} == {*SCOPES, *PLACES}
     assert {i.layers for i in chosen} >= {(0,), (3,), (2, 3), (0, 1, 2, 3)}
     assert any(i.renormalize for i in chosen)
-    bare = standard_interventions(2, 8, ("pair", "row", "everything"), normalized=False)
+    bare = standard_interventions(range(2), 8, ("pair", "row", "everything"), normalized=False)
     assert not any(i.renormalize for i in bare)
     # A source never stands alone: the same place is written with the same constituents.
     for i in chosen:
@@ -41,7 +41,7 @@ def test_every_write_has_its_place() -> None:
 def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
     sraven, logic = (tuple(s for s in SCOPES if s not in without) for without in (
         ("examples",), ("pairs", "feature")))
-    chosen = standard_interventions(4, 16, sraven, lacks=("permuted",))
+    chosen = standard_interventions(range(4), 16, sraven, lacks=("permuted",))
     assert len(chosen) < 200
     sources = {"interchange", "control", "operands", "operation+operands", "unrelated"}
     for scope in ("row", "everything"):
@@ -50,10 +50,10 @@ def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
                               and (i.where, i.layers) == (scope, layers)}
     assert {i.value for i in chosen if i.site == "code+value"} == sources
     assert not any(i.value == "permuted" for i in chosen)
-    examples = {(i.value, i.site) for i in standard_interventions(2, 8, logic)
+    examples = {(i.value, i.site) for i in standard_interventions(range(2), 8, logic)
                 if i.where == "examples" and i.layers == (0, 1)}
     assert examples == {(patch, "value") for patch in (*sources, "permuted")}
-    alone = standard_interventions(4, 16, sraven, lacks=("factorial", "permuted"))
+    alone = standard_interventions(range(4), 16, sraven, lacks=("factorial", "permuted"))
     assert {i.value for i in alone}.isdisjoint(sources - {"interchange", "control"})
     assert all(len(i.layers) in (1, 4) or i.layers == (2, 3) for i in alone)
 
@@ -61,8 +61,8 @@ def test_the_sources_of_a_factorial_stand_beside_each_other() -> None:
 @pytest.mark.parametrize("lacks", [("permuted",), ("factorial", "permuted")])
 def test_the_default_is_a_readable_part_of_the_whole(lacks: tuple[str, ...]) -> None:
     scopes = tuple(s for s in SCOPES if s != "examples")
-    first = first_interventions(4, scopes, lacks)
-    assert set(first) <= set(standard_interventions(4, 16, scopes, lacks=lacks))
+    first = first_interventions(range(4), scopes, lacks)
+    assert set(first) <= set(standard_interventions(range(4), 16, scopes, lacks=lacks))
     assert len(first) <= 50
     everywhere = {(i.value, i.where) for i in first if i.layers == (0, 1, 2, 3)}
     for patch in ("interchange", "control", *(

@@ -265,9 +265,9 @@ def test_the_bench_puts_it_into_one_problem() -> None:
 def test_every_combination_of_words() -> None:
     words = {"value": ["interchange", "steer"], "where": ["row", "within context"],
              "layers": ["each", "all"], "alpha": [1.0, 2.0]}
-    found = list(every_patch(words, 2))
+    found = list(every_patch(words, range(2)))
     assert len(set(found)) == len(found) == 2 * 3 * (1 + 2)
-    assert {patch.where for patch in every_patch(words, 2, places=())} == {"row"}
-    assert layer_sets(["2,3", "first", 1], 4) == ((2, 3), (0,), (1,))
+    assert {patch.where for patch in every_patch(words, range(2), places=())} == {"row"}
+    assert layer_sets(["2,3", "first", 1], range(4)) == ((2, 3), (0,), (1,))
     with pytest.raises(ConfigError, match="layers is 'middle'; expected each"):
-        layer_sets("middle", 4)
+        layer_sets("middle", range(4))

@@ -72,7 +72,7 @@ def test_a_table_of_controls_says_how_many_count() -> None:
 
 def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     task = TextCounterfactuals(small_text())
-    chosen = standard_interventions(2, 4, task.scopes, True, task.lacking)
+    chosen = standard_interventions(range(2), 4, task.scopes, True, task.lacking)
     for intervention in chosen:
         intervention.check(task, model_of("softmax"))
     assert {"interchange", "control", "operation+operands+rest", "unrelated", "random",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
+from latentcode.models import pretrained
 from latentcode.probes.model_checks import of_model
 from latentcode.probes.model_checks.questions import QUESTIONS, VERBS
 from latentcode.probes.saved import load_result
@@ -171,7 +172,10 @@ def test_planted_mistakes_are_found(
         assert shown.loc[name, "not to be trusted"] == ", ".join(QUESTIONS[name].verbs)
 
 
-def test_a_pattern_that_is_only_shown_serves_for_reading(small_models: SmallModels) -> None:
+def test_a_pattern_that_is_only_shown_serves_for_reading(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pretrained, "add_seam", lambda *_: False)
     result = lc.check_model(small_models("gptj"))
     assert result.failed == ("patch",)
     assert result.trusted == {verb: "intervene" not in verb and verb != "renormalize"
@@ -218,7 +222,7 @@ def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) 
         (ConfigError, "expected at least 2 tokens each", (folder, (1, 4))),
         (ConfigError, "longest prompt has 65 tokens; expected at most 64", (folder, (65,))),
         (UnknownNameError, "unknown dtype 'float8'", (folder, None, "float8")),
-        (ConfigError, "not every layer of which is attention", (small_models("mamba"),)),
+        (ConfigError, "shows no attention", (small_models("mamba"),)),
     ):
         name, lengths, dtype = (*arguments, *(None, "float32")[len(arguments) - 1:])
         with pytest.raises(error, match=message) as raised:
