@@ -49,10 +49,10 @@ class Gate:
 
 def gate_of(model: Any, layer: int) -> Gate | None:
     """Return the gate of a layer of a bridge; None for attention without one."""
-    attention = getattr(model.blocks[layer], "attn", None)
-    names = set(getattr(attention, "_modules", ()))
-    if "q" not in names and "o" not in names:
+    attention: Any = getattr(model.blocks[layer], "attn", None)
+    if not hasattr(model, "original_model") or attention is None:
         return None
+    names = set(attention._modules)
     point = next((name for name, there in (
         ("hook_q_gate", getattr(attention.config, "gated_q_proj", False)),
         ("hook_gate", "gate" in names), ("gate.hook_out", "gate" in names))
@@ -65,8 +65,6 @@ def gate_of(model: Any, layer: int) -> Gate | None:
 
 def gates(model: Any) -> Mapping[int, Gate]:
     """Return the gates of a model by layer; of our own models there are none."""
-    if not hasattr(model, "original_model"):
-        return {}
     found = {layer: gate_of(model, layer) for layer in attention_layers(model)}
     return {layer: gate for layer, gate in found.items() if gate is not None}
 

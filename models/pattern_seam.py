@@ -104,7 +104,8 @@ def add_seam(bridge: Any, n_heads: int) -> bool:
             or type(bridge).forward is not AttentionBridge.forward
             or getattr(module, "accepts_pattern_fn", False)):
         return False
-    module.__class__ = with_seam(type(module))
+    kind: Any = type(module)
+    module.__class__ = with_seam(kind)
     cast(Any, module).pattern_heads = n_heads
     return True
 

@@ -113,7 +113,7 @@ def test_intervene_prompts(
     ("intervene llama PLAIN", "no column source, answer, source_answer"),
     ("intervene llama PAIRS --patch interchange --scope pairs", "unknown scope 'pairs'"),
     ("intervene llama PAIRS --patch interchange --layers 2", "unknown layer 2"),
-    ("intervene lfm2 PAIRS --patch interchange --layers 0 1", "layer 0 of this model has no attention"),
+    ("intervene lfm2 PAIRS --patch interchange --layers 0 1", "layer 0 of this model has"),
     ("extract nowhere/at/all PROMPTS", "does not exist"),
     ("extract somebody/no-such-model PROMPTS", "could not be fetched"),
     ("extract gpt2 nowhere.jsonl", "which is no file"),

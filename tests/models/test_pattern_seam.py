@@ -35,7 +35,7 @@ def test_what_is_put_at_the_pattern_is_what_values_are_weighted_with(
         read[hook.name] = activation.clone()
 
     def put(new: Tensor) -> Tensor:
-        hooks = [(name, lambda pattern, hook: new.clone()), *(
+        hooks: list[Any] = [(name, lambda pattern, hook: new.clone()), *(
             (f"blocks.1.attn.{point}", keep) for point in ("v.hook_out", "o.hook_in"))]
         return model.run_with_hooks(TOKENS, fwd_hooks=hooks)
 

@@ -22,9 +22,9 @@ Rows = list[dict[str, Any]]
 def architectures(work: Path, *, progress: Progress | None = None) -> dict[str, pd.DataFrame]:
     """Return what became of every architecture that has a bridge.
 
-    architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`; of
-                   a hybrid, the `others`, which stand in layers without attention; the function of
-                   a `gate` of its attention
+    architectures  a row each: its `outcome` (supported, partly, refused, not built) and `reason`;
+                   the `others`, which in a hybrid stand in layers without attention; the function
+                   of the `gate` of its attention
     precisions     a row per architecture that was opened and precision: the `reason` if it cannot
                    be checked; else the checks that `failed`, and whether each verb is trusted
     worst          the worst layer of every check of these: its `value`, `outcome` and `note`
