@@ -4,13 +4,16 @@
 
 writes `small/gpt2`, `small/llama` and `small/gemma2`, as `save_pretrained` does; the prompts that
 they can be asked, `small/factorial.jsonl`, every operation of every country in two wordings; and
-`small/distances.csv`, how far operations are from each other.
+`small/distances.csv`, how far operations are from each other. With `--copying` they also learn to
+copy, in some minutes each, and `small/texts.txt` has texts to read: a few words that come again
+and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
@@ -20,7 +23,8 @@ import tyro
 from torch.nn.utils.rnn import pad_sequence
 
 from latentcode.errors import check, check_choice
-from latentcode.files.storage import replace_folder
+from latentcode.experiments.texts.spans import WORDS
+from latentcode.files.storage import replace_folder, write_text
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
 
@@ -34,7 +38,13 @@ TEMPLATES = ("the {} of {} is", "the {} in {} is")
 LONGER = "in {1} the {0} is now"
 """Another wording that is learnt, too, of more words."""
 BEGINNING = "<s>"
-FACTORIAL, DISTANCES = "factorial.jsonl", "distances.csv"
+FACTORIAL, DISTANCES, TEXTS = "factorial.jsonl", "distances.csv", "texts.txt"
+N_TEXTS, N_READ = 20_000, 200
+"""Texts of copies that are learnt, and further ones to read."""
+LENGTH, REPEATED = 40, (4, 14)
+"""Words of such a text, and words that it repeats."""
+STEPS: Mapping[str, int] = {"gpt2": 2_000, "llama": 1_000, "gemma2": 2_000}
+"""Updates after which a model copies what came before, most of the time."""
 ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "gpt2": ("GPT2Config", {"width": "n_embd", "layers": "n_layer", "heads": "n_head",
                             "context": "n_positions"}),
@@ -66,9 +76,21 @@ def distances() -> pd.DataFrame:
     return pd.DataFrame({a: {b: float(KINDS[a] != KINDS[b]) for b in KINDS} for a in KINDS})
 
 
+def copies(seed: int) -> str:
+    """Return a text of some random words that come again and again, in their order.
+
+    What has come once tells what comes next, as repeated random tokens do (Olsson et al.,
+    In-context Learning and Induction Heads, 2022).
+    """
+    random = Random(seed)
+    words = random.sample(WORDS, random.randint(*REPEATED))
+    return " ".join((words * LENGTH)[:LENGTH])
+
+
 def train(
     texts: Sequence[str], folder: Path, architecture: str = "gpt2", *, width: int = 32,
-    layers: int = 2, heads: int = 4, initializer_range: float = 0.15, steps: int = 300,
+    layers: int = 2, heads: int = 4, context: int = 16, initializer_range: float = 0.15,
+    steps: int = 300,
     batch: int = 128, learning_rate: float = 1e-2, weight_decay: float = 0.01, seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
@@ -92,7 +114,7 @@ def train(
     # Padded with the beginning, which is never predicted.
     tokens = pad_sequence([torch.tensor(ids) for ids in tokenizer(
         [BEGINNING + text for text in texts])["input_ids"]], batch_first=True)  # [N, T]
-    sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "context": 16}
+    sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "context": context}
     further: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     if architecture != "gpt2":
         further = {"head_dim": width // heads, "num_key_value_heads": heads // 2,
@@ -123,33 +145,51 @@ def train(
 
 
 def train_small(
-    architecture: str, folder: Path, *, steps: int = 300, seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    architecture: str, folder: Path, *, steps: int | None = None, copying: bool = False,
+    seed: int = 0, progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Train a model on what all countries have, in all wordings."""
+    """Train a model on what all countries have, in all wordings, and perhaps to copy.
+
+    steps  number of updates; default: 300, with copies `STEPS`
+    """
     sentences = factorial((*TEMPLATES, LONGER))
-    train((sentences["prompt"] + sentences["answer"]).tolist(), folder, architecture, steps=steps,
-          seed=seed, progress=progress)
+    texts = (sentences["prompt"] + sentences["answer"]).tolist()
+    if not copying:
+        return train(texts, folder, architecture, steps=steps or 300, seed=seed, progress=progress)
+    # One sentence to two texts of copies.
+    texts = texts * (N_TEXTS // (2 * len(texts))) + [copies(i) for i in range(N_TEXTS)]
+    train(texts, folder, architecture, width=64, context=64, initializer_range=0.05, batch=48,
+          steps=steps or STEPS[architecture], learning_rate=2e-3, seed=seed, progress=progress)
 
 
-def main(folder: Path, steps: int = 300, seed: int = 0, overwrite: bool = False) -> None:
+def main(
+    folder: Path, steps: int | None = None, copying: bool = False,
+    only: tuple[str, ...] = tuple(ARCHITECTURES), seed: int = 0, overwrite: bool = False,
+) -> None:
     """Train three small language models; write them, and what they can be asked.
 
     Args:
         folder: Where they are written to.
-        steps: Number of updates of each.
+        steps: Number of updates of each; by default 300, with copying 1,000 or 2,000.
+        copying: Let them learn to copy, too, and write texts that they can read.
+        only: The architectures that are trained.
         seed: Seed of the weights, and of which sentences are drawn.
         overwrite: Replace what `folder` already holds.
     """
     torch.set_num_threads(1)  # more are slower at this size, and would vary the last bits
-    check(steps >= 1, f"steps is {steps}; expected at least 1")
+    check(steps is None or steps >= 1, f"steps is {steps}; expected at least 1")
+    for architecture in only:
+        check_choice("architecture", architecture, tuple(ARCHITECTURES))
     with replace_folder(folder, overwrite=overwrite, marker=FACTORIAL) as temporary:
         factorial().to_json(temporary / FACTORIAL, orient="records", lines=True)
         distances().to_csv(temporary / DISTANCES)
-        for architecture in ARCHITECTURES:
-            train_small(architecture, temporary / architecture, steps=steps, seed=seed,
-                        progress=bar(f"training {architecture}"))
-    print(f"wrote models {', '.join(str(folder / name) for name in ARCHITECTURES)}")
+        if copying:
+            write_text(temporary / TEXTS, "".join(
+                f"{copies(N_TEXTS + i)}\n" for i in range(N_READ)))
+        for architecture in only:
+            train_small(architecture, temporary / architecture, steps=steps, copying=copying,
+                        seed=seed, progress=bar(f"training {architecture}"))
+    print(f"wrote models {', '.join(str(folder / name) for name in only)}")
 
 
 if __name__ == "__main__":
