@@ -2,7 +2,8 @@
 
     x_b = function(activation)_b,    activation [B, ...] -> x [B, d]
 
-They are read beside `code`, `row` and the others of `latentcode.codes.rows`, in every layer.
+They are read beside `code`, `row` and the others of `latentcode.codes.rows`, in every layer. Those
+of `latentcode.codes.aggregates` come with the library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from latentcode.codes.aggregates import AGGREGATES
 from latentcode.errors import ConfigError, called, check, check_choice
 from latentcode.registry import Registry
 
@@ -64,8 +66,9 @@ class OwnFeatures:
         check(condition, f"features {self.name!r}: {problem}; expected {expected}")
 
 
-FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {})
-"""By name: those of users."""
+FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
+    name: OwnFeatures(name, function, "code", ()) for name, function in AGGREGATES.items()})
+"""By name: those of the library, then those of users."""
 
 
 def register_features(
@@ -73,12 +76,12 @@ def register_features(
 ) -> Callable[[Function], Function]:
     """Make a function of activations features, known by a name: a decorator.
 
-        @lc.register_features("entropy")
-        def entropy(codes, query):      # how widely each head attends at the pair's query
+        @lc.register_features("row_entropy")
+        def row_entropy(codes, query):  # how widely each head attends at the pair's query
             rows = codes[torch.arange(len(codes)), :, query]
             return -(rows * rows.clamp(min=1e-9).log()).sum(-1)
 
-        lc.decode("sraven-hyla", features=["entropy"])
+        lc.decode("sraven-hyla", features=["row_entropy"])
 
     site     `code`, `value` or `residual`: what it is given of a layer, [B, H, Q, K], [B, K, H, d]
              or [B, T, D]
@@ -124,8 +127,9 @@ def _try(own: OwnFeatures) -> None:
     """Call features on a few made-up instances, together and one by one."""
     generator = torch.Generator().manual_seed(0)
     made_up = torch.randn(TRIED[own.site], generator=generator)
-    if own.site == "code":
-        made_up = made_up.softmax(dim=-1)
+    if own.site == "code":  # of causal attention, as that of most models is
+        later = torch.ones(made_up.shape[-2:], dtype=torch.bool).triu(1)
+        made_up = made_up.masked_fill(later, -torch.inf).softmax(dim=-1)
     query, key = torch.tensor([4, 4, 2]), torch.tensor([0, 4, 1])
     together = own(made_up, query, key)
     for i in range(len(made_up)):
