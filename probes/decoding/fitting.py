@@ -35,7 +35,7 @@ from latentcode.probes.decoding.logistic import (
     LogisticProbe,
     fit_probe,
 )
-from latentcode.probes.decoding.naming import named
+from latentcode.probes.decoding.naming import BAG, named
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, reported
 
@@ -206,7 +206,8 @@ def _contrasts(
     outcomes: Mapping[Place, _Outcome], readings: Sequence[Reading]
 ) -> Iterator[dict[str, Any]]:
     """Yield the trained features less their controls, of the same layer, pair, label and width:
-    with shuffled labels, of the untrained model, the residual stream, the best constant answer;
+    with shuffled labels, of the untrained model, the residual stream, the bag of tokens of whole
+    texts, the best constant answer;
     and less the same features of the first layer in which they vary."""
     of = {(reading.pair, reading.layer, reading.width, reading.name): reading
           for reading in readings if reading.shuffled is not None}
@@ -221,7 +222,7 @@ def _contrasts(
             continue
         shuffled = of[about[1], layer, width, name].shuffled
         others = {other: outcomes[about, layer, width, other].scores
-                  for other in (shuffled, named(name, "untrained"), "residual")
+                  for other in (shuffled, named(name, "untrained"), "residual", BAG)
                   if other and other != name and (about, layer, width, other) in outcomes}
         others["chance"] = outcome.constant
         reference = first.get((about[1], width, name), layer)

@@ -22,7 +22,7 @@ from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
 from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
 from latentcode.probes.decoding.figure import decoding_figure
 from latentcode.probes.decoding.former import as_today
-from latentcode.probes.decoding.naming import parted
+from latentcode.probes.decoding.naming import BAG, parted
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 """The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
@@ -49,7 +49,8 @@ class DecodingResult(TableResult):
                Empty unless it was asked for
     contrasts  one row per layer, pair, label, width, features of the trained model, metric
                (`quantity`) and what they are measured `against`: shuffled labels, the untrained
-               model, the residual stream, the best constant answer (`chance`), and the same
+               model, the residual stream, of whole texts the `bag` of their tokens
+               (`probes.decoding.bag`), the best constant answer (`chance`), and the same
                features of the first layer in which they vary (`layer 0`); see `Contrasts`
     settings   everything else that determines the numbers
     """
@@ -87,8 +88,11 @@ class DecodingResult(TableResult):
 
     @property
     def missing_controls(self) -> tuple[str, ...]:
-        """The controls that were left out on request; the residual stream is one of codes."""
-        needed = CONTROLS if "code" in set(self.table["features"]) else CONTROLS[1:]
+        """The controls that were left out on request; the residual stream is one of codes and of
+        whole texts, and their bag of tokens one of the latter."""
+        of_texts = bool(self.settings.get("whole_texts"))  # not in results of earlier versions
+        needed = ((*CONTROLS, BAG) if of_texts else
+                  CONTROLS if "code" in set(self.table["features"]) else CONTROLS[1:])
         return tuple(name for name in needed if name not in self.settings["controls"])
 
     @property

@@ -112,6 +112,8 @@ def ask(
           "is fitted on; expected another one", ProbeError)
     of = subject(model, problems, step=step, device=device).probing
     asked = asked_labels(labels, of)
+    if labels is not None:
+        of = of.about(names_of(asked))
     if probe.fitted:
         of = of.divided(HELDOUT, seed, next(iter(names_of(asked)), "label"))
     parts = [(part, of.n_of("n", n, 4_096, part))
