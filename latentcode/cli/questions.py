@@ -16,6 +16,8 @@ from latentcode.probes.questions import questions
 from latentcode.probes.registered.registry import PROBES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from latentcode.subjects import Subject
 
 
@@ -28,7 +30,7 @@ class Inputs(Own):
     """fuzzy logic: what the problems have in common"""
 
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Subject]:
         if self.inputs is None:
             return super().of(models, prompts, given)
@@ -56,7 +58,7 @@ class Codes(Own):
     with its document, its split and labels"""
 
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Subject]:
         if self.texts is not None:
             from latentcode.prompts.texts_file import read_texts

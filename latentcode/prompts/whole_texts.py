@@ -66,8 +66,9 @@ def whole_texts(
               f"a row each with the same {DOCUMENT!r}")
     documents = documents_of(frame)
     _check_split(frame, documents)
+    pairs: list[Any] = [PAIRS] * len(frame)
     return Prompts.from_frame(frame.rename(columns={TEXT: "prompt"}).assign(
-        combination=documents, pairs=[PAIRS] * len(frame)))
+        combination=documents, pairs=pairs))
 
 
 def documents_of(frame: pd.DataFrame) -> list[Any]:
@@ -81,7 +82,8 @@ def documents_of(frame: pd.DataFrame) -> list[Any]:
     graph = coo_array((np.ones(len(frame)), (of_document, len(names) + of_text)), shape=(n, n))
     _, together = connected_components(graph, directed=False)
     first: dict[int, Any] = {}
-    return [first.setdefault(int(together[document]), names[document]) for document in of_document]
+    return [first.setdefault(int(together[document]), names[int(document)])
+            for document in of_document]
 
 
 def _check_split(frame: pd.DataFrame, documents: Sequence[Any]) -> None:

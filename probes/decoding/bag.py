@@ -4,7 +4,8 @@
 
 with n_v how often token v is in the text, for the v of training texts, and T the number of tokens:
 the order of the tokens is left out, and every model. A label that this tells as well is no finding
-about attention; entropy and eigenvalues of a pattern, for one, depend on T.
+about attention; entropy and eigenvalues of a pattern, for one, depend on T. All columns have one
+scale (`fit_probe`): with each brought to its own, frequent tokens would be lost among rare ones.
 """
 
 from __future__ import annotations

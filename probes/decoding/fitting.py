@@ -60,6 +60,7 @@ class Reading:
     shuffled  what they are called with labels of other instances; None: these are not asked for
     size    how many numbers they have, before any reduction
     width   to which they were reduced at most; None for all dimensions
+    common_scale  as in `fit_probe`
     """
 
     name: str
@@ -71,6 +72,7 @@ class Reading:
     shuffled: str | None
     size: int
     width: int | None = None
+    common_scale: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,8 @@ def _fitted(problem: _Problem) -> list[list[LogisticProbe]]:
     """Return the probe of the true labels, and one for each time that they are shuffled."""
     target, asked = problem.target, problem.asked
     fit = partial(fit_probe, problem.reading.train, groups=asked.groups,
-                  multilabel=target.multilabel, seed=asked.seed)
+                  multilabel=target.multilabel, seed=asked.seed,
+                  common_scale=problem.reading.common_scale)
     true = fit(y=target.train)
     if problem.reading.shuffled is None:
         return [[true]]

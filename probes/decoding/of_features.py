@@ -73,8 +73,9 @@ def decode_features(
             bags = list(_readings(bag_rows(trained, tokens), pair, "trained", widths, bag))
         of_pair = list(_readings(trained, pair, "trained", widths, extra))
         readings += of_pair
-        readings += [replace(one, layer=layer, pair=pair, same=(BAG, one.width)) for one in bags
-                     for layer in dict.fromkeys(reading.layer for reading in of_pair)]
+        readings += [
+            replace(one, layer=layer, pair=pair, same=(BAG, one.width), common_scale=True)
+            for one in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
             readings += _readings([
                 read(split, n=n, pair=pair, features=features, untrained=True)
