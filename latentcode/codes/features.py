@@ -24,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 Site = Literal["code", "value", "residual"]
 """What a function is given: the codes [B, H, Q, K] of all queries and keys, values [B, K, H, d], or
 the residual streams [B, T, D] that enter the layer."""
-BUILT_IN = ("code", "row", "codes", "values", "residual", "tokens", "untrained", "shuffled")
+BUILT_IN = ("code", "row", "codes", "values", "residual", "tokens", "untrained", "shuffled", "bag")
 """Words that tables have for features already."""
 POSITIONS = ("query", "key")
 """Arguments that a function may take: the positions [B] of the pair that is read."""
@@ -38,17 +38,19 @@ class OwnFeatures:
     """One function of the activations at a site.
 
     positions  those of `POSITIONS` that it takes
+    of_library  whether it comes with the library, and so need not be watched
     """
 
     name: str
     function: Callable[..., Tensor]
     site: Site
     positions: Sequence[str]
+    of_library: bool = False
 
     def __call__(self, activation: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Return the features [B, d] of activations [B, ...]; `ConfigError` for anything else."""
         at = {"query": query, "key": key}
-        given = activation.clone()
+        given = activation if self.of_library else activation.clone()
         found = called(f"features {self.name!r}: the function", ConfigError, self.function, given,
                        **{name: at[name] for name in self.positions})
         n, of = len(activation), f"for {self.site} {list(activation.shape)} it returned"
@@ -58,8 +60,8 @@ class OwnFeatures:
                      f"{of} a tensor {list(found.shape)}", f"[{n}, d]")
         self._expect(not found.is_complex(), f"{of} complex numbers", "real ones")
         self._expect(bool(found.isfinite().all()), f"{of} NaN or infinite numbers", "finite ones")
-        self._expect(torch.equal(given, activation), "it changes what it is given",
-                     "a function that leaves it as it is")
+        self._expect(self.of_library or torch.equal(given, activation), "it changes what it is "
+                     "given", "a function that leaves it as it is")
         return found
 
     def _expect(self, condition: bool, problem: str, expected: str) -> None:
@@ -67,7 +69,8 @@ class OwnFeatures:
 
 
 FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
-    name: OwnFeatures(name, function, "code", ()) for name, function in AGGREGATES.items()})
+    name: OwnFeatures(name, function, "code", (), of_library=True)
+    for name, function in AGGREGATES.items()})
 """By name: those of the library, then those of users."""
 
 

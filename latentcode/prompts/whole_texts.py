@@ -77,7 +77,7 @@ def documents_of(frame: pd.DataFrame) -> list[Any]:
     check(not given.isna().any(), f"the document of row {int(given.isna().argmax())} is missing; "
           "expected one for every text, or no such column")
     of_document, names = pd.factorize(given)
-    of_text, _ = pd.factorize(frame[TEXT].map(lambda text: " ".join(text.split())))
+    of_text, _ = pd.factorize(frame[TEXT].map(lambda text: " ".join(str(text).split())))
     n = len(names) + int(of_text.max()) + 1
     graph = coo_array((np.ones(len(frame)), (of_document, len(names) + of_text)), shape=(n, n))
     _, together = connected_components(graph, directed=False)
