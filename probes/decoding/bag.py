@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
 
 from latentcode.codes.rows import Rows
-from latentcode.probes.decoding.naming import BAG
+from latentcode.probes.common.results import BAG
 
 MOST = 2_048
 """Tokens of the training texts that are counted, the most frequent ones."""

@@ -27,6 +27,7 @@ from latentcode.probes.common.bootstrap import (
 from latentcode.probes.common.contrasts import Contrasts, Resampled
 from latentcode.probes.common.features import shuffle_labels, varies
 from latentcode.probes.common.labels import Target
+from latentcode.probes.common.results import BAG
 from latentcode.probes.decoding.beyond import Known, gains
 from latentcode.probes.decoding.logistic import (
     N_FOLDS,
@@ -35,7 +36,7 @@ from latentcode.probes.decoding.logistic import (
     LogisticProbe,
     fit_probe,
 )
-from latentcode.probes.decoding.naming import BAG, named
+from latentcode.probes.decoding.naming import named
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.progress import Progress, reported
 

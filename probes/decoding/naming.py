@@ -8,9 +8,6 @@ MODELS = ("trained", "untrained", "shuffled")
 """Whose features are read: those of the model, of its initial weights, and of the model with
 labels of other instances."""
 
-BAG = "bag"
-"""What the tokens of whole texts are called, of which no model makes anything."""
-
 
 def named(features: str, model: str = "trained") -> str:
     """Return `row`, `untrained row` or `shuffled row`; of the code the control's name alone."""

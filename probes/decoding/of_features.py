@@ -16,10 +16,11 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.features import origin
 from latentcode.probes.common.labels import Target, varying
 from latentcode.probes.common.own_labels import Labels, names_of
+from latentcode.probes.common.results import BAG
 from latentcode.probes.decoding.bag import bag_rows
 from latentcode.probes.decoding.beyond import TABLE_INSTANCES, Known, known_beside
 from latentcode.probes.decoding.fitting import Asked, Reading, decoded
-from latentcode.probes.decoding.naming import BAG, MODELS, named
+from latentcode.probes.decoding.naming import MODELS, named
 from latentcode.probes.decoding.reduction import fit_reduction
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.decoding.row_labels import N_BINS, asked, default_labels, targets_of

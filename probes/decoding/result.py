@@ -22,7 +22,7 @@ from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
 from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
 from latentcode.probes.decoding.figure import decoding_figure
 from latentcode.probes.decoding.former import as_today
-from latentcode.probes.decoding.naming import BAG, parted
+from latentcode.probes.decoding.naming import parted
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 """The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
@@ -90,10 +90,9 @@ class DecodingResult(TableResult):
     def missing_controls(self) -> tuple[str, ...]:
         """The controls that were left out on request; the residual stream is one of codes and of
         whole texts, and their bag of tokens one of the latter."""
-        of_texts = bool(self.settings.get("whole_texts"))  # not in results of earlier versions
-        needed = ((*CONTROLS, BAG) if of_texts else
-                  CONTROLS if "code" in set(self.table["features"]) else CONTROLS[1:])
-        return tuple(name for name in needed if name not in self.settings["controls"])
+        missing = super().missing_controls
+        whole = "code" in set(self.table["features"]) or self.settings.get("whole_texts")
+        return missing if whole else tuple(name for name in missing if name != CONTROLS[0])
 
     @property
     def caveats(self) -> tuple[str, ...]:

@@ -141,7 +141,16 @@ def test_labels_say_whether_the_texts_or_tokens_are_meant() -> None:
 def test_a_registered_probe_asks_whole_texts() -> None:
     found = lc.knn(same_token_model(), ordered_texts(40), ["kind"], features=["distance"],
                    pairs="last->first", n_bootstrap=200)
+    assert set(found.table["features"]) == {
+        "distance", "shuffled distance", "untrained distance", "residual", "bag"}
     assert where(found.table, features="distance")["value"].iloc[0] > 0.9
+    assert found.contrasts.against("bag")["low"].iloc[0] > 0.0
+    assert not found.missing_controls
+    found.figure()
+    assert "bag" in found.summary()
+    few = lc.knn(same_token_model(), ordered_texts(20), ["kind"], features=["distance"],
+                 controls=False, n_bootstrap=200)
+    assert few.missing_controls == ("residual", "untrained", "bag")
 
 
 def test_a_bag_counts_the_tokens_of_training_texts() -> None:
