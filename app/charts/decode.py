@@ -13,7 +13,7 @@ SPREAD = 0.09
 """How far features of a layer stand apart, in layers, so that their intervals do not overlap."""
 
 _SYMBOLS = {"code": "circle", "residual": "square", "untrained": "triangle-up", "shuffled": "x",
-            "chance": "diamond"}
+            "bag": "triangle-down", "chance": "diamond"}
 _CHANCE = ("#56B4E9", "D", "best constant answer")
 
 

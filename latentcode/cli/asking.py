@@ -24,6 +24,8 @@ from latentcode.documented import REQUIRED, Described, Option, described, option
 from latentcode.errors import ConfigError, check
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from latentcode.subjects import Subject
 
 SUBJECT = "latentcode.subjects.subject"
@@ -45,10 +47,11 @@ class Own:
     """Whether it takes several words for a model, though its function takes one."""
 
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Subject]:
         """Return what is asked: models on problems, with the options of `subject` that are given.
 
+        prompts  the file of prompts, or texts
         Of several checkpoints each is a model of its own.
         """
         from latentcode.subjects import subject

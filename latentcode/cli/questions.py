@@ -16,6 +16,8 @@ from latentcode.probes.questions import questions
 from latentcode.probes.registered.registry import PROBES
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from latentcode.subjects import Subject
 
 
@@ -28,7 +30,7 @@ class Inputs(Own):
     """fuzzy logic: what the problems have in common"""
 
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Subject]:
         if self.inputs is None:
             return super().of(models, prompts, given)
@@ -45,13 +47,27 @@ class Inputs(Own):
 
 @dataclass(frozen=True, kw_only=True)
 class Codes(Own):
-    """Several folders are codes: those that are fitted to, then others."""
+    """Several folders are codes: those that are fitted to, then others. With --texts, labels that
+    are columns of the file are asked of whole texts, on held-out documents.
+    """
 
     SEVERAL: ClassVar[bool] = True
 
+    texts: Annotated[Path | None, default_is("the prompts, or what a run was trained on")] = None
+    """texts to ask about: one a line (.txt), or an object with a text a line (.jsonl), perhaps
+    with its document, its split and labels"""
+
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Subject]:
+        if self.texts is not None:
+            from latentcode.prompts.texts_file import read_texts
+
+            check(prompts is None, f"--texts is {str(self.texts)!r} and --prompts "
+                  f"{str(prompts)!r}; expected one or the other", ConfigError)
+            check(len(models) == 1, f"{len(models)} models are given; expected one, which is asked "
+                  "about the texts", ConfigError)
+            return super().of(models, read_texts(self.texts), given)
         if len(models) == 1:
             return super().of(models, prompts, given)
         from latentcode.runs.named import folder_of

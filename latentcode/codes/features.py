@@ -2,7 +2,8 @@
 
     x_b = function(activation)_b,    activation [B, ...] -> x [B, d]
 
-They are read beside `code`, `row` and the others of `latentcode.codes.rows`, in every layer.
+They are read beside `code`, `row` and the others of `latentcode.codes.rows`, in every layer. Those
+of `latentcode.codes.aggregates` come with the library.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from latentcode.codes.aggregates import AGGREGATES
 from latentcode.errors import ConfigError, called, check, check_choice
 from latentcode.registry import Registry
 
@@ -22,7 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Tensor])
 Site = Literal["code", "value", "residual"]
 """What a function is given: the codes [B, H, Q, K] of all queries and keys, values [B, K, H, d], or
 the residual streams [B, T, D] that enter the layer."""
-BUILT_IN = ("code", "row", "codes", "values", "residual", "tokens", "untrained", "shuffled")
+BUILT_IN = ("code", "row", "codes", "values", "residual", "tokens", "untrained", "shuffled", "bag")
 """Words that tables have for features already."""
 POSITIONS = ("query", "key")
 """Arguments that a function may take: the positions [B] of the pair that is read."""
@@ -36,17 +38,19 @@ class OwnFeatures:
     """One function of the activations at a site.
 
     positions  those of `POSITIONS` that it takes
+    of_library  whether it comes with the library, and so need not be watched
     """
 
     name: str
     function: Callable[..., Tensor]
     site: Site
     positions: Sequence[str]
+    of_library: bool = False
 
     def __call__(self, activation: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Return the features [B, d] of activations [B, ...]; `ConfigError` for anything else."""
         at = {"query": query, "key": key}
-        given = activation.clone()
+        given = activation if self.of_library else activation.clone()
         found = called(f"features {self.name!r}: the function", ConfigError, self.function, given,
                        **{name: at[name] for name in self.positions})
         n, of = len(activation), f"for {self.site} {list(activation.shape)} it returned"
@@ -56,16 +60,18 @@ class OwnFeatures:
                      f"{of} a tensor {list(found.shape)}", f"[{n}, d]")
         self._expect(not found.is_complex(), f"{of} complex numbers", "real ones")
         self._expect(bool(found.isfinite().all()), f"{of} NaN or infinite numbers", "finite ones")
-        self._expect(torch.equal(given, activation), "it changes what it is given",
-                     "a function that leaves it as it is")
+        self._expect(self.of_library or torch.equal(given, activation), "it changes what it is "
+                     "given", "a function that leaves it as it is")
         return found
 
     def _expect(self, condition: bool, problem: str, expected: str) -> None:
         check(condition, f"features {self.name!r}: {problem}; expected {expected}")
 
 
-FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {})
-"""By name: those of users."""
+FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
+    name: OwnFeatures(name, function, "code", (), of_library=True)
+    for name, function in AGGREGATES.items()})
+"""By name: those of the library, then those of users."""
 
 
 def register_features(
@@ -73,12 +79,12 @@ def register_features(
 ) -> Callable[[Function], Function]:
     """Make a function of activations features, known by a name: a decorator.
 
-        @lc.register_features("entropy")
-        def entropy(codes, query):      # how widely each head attends at the pair's query
+        @lc.register_features("row_entropy")
+        def row_entropy(codes, query):  # how widely each head attends at the pair's query
             rows = codes[torch.arange(len(codes)), :, query]
             return -(rows * rows.clamp(min=1e-9).log()).sum(-1)
 
-        lc.decode("sraven-hyla", features=["entropy"])
+        lc.decode("sraven-hyla", features=["row_entropy"])
 
     site     `code`, `value` or `residual`: what it is given of a layer, [B, H, Q, K], [B, K, H, d]
              or [B, T, D]
@@ -124,8 +130,9 @@ def _try(own: OwnFeatures) -> None:
     """Call features on a few made-up instances, together and one by one."""
     generator = torch.Generator().manual_seed(0)
     made_up = torch.randn(TRIED[own.site], generator=generator)
-    if own.site == "code":
-        made_up = made_up.softmax(dim=-1)
+    if own.site == "code":  # of causal attention, as that of most models is
+        later = torch.ones(made_up.shape[-2:], dtype=torch.bool).triu(1)
+        made_up = made_up.masked_fill(later, -torch.inf).softmax(dim=-1)
     query, key = torch.tensor([4, 4, 2]), torch.tensor([0, 4, 1])
     together = own(made_up, query, key)
     for i in range(len(made_up)):

@@ -11,6 +11,8 @@ tokens     T D      that of all tokens
 codes.NAME n T H    the codes of the queries at a place of the task (`Task.places`) over all keys
 values.NAME n H d   the values of its tokens
 tokens.NAME n D     the residual streams of its tokens
+entropy    H        and other numbers of the whole pattern, such as `lap_eigvals`, of all layers
+                    together, too (`latentcode.codes.aggregates`)
 NAME       d        what a function of the user's makes of all codes, values or residual streams of
                     the layer (`latentcode.codes.features`)
 
@@ -34,6 +36,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
+from latentcode.codes.aggregates import AGGREGATES
 from latentcode.codes.features import FEATURES
 from latentcode.codes.instances import at_once, drawn
 from latentcode.codes.reader import gather_codes
@@ -50,7 +53,10 @@ WIDEST = 512
 LARGEST = 2**17
 """Numbers of features per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
 ALL_LAYERS = "all"
-"""The layer of the codes of all layers together."""
+"""The layer of the codes, or of aggregates, of all layers together."""
+OF_ONE_PLACE = ("code", "residual")
+"""Features of as many numbers whatever the number of tokens; aggregates are, too, and those of
+users can be."""
 
 Place = tuple[str, str]
 """Features and their layer, a number as text or `ALL_LAYERS`."""
@@ -160,19 +166,29 @@ class Gathered:
                   f"at most {LARGEST}, whose projection fits in memory")
             return
         x = x.detach().flatten(1).float()
-        every = name == "codes" and len(self.layers) > 1
-        projected = x @ self._projection(place, x) if d > WIDEST or every else x
+        every = (name == "codes" or name in AGGREGATES) and len(self.layers) > 1
+        side_by_side = name != "codes" and d * len(self.layers) <= WIDEST
+        projected = x @ self._projection(place, x) if (
+            d > WIDEST or (every and not side_by_side)) else x
         self._room(place, d, min(d, WIDEST))[:len(x)] = (
             projected if d > WIDEST else x).cpu().numpy()
-        if every:  # the projection of layers together is the sum of theirs
-            together = (name, ALL_LAYERS)
-            self._room(together, d * len(self.layers), WIDEST)[:len(x)] += projected.cpu().numpy()
+        if every:
+            together, whole = (name, ALL_LAYERS), d * len(self.layers)
+            room = self._room(together, whole, whole if side_by_side else WIDEST)[:len(x)]
+            if side_by_side:
+                first = d * self.layers.index(layer)
+                room[:, first:first + d] = x.cpu().numpy()
+            else:  # the projection of layers together is the sum of theirs
+                room += projected.cpu().numpy()
 
     def _room(self, place: Place, d: int, kept: int) -> np.ndarray:
         """Return where the present batch and all after it go, [..., kept]."""
         if place not in self.values:
             self.values[place] = np.zeros((self.n, kept), np.float32)
             self.sizes[place] = d
+        check(self.sizes[place] == d, f"features {place[0]!r} have {d} numbers for some instances, "
+              f"and {self.sizes[place]} for others; expected as many for each, however many tokens "
+              "it has")
         return self.values[place][self.start:]
 
     def _projection(self, place: Place, x: Tensor) -> Tensor:
@@ -262,7 +278,9 @@ def gather_rows(
 ) -> Rows:
     """As `read_rows`, of any model with hooks, a bridge included, and any instances.
 
-    batches     n instances in all, of one layout: features are the same numbers in each of them
+    batches     n instances in all, of one layout: features are the same numbers in each of them.
+                Where none of the features has a number for every token, batches can have different
+                numbers of tokens
     batch_size  instances of one forward pass; what a batch has more is passed later
     meta        what to record
 
@@ -275,6 +293,7 @@ def gather_rows(
     read_out = read_out_hook(model)
     gathered: Gathered | None = None
     layout: dict[str, int] = {}
+    of_tokens: tuple[str, ...] = ()
     tables: list[pd.DataFrame] = []
     done = 0
     with evaluating(model):
@@ -283,11 +302,12 @@ def gather_rows(
                 layout = batch.layout
                 gathered = Gathered(n, _wanted(model, batch, features, kept), kept,
                                     all_of_them=features is not None)
+                of_tokens = tuple(sized_by_tokens(gathered.features))
             check(done + len(batch) <= n, f"n is {n}, but there are {done + len(batch)} instances "
                   "at least; expected as many")
-            check(batch.layout == layout, f"instances have {_named(batch.layout)}, others "
-                  f"{_named(layout)}; expected a single layout, of which all features have the "
-                  "same numbers")
+            check(not of_tokens or batch.layout == layout, f"instances have "
+                  f"{_named(batch.layout)}, others {_named(layout)}; expected a single layout, of "
+                  "which all features have the same numbers")
             tables.append(batch.labels)
             for first in range(0, len(batch), batch_size):
                 part = slice(first, min(first + batch_size, len(batch)))
@@ -327,6 +347,11 @@ def _wanted(
     return wanted
 
 
+def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:
+    """Yield those of the library's features that have a number for every token."""
+    return (name for name in features if name not in OF_ONE_PLACE and name not in FEATURES)
+
+
 def feature_names(
     key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
@@ -337,4 +362,4 @@ def feature_names(
 
 
 __all__ = ["ALL_LAYERS", "WIDEST", "Place", "RowBatch", "Rows", "feature_names", "gather_rows",
-           "read_rows"]
+           "read_rows", "sized_by_tokens"]

@@ -36,6 +36,7 @@ FEATURE_STYLES: dict[str, tuple[str, str, str]] = {
     "residual": ("#E69F00", "s", "residual stream"),
     "untrained": ("#009E73", "^", "untrained model"),
     "shuffled": (GREY, "X", "shuffled labels"),
+    "bag": ("#CC79A7", "v", "bag of tokens"),
 }
 """Colour, marker and name in words of what is decoded from."""
 

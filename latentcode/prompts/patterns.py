@@ -14,6 +14,7 @@ import torch
 
 from latentcode.errors import check, check_count
 from latentcode.prompts import Prompts, as_language_model
+from latentcode.prompts.whole_texts import documents_of
 from latentcode.seeds import checked_seed
 from latentcode.tasks.text.classes import TokenTable, token_labels
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
@@ -33,9 +34,10 @@ def pattern_prompts(
 
     model     as in `as_language_model`; its tokenizer is used alone
     texts     the texts, or a DataFrame with a column `text`, whose other columns (such as `kind`
-              and `source`) become labels
+              and `source`) become labels; texts of one `document`, and those that are the same
+              but for white space, are one combination
     pairs     names of patterns (`latentcode.tasks.text.patterns.PATTERNS`); default: all
-    per_text  prompts made of one text at most, which are one combination
+    per_text  prompts made of one text at most, which are one combination, too
     longest   tokens of a text that are read at most
     prepend_bos  as in `subject`, to be given there, too
 
@@ -51,6 +53,7 @@ def pattern_prompts(
     check_count("per_text", per_text)
     asked = as_language_model(model)
     frame = frame.reset_index(drop=True)
+    documents = documents_of(frame)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
     table = asked.table
     most = min(longest, asked.context or longest)
@@ -71,7 +74,7 @@ def pattern_prompts(
         if chosen:
             given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}
             found.append(_prompts(text, ids, sorted(chosen), spans, names, table).assign(
-                **{"combination": row, **given}))
+                **{"combination": documents[row], **given}))
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
     return Prompts.from_frame(pd.concat(found, ignore_index=True))

@@ -41,6 +41,8 @@ class Subject(ABC):
 
     name: str
     settings: Mapping[str, Any]
+    whole_texts: bool = False
+    """Whether the problems are whole texts, of which `tokens_of` says the tokens."""
 
     @property
     @abstractmethod
@@ -59,6 +61,15 @@ class Subject(ABC):
     def probing(self) -> Subject:
         """The same model on the problems that probes draw where nothing else is asked for."""
         return self
+
+    def about(self, labels: Sequence[str]) -> Subject:
+        """Return the same model on the problems that have these labels: where they are those of
+        texts, and not of tokens in them, whole texts."""
+        return self
+
+    def tokens_of(self, split: str, *, n: int) -> Sequence[Sequence[int]]:
+        """Return the tokens of the first n problems of a split, where these are whole texts."""
+        raise ProbeError("tokens alone are a control of whole texts, and the problems are none")
 
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         """Return a subject with the splits `train` and `ood`.

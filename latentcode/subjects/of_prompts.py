@@ -38,11 +38,16 @@ class PromptSubject(Subject):
     Without a column `split`, every split is all of them.
     """
 
+    prompts: Prompts
+
     def __init__(
-        self, model: LanguageModel, prompts: Prompts, *, prepend_bos: bool | None = None,
+        self, model: LanguageModel, prompts: Prompts | None, *, prepend_bos: bool | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.of, self.prompts = model, prompts
+        """prompts  None: a subclass has a property that makes them when they are needed"""
+        self.of = model
+        if prompts is not None:
+            self.prompts = prompts
         # Once for all, as the untrained model may have another setting of its own.
         self.prepend_bos = model.begins(prepend_bos)
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size

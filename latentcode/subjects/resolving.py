@@ -42,7 +42,8 @@ RUN = "config.yaml"
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts, or a DataFrame of them, in which pairs are found by pattern (`pattern_prompts`)."""
+    """Texts, or a DataFrame of them, in which pairs are found by pattern, or that are asked about
+    as a whole (`TextSubject`)."""
 
     of: Sequence[str] | pd.DataFrame
 
@@ -65,8 +66,9 @@ def subject(
                  `HookedTransformer` in hand; or codes that were read before, or their folder
     problems     a task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file); texts,
                  in which pairs are found by pattern (`latentcode.prompts.patterns`), a list or a
-                 DataFrame with a column `text`; default: what a run was trained on. Of codes, those
-                 of held-out combinations
+                 DataFrame with a column `text`, whose other columns are labels of whole texts
+                 (`latentcode.prompts.whole_texts`); default: what a run was trained on. Of codes,
+                 those of held-out combinations
     step         the checkpoint of a run; default: the newest
     device       `cpu` or `cuda` of what is loaded here; default: cpu
     dtype        of a pretrained model's weights, such as `bfloat16`; default: float32
@@ -198,7 +200,7 @@ def _on_prompts(
 ) -> Subject:
     import torch
 
-    from latentcode.prompts.patterns import pattern_prompts
+    from latentcode.subjects.of_texts import TextSubject
 
     what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
         isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
@@ -210,7 +212,7 @@ def _on_prompts(
     of = load_language_model(model, step=step, device=placed(device),
                              dtype=torch.float32 if dtype is None else as_dtype(dtype))
     if isinstance(asked, Texts):
-        asked = pattern_prompts(of, asked.of, prepend_bos=prepend_bos)
+        return TextSubject(of, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
     return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
 
 

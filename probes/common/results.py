@@ -20,6 +20,8 @@ from latentcode.probes.common.contrasts import NONE, NOT_RECORDED, Contrasts
 FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
 """Features that stand beside the code unless the caller leaves them out."""
+BAG = "bag"
+"""What the tokens of whole texts are called (`probes.decoding.bag`), a control of their own."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 EXACTLY: dict[str, Any] = (
     {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
@@ -101,7 +103,9 @@ class TableResult(ABC):
     @property
     def missing_controls(self) -> tuple[str, ...]:
         """The controls of a probe that were left out on request."""
-        return tuple(name for name in CONTROLS if name not in self.settings["controls"])
+        of_texts = self.settings.get("whole_texts")  # not in results of earlier versions
+        return tuple(name for name in (*CONTROLS, *((BAG,) if of_texts else ()))
+                     if name not in self.settings["controls"])
 
     def controls_caveat(self) -> list[str]:
         """Return the caveat that controls are missing, where they are."""

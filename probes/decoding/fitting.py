@@ -27,6 +27,7 @@ from latentcode.probes.common.bootstrap import (
 from latentcode.probes.common.contrasts import Contrasts, Resampled
 from latentcode.probes.common.features import shuffle_labels, varies
 from latentcode.probes.common.labels import Target
+from latentcode.probes.common.results import BAG
 from latentcode.probes.decoding.beyond import Known, gains
 from latentcode.probes.decoding.logistic import (
     N_FOLDS,
@@ -60,6 +61,7 @@ class Reading:
     shuffled  what they are called with labels of other instances; None: these are not asked for
     size    how many numbers they have, before any reduction
     width   to which they were reduced at most; None for all dimensions
+    common_scale  as in `fit_probe`
     """
 
     name: str
@@ -71,6 +73,7 @@ class Reading:
     shuffled: str | None
     size: int
     width: int | None = None
+    common_scale: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,8 @@ def _contrasts(
     outcomes: Mapping[Place, _Outcome], readings: Sequence[Reading]
 ) -> Iterator[dict[str, Any]]:
     """Yield the trained features less their controls, of the same layer, pair, label and width:
-    with shuffled labels, of the untrained model, the residual stream, the best constant answer;
+    with shuffled labels, of the untrained model, the residual stream, the bag of tokens of whole
+    texts, the best constant answer;
     and less the same features of the first layer in which they vary."""
     of = {(reading.pair, reading.layer, reading.width, reading.name): reading
           for reading in readings if reading.shuffled is not None}
@@ -221,7 +225,7 @@ def _contrasts(
             continue
         shuffled = of[about[1], layer, width, name].shuffled
         others = {other: outcomes[about, layer, width, other].scores
-                  for other in (shuffled, named(name, "untrained"), "residual")
+                  for other in (shuffled, named(name, "untrained"), "residual", BAG)
                   if other and other != name and (about, layer, width, other) in outcomes}
         others["chance"] = outcome.constant
         reference = first.get((about[1], width, name), layer)
@@ -252,7 +256,8 @@ def _fitted(problem: _Problem) -> list[list[LogisticProbe]]:
     """Return the probe of the true labels, and one for each time that they are shuffled."""
     target, asked = problem.target, problem.asked
     fit = partial(fit_probe, problem.reading.train, groups=asked.groups,
-                  multilabel=target.multilabel, seed=asked.seed)
+                  multilabel=target.multilabel, seed=asked.seed,
+                  common_scale=problem.reading.common_scale)
     true = fit(y=target.train)
     if problem.reading.shuffled is None:
         return [[true]]

@@ -92,11 +92,14 @@ def fit_probe(
     n_folds: int = N_FOLDS,
     selection_instances: int | None = SELECTION_INSTANCES,
     selected_by: Literal["hits", "log_loss"] = "hits",
+    common_scale: bool = False,
     seed: int = 0,
 ) -> LogisticProbe:
     """Return argmin_W,b of the mean log loss + lambda / 2 |W|^2, with lambda cross-validated.
 
     x       codes [N, d]; standardised with their own mean and standard deviation
+    common_scale  divide by one number, the root mean square of all standard deviations: of counts,
+            where rare columns would otherwise weigh as much as frequent ones and drown them
     y       bool [N, class]; one True per row unless `multilabel`
     groups  int [N], the combination of each instance: `GroupKFold` keeps it in one fold
     selected_by  what the choice of lambda looks at: answers that are right, or probabilities
@@ -119,6 +122,9 @@ def fit_probe(
     mean, scale = x.mean(axis=0), x.std(axis=0)
     # A head that never changes carries nothing; its standardised value is 0, not rounding noise.
     scale = np.where(scale > 1e-10 * np.abs(mean), scale, np.inf)
+    if common_scale:
+        constant = np.isinf(scale)
+        scale = np.where(constant, scale, np.sqrt(np.square(np.where(constant, 0.0, scale)).mean()))
     z = (x - mean) / scale
 
     falling = sorted(penalties, reverse=True)

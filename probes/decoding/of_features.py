@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -15,6 +16,8 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.features import origin
 from latentcode.probes.common.labels import Target, varying
 from latentcode.probes.common.own_labels import Labels, names_of
+from latentcode.probes.common.results import BAG
+from latentcode.probes.decoding.bag import bag_rows
 from latentcode.probes.decoding.beyond import TABLE_INSTANCES, Known, known_beside
 from latentcode.probes.decoding.fitting import Asked, Reading, decoded
 from latentcode.probes.decoding.naming import MODELS, named
@@ -57,14 +60,23 @@ def decode_features(
     pairs = chosen("pair", tuple(of.pairs)[:1] if pairs is None else pair_names(pairs, of.pairs),
                    tuple(of.pairs))
     read = partial(of.rows, layers=layers, seed=seed)
-    control = ("residual",) if controls and "code" in features else ()
+    control = ("residual",) if controls and ("code" in features or of.whole_texts) else ()
     extra = tuple(name for name in control if name not in features)
+    bag = (BAG,) if controls and of.whole_texts else ()
+    tokens = [of.tokens_of(split, n=n) for split, n in parts] if bag else []
+    bags: list[Reading] = []
     readings: list[Reading] = []
     targets: dict[tuple[str, str], Target] = {}
     known: dict[tuple[str, str], Sequence[Known]] = {}
     for pair in pairs:
         trained = [read(split, n=n, pair=pair, features=(*features, *extra)) for split, n in parts]
-        readings += _readings(trained, pair, "trained", widths, extra)
+        if bag and not bags:  # the same at all pairs and in all layers
+            bags = list(_readings(bag_rows(trained, tokens), pair, "trained", widths, bag))
+        of_pair = list(_readings(trained, pair, "trained", widths, extra))
+        readings += of_pair
+        readings += [
+            replace(one, layer=layer, pair=pair, same=(BAG, one.width), common_scale=True)
+            for one in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
             readings += _readings([
                 read(split, n=n, pair=pair, features=features, untrained=True)
@@ -78,23 +90,25 @@ def decode_features(
         check(not shared, f"training and held-out problems share {len(shared)} combinations, such "
               f"as {next(iter(shared), '')!r}; expected none", ProbeError)
         groups, clusters = (np.asarray(pd.factorize(of_part)[0]) for of_part in combinations)
-        of_pair = targets_of(names, frames[0], frames[1])
+        found_targets = targets_of(names, frames[0], frames[1])
         # What was asked for has to vary; what is asked by default is left without a score.
         targets |= {(name, pair): target if labels is None else varying(target, name, pair)
-                    for name, target in of_pair.items()}
+                    for name, target in found_targets.items()}
         if beyond_answer:
             known |= {(name, pair): beside
-                      for name, beside in known_beside(of_pair, frames, groups, seed).items()}
+                      for name, beside in known_beside(found_targets, frames, groups, seed).items()}
     every = Asked({(name, pair): targets[name, pair] for name, pair in product(names, pairs)},
                   groups, [clusters], metrics, n_shuffles, n_bootstrap, seed, known)
+    beside = "code" if "code" in features else features[0]
     found, = decoded(readings, every, [
         name for one in features for name in (
-            one, *(extra if one == "code" else ()), *(named(one, model) for model in MODELS[1:]))],
-        n_jobs=n_jobs, progress=progress)
+            one, *((*extra, *bag) if one == beside else ()),
+            *(named(one, model) for model in MODELS[1:]))], n_jobs=n_jobs, progress=progress)
     return DecodingResult(**found, settings={
         "features": list(features), "widths": None if widths is None else list(widths),
-        "beyond_answer": beyond_answer,
-        "controls": [*control, *(MODELS[1:] if controls else MODELS[2:])], "pairs": list(pairs),
+        "beyond_answer": beyond_answer, "whole_texts": of.whole_texts,
+        "controls": [*control, *bag, *(MODELS[1:] if controls else MODELS[2:])],
+        "pairs": list(pairs),
         "widest": WIDEST, "n_bins": N_BINS, "table_instances": TABLE_INSTANCES,
         "allow_overlap": "nothing", "shared_combinations": 0,
         **every.settings, "train": origin(trained[0]), "heldout": origin(trained[1])})

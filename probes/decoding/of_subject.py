@@ -49,7 +49,8 @@ def decode(
 
     Logistic probes are fitted on features of `train` combinations and scored on `ood` ones, beside
     those of an untrained model, shuffled labels and, of codes, the residual stream (paper, Fig. 2B
-    and 5F).
+    and 5F). Labels that are columns of texts are asked of whole texts, on held-out documents
+    (`latentcode.prompts.whole_texts`), beside the bag of their tokens, too.
 
     model     see `subject`; or codes of training combinations, and those of held-out ones as the
               problems
@@ -60,8 +61,9 @@ def decode(
               and answer (`Task.row_labels`), measurements in bins of equal share. Or functions of a
               batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
     features  what is decoded from: `code`, `row` (the codes of the pair's query over all keys),
-              `codes`, `values`, `residual`, `tokens` and more (`latentcode.codes.rows`). Those of
-              more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal
+              `codes`, `values`, `residual`, `tokens`, numbers of whole patterns such as `entropy`
+              and `lap_eigvals` (`latentcode.codes.aggregates`) and more (`latentcode.codes.rows`).
+              Those of more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal
     widths    dimensions that all features are brought to, so that wide ones are not favoured: the
               first principal axes of the training problems. Features that vary in fewer are read
               in these alone. Default: all dimensions
@@ -93,10 +95,12 @@ def decode(
     metrics = chosen("metric", metrics, tuple(SINGLE))
     of = subject(model, problems, step=step, device=device).probing
     asked = asked_labels(labels, of)
+    if labels is not None:
+        of = of.about(names_of(asked))
     of = of.divided(heldout, seed, next(iter(names_of(asked)), "label"))
     parts = (("train", of.n_of("n_train", n_train, 4_096, "train")),
              ("ood", of.n_of("n_heldout", n_heldout, 4_096, "ood")))
-    if features != ("code",) or widths is not None or beyond_answer:
+    if features != ("code",) or widths is not None or beyond_answer or of.whole_texts:
         check(allow_overlap == "nothing", f"allow_overlap is {allow_overlap!r}, but features are "
               f"{', '.join(features)}; expected it of codes alone", ProbeError)
         own = own_labels(labels if isinstance(labels, Mapping) else None, of, parts, seed=seed)

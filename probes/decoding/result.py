@@ -49,7 +49,8 @@ class DecodingResult(TableResult):
                Empty unless it was asked for
     contrasts  one row per layer, pair, label, width, features of the trained model, metric
                (`quantity`) and what they are measured `against`: shuffled labels, the untrained
-               model, the residual stream, the best constant answer (`chance`), and the same
+               model, the residual stream, of whole texts the `bag` of their tokens
+               (`probes.decoding.bag`), the best constant answer (`chance`), and the same
                features of the first layer in which they vary (`layer 0`); see `Contrasts`
     settings   everything else that determines the numbers
     """
@@ -87,9 +88,11 @@ class DecodingResult(TableResult):
 
     @property
     def missing_controls(self) -> tuple[str, ...]:
-        """The controls that were left out on request; the residual stream is one of codes."""
-        needed = CONTROLS if "code" in set(self.table["features"]) else CONTROLS[1:]
-        return tuple(name for name in needed if name not in self.settings["controls"])
+        """The controls that were left out on request; the residual stream is one of codes and of
+        whole texts, and their bag of tokens one of the latter."""
+        missing = super().missing_controls
+        whole = "code" in set(self.table["features"]) or self.settings.get("whole_texts")
+        return missing if whole else tuple(name for name in missing if name != CONTROLS[0])
 
     @property
     def caveats(self) -> tuple[str, ...]:

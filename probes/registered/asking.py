@@ -31,7 +31,9 @@ from latentcode.probes.common.features import (
 )
 from latentcode.probes.common.labels import combination_clusters, label_columns, make_target
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.results import BAG, CONTROLS
 from latentcode.probes.common.shared import shared_combinations
+from latentcode.probes.decoding.bag import bag_of_tokens
 from latentcode.probes.decoding.naming import named
 from latentcode.probes.registered.points import Points
 from latentcode.probes.registered.registry import Probe
@@ -76,8 +78,9 @@ def ask(
 
     Scores are means over problems. Beside those of the features stand those of the residual
     stream, of an untrained model's features and of shuffled labels, and what is above each of
-    these, over the same problems, is in `ProbeResult.contrasts`. A probe that is fitted is fitted
-    on `train` combinations and scored on those of the split.
+    these, over the same problems, is in `ProbeResult.contrasts`. Labels that are columns of texts
+    are asked of whole texts, beside the bag of their tokens. A probe that is fitted is fitted on
+    `train` combinations and scored on those of the split.
 
     model     see `subject`; or codes, of a probe that is fitted those of training combinations,
               and those of held-out ones as the problems
@@ -112,6 +115,8 @@ def ask(
           "is fitted on; expected another one", ProbeError)
     of = subject(model, problems, step=step, device=device).probing
     asked = asked_labels(labels, of)
+    if labels is not None:
+        of = of.about(names_of(asked))
     if probe.fitted:
         of = of.divided(HELDOUT, seed, next(iter(names_of(asked)), "label"))
     parts = [(part, of.n_of("n", n, 4_096, part))
@@ -133,8 +138,9 @@ def ask(
         "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
         "labels": list(names), "layers": [int(layer) for layer in codes[0].layers],
         "pairs": [pair.name for pair in codes[0].pairs], "constant": asking.constant,
-        "controls": ["residual", "untrained"] if controls else [], "n_shuffles": n_shuffles,
-        "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
+        "whole_texts": of.whole_texts,
+        "controls": [*CONTROLS, *((BAG,) if of.whole_texts else ())] if controls else [],
+        "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
         "codes": [origin(part) for part in codes]})
     if probe.sentence is None:
         return result
@@ -149,7 +155,7 @@ class _Reading:
     """Points of the problems, of training ones first where there are two sets, float [N, d] each.
 
     features  what is read, whatever the model
-    model     one of `MODELS`; or `residual`, the control of all features, which is none itself
+    model     one of `MODELS`; or `residual` or `bag`, controls of all features, which are none
     """
 
     features: str
@@ -167,7 +173,9 @@ def _readings(
     # Of each part: the code, the residual stream and the untrained model's code.
     kinds = list(zip(*[features_of(*one, controls) for one in both], strict=True))
     others = [name for name in features if name != "code"]
-    order = [*features, "residual"]
+    order = [*features, "residual", BAG]
+    tokens = [of.tokens_of(part, n=n) for part, n in parts] if controls and of.whole_texts else []
+    bag = bag_of_tokens(tokens[0], tokens[-1])[-len(parts):] if tokens else ()
     models = ("trained", "untrained") if controls else ("trained",)
     for pair in (pair.name for pair in codes[0].pairs):
         rows = {model: [of.rows(part, n=n, pair=pair, features=others, layers=codes[0].layers,
@@ -184,6 +192,8 @@ def _readings(
             found += [_Reading(name, model, place, [
                 np.asarray(part.values[name, str(layer)], dtype=np.float64) for part in of_parts])
                 for name in others for model, of_parts in rows.items()]
+            if bag:
+                found.append(_Reading(BAG, BAG, place, [x.astype(np.float64) for x in bag]))
             yield sorted(found, key=lambda one: order.index(one.features))
 
 
@@ -336,7 +346,7 @@ def _contrasts(scores: Scores) -> Iterator[dict[str, Any]]:
             continue
         others = {other: scores[about] for other, about in (
             ("shuffled", (features, "shuffled")), ("untrained", (features, "untrained")),
-            ("residual", ("residual", "residual"))) if about in scores}
+            ("residual", ("residual", "residual")), (BAG, (BAG, BAG))) if about in scores}
         yield from ({"features": features, "quantity": quantity, "against": other,
                      **(score - control[quantity]).row()}
                     for quantity, score in of.items() for other, control in others.items())
@@ -352,7 +362,7 @@ def _plain(value: Any) -> Any:
 
 def _called(features: str, model: str) -> str:
     """Return what tables call features of a model."""
-    return "residual" if model == "residual" else named(features, model)
+    return features if model in ("residual", BAG) else named(features, model)
 
 
 __all__ = ["ask"]

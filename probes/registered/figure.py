@@ -14,7 +14,7 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
-from latentcode.probes.common.results import TableResult, distinct, where
+from latentcode.probes.common.results import BAG, TableResult, distinct, where
 from latentcode.probes.decoding.naming import parted
 from latentcode.probes.registered.registry import Probe
 
@@ -37,11 +37,11 @@ def probe_figure(table: pd.DataFrame, title: str) -> Figure:
     """
     check(len(table) > 0, "there are no scores to draw", ProbeError)
     table = parted(table)
-    residual = table["features"] == "residual"
-    control = residual & (table["model"] == "trained") & (
-        len(table.loc[~residual]) > 0)  # alone it is what was asked for
+    residual, bag = (table["features"] == name for name in ("residual", BAG))
+    control = bag | (residual & (table["model"] == "trained") & (
+        len(table.loc[~(residual | bag)]) > 0))  # alone the stream is what was asked for
     asked = list(dict.fromkeys(table.loc[~control, "features"]))
-    drawn = table["model"].replace({"trained": "code"}).mask(control, "residual")
+    drawn = table["model"].replace({"trained": "code"}).mask(control, table["features"])
     table = table.assign(of=table["features"], features=drawn)
     kinds, layers = distinct(table, "label", "quantity"), layers_in(table)
     with panels(len(kinds), len(asked), (0.45 * len(layers) + 1.4) * len(asked) + 1.9,
@@ -49,7 +49,7 @@ def probe_figure(table: pd.DataFrame, title: str) -> Figure:
         for row, (label, quantity) in enumerate(kinds):
             for column, of in enumerate(asked):
                 block = where(table, label=label, quantity=quantity)
-                block = block[(block["of"] == of) | (block["features"] == "residual")]
+                block = block[(block["of"] == of) | block["features"].isin(["residual", BAG])]
                 points_per_layer(grid[row, column], block, features_in(block), layers)
         name_panels(grid, asked, [f"{label}\n{quantity}" for label, quantity in kinds], "layer")
         handles = feature_handles(features_in(table))

@@ -10,7 +10,7 @@ import pandas as pd
 
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
-from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.common.results import BAG, TableResult, blocks, where, with_interval
 from latentcode.probes.decoding.naming import named
 from latentcode.probes.registered.figure import own_figure, probe_figure
 from latentcode.probes.registered.registry import PROBES
@@ -24,7 +24,8 @@ class ProbeResult(TableResult):
                the mean `value` over `n` problems with its 95 % interval `low`, `high`, which
                resamples the `n_combinations` combinations
     contrasts  one row per layer, pair, label, features of the trained model, quantity and what they
-               are measured `against`: shuffled labels, the untrained model, the residual stream
+               are measured `against`: shuffled labels, the untrained model, the residual stream, of
+               whole texts the `bag` of their tokens
     settings   everything else that determines the numbers; `probe` is its name
 
     Features: those that were asked for, `residual`, and `untrained` and `shuffled` (of features
@@ -73,7 +74,7 @@ class ProbeResult(TableResult):
         """
         place = ("label", "quantity", "pair", "layer")
         asked = self.settings["features"]
-        order = [*asked, "residual", *(named(of, model) for model in ("untrained", "shuffled")
+        order = [*asked, "residual", BAG, *(named(of, model) for model in ("untrained", "shuffled")
                                        for of in asked)]
         table = pd.DataFrame([
             found | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from prompt_pairs import pairs_of
 from small_codes import assert_same
@@ -13,6 +15,7 @@ from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.prompts.texts_file import read_texts
 
 PLACES = ("France", "Italy", "Peru", "Kenya")
 
@@ -174,3 +177,46 @@ def test_a_model_that_answers_nothing_may_want_another_beginning(
     assert "expected prepend_bos=True (--prepend-bos yes)" in refused(
         "intervene", small_models("llama"), "--prompts", wrong, "--prepend-bos", "no", "--patch",
         "interchange", "--out", tmp_path / "out")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Documents of two texts each, of which the word at the end tells the kind."""
+    rng = np.random.default_rng(0)
+    words = ["The", "capital", "river", "in", "Rome", "was", "then", "Peru", "Kenya", "asked"]
+    rows = [{"text": " ".join([*rng.choice(words, 12 + i % 3), end]), "kind": kind,
+             "document": f"d{i}"}
+            for i in range(8) for kind, end in (("river", "naïve"), ("town", "café"))]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_decode_whole_texts(small_models: SmallModels, texts: Path, tmp_path: Path) -> None:
+    out, folder = tmp_path / "result", str(small_models("gpt2"))
+    main(["decode", folder, "--texts", str(texts), "--labels", "kind", "--features", "lap_eigvals",
+          "entropy", "--out", str(out), "--n-bootstrap", "100"])
+    result = lc.DecodingResult.load(out)
+    of = lc.decode(folder, read_texts(texts), ["kind"], features=["lap_eigvals", "entropy"],
+                   n_bootstrap=100)
+    pd.testing.assert_frame_equal(result.table, of.table, check_dtype=False)
+    assert set(result.table["layer"].astype(str)) == {"0", "1", "all"}
+    assert set(result.table["n_heldout_combinations"]) == {2}
+    assert set(result.contrasts.table["against"]) >= {
+        "bag", "residual", "shuffled entropy", "untrained entropy", "chance"}
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["--texts", "none.txt"], "texts none.txt cannot be read"),
+    (["--texts", "TEXTS", "--prompts", "TEXTS"], "expected one or the other"),
+    (["--texts", "TEXTS", "--labels", "kind", "copied"], "are of whole texts, and copied not"),
+    (["--texts", "TEXTS", "--labels", "kind", "--features", "row"], "expected as many in each"),
+])
+def test_texts_that_cannot_be_asked_about_are_one_error(
+    words: list[str], message: str, small_models: SmallModels, texts: Path,
+    refused: Callable[..., str],
+) -> None:
+    given = [str(texts) if word == "TEXTS" else word for word in words]
+    assert message in refused("decode", small_models("gpt2"), *given, "--out",
+                              texts.parent / "out")
+    assert not (texts.parent / "out").exists()

@@ -85,3 +85,12 @@ def test_the_space_before_a_word_is_kept() -> None:
 
     model = SimpleNamespace(tokenizer=Pieces(), cfg=None)
     assert PretrainedLanguageModel(model).table.pieces == ("</s>", " the", "he")
+
+
+def test_texts_of_a_document_are_one_combination(gpt2: Any) -> None:
+    texts = pd.concat([TEXTS[:3], TEXTS[:1].assign(text="  " + TEXTS["text"][0])])
+    found = pattern_prompts(gpt2, texts).labels
+    assert set(found["combination"]) == {0, 1, 2}  # the last is the first but for white space
+    found = pattern_prompts(gpt2, texts.assign(document=["a", "b", "b", "c"])).labels
+    assert found.groupby("document")["combination"].unique().map(list).to_dict() == {
+        "a": ["a"], "b": ["b"], "c": ["a"]}

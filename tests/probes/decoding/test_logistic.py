@@ -154,3 +154,30 @@ def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -
     x, y, groups = clusters_of_classes()
     monkeypatch.setattr(logistic, "MAX_ITERATIONS", 1)
     assert not fit_probe(x, one_hot(y, 4), groups, multilabel=False).converged
+
+
+def test_one_scale_keeps_frequent_columns_above_rare_ones() -> None:
+    """A frequent column tells the class; rare ones of its weight are noise that drowns it."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(300) % 2 == 0)
+    x = np.concatenate([(rng.random((300, 400)) < 0.01).astype(float),
+                        (y[:, None] + rng.normal(0.0, 0.4, (300, 1)))], axis=1)
+    labels, groups = np.stack([y, ~y], axis=1), np.arange(200)
+    hits = {common: (fit_probe(x[:200], labels[:200], groups, multilabel=False,
+                               common_scale=common, penalties=[0.01]).predict(x[200:])
+                     == labels[200:]).all(axis=1).mean() for common in (False, True)}
+    assert hits[True] > 0.8 > hits[False] + 0.1
+
+
+def test_one_scale_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.normal(size=(80, 3)) * [1.0, 5.0, 0.2], np.ones((80, 1))], axis=1)
+    y = x[:, 0] + rng.normal(size=80) > 0
+    probe = fit_probe(x, np.stack([~y, y], axis=1), np.arange(80), multilabel=False,
+                      common_scale=True, penalties=[0.1])
+    scale = np.sqrt(x.var(axis=0).mean())
+    model = LogisticRegression(C=1 / (0.1 * 80), tol=1e-10, max_iter=1_000).fit(
+        (x[:, :3] - x[:, :3].mean(0)) / scale, y)
+    np.testing.assert_allclose(probe.weights[1, :3] - probe.weights[0, :3], model.coef_[0],
+                               atol=1e-3)
+    assert np.isinf(probe.scale[3])

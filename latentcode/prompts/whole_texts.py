@@ -1,0 +1,110 @@
+"""Whole texts as prompts: labels that a text has, not a token in it.
+
+Texts of one document are one combination, so that a probe is never scored on a document that it was
+fitted on, and intervals resample documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from latentcode.errors import SplitError, check
+from latentcode.prompts.language_models import as_language_model
+from latentcode.prompts.prompts import Prompts, row_name
+
+TEXT, DOCUMENT = "text", "document"
+OWN = (TEXT, DOCUMENT, "split")
+"""Columns that are no labels."""
+PAIRS = {"last->previous": (-1, -2), "last->first": (-1, 0), "last->self": (-1, -1)}
+"""Pairs of the last token, which has seen the whole text."""
+LARGEST = 2**31
+"""Bytes of one layer's pattern of a single text."""
+
+
+def whole_texts(
+    model: Any, texts: pd.DataFrame | Sequence[str], *, prepend_bos: bool | None = None
+) -> Prompts:
+    """Which codes has a language model in a whole text? Prompts to ask it.
+
+    model     as in `as_language_model`; its tokenizer is used, and the size of its patterns
+    texts     the texts, or a DataFrame with a column `text`, perhaps `document` (what it is part
+              of; default: each text is a document), `split` (`train` or `ood`), and labels
+    prepend_bos  as in `subject`, to be given there, too
+
+    Each text is a prompt, to be read at `PAIRS`, and its document the `combination`. Documents that
+    share a text, apart from white space, are one.
+
+    `ConfigError` names a text that is empty, has a single token, is longer than the model's context
+    or whose pattern is larger than `LARGEST`; `SplitError` a document that is in both splits.
+    """
+    frame = texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({TEXT: list(texts)})
+    check(TEXT in frame, f"texts have no column {TEXT!r}; they have {list(frame.columns)}")
+    for column in ("combination", "prompt"):
+        check(column not in frame, f"texts have a column {column!r}; expected {DOCUMENT!r} for "
+              f"what belongs together, and the text in {TEXT!r}")
+    check(len(frame) > 0, "there are no texts; expected at least one")
+    frame = frame.reset_index(drop=True)
+    asked = as_language_model(model)
+    heads = int(asked.model.cfg.n_heads)
+    for i, text in enumerate(frame[TEXT]):
+        check(isinstance(text, str) and bool(text.strip()), f"text of row {i} is {text!r}; "
+              "expected text")
+        n, where = len(asked.encode(text, prepend_bos)[0]), row_name(i, text)
+        check(n > 1, f"text of {where} has a single token; expected two at least")
+        check(asked.context is None or n <= asked.context, f"text of {where} has {n} tokens; "
+              f"expected at most {asked.context}, the context of the model: cut it, or give its "
+              f"parts a row each with the same {DOCUMENT!r}")
+        size = 4 * heads * n**2
+        check(size <= LARGEST, f"text of {where} has {n} tokens, and the pattern of a layer "
+              f"{size / 2**30:.1f} GiB; expected at most {LARGEST / 2**30:.0f} GiB: give its parts "
+              f"a row each with the same {DOCUMENT!r}")
+    documents = documents_of(frame)
+    _check_split(frame, documents)
+    pairs: list[Any] = [PAIRS] * len(frame)
+    return Prompts.from_frame(frame.rename(columns={TEXT: "prompt"}).assign(
+        combination=documents, pairs=pairs))
+
+
+def documents_of(frame: pd.DataFrame) -> list[Any]:
+    """Return the document of every text, by the name of the first of those that share a text."""
+    given = frame[DOCUMENT] if DOCUMENT in frame else pd.Series(range(len(frame)))
+    check(not given.isna().any(), f"the document of row {int(given.isna().argmax())} is missing; "
+          "expected one for every text, or no such column")
+    of_document, names = pd.factorize(given)
+    of_text, _ = pd.factorize(frame[TEXT].map(lambda text: " ".join(str(text).split())))
+    n = len(names) + int(of_text.max()) + 1
+    graph = coo_array((np.ones(len(frame)), (of_document, len(names) + of_text)), shape=(n, n))
+    _, together = connected_components(graph, directed=False)
+    first: dict[int, Any] = {}
+    return [first.setdefault(int(together[document]), names[int(document)])
+            for document in of_document]
+
+
+def _check_split(frame: pd.DataFrame, documents: Sequence[Any]) -> None:
+    """Raise `SplitError` that names a document on both sides of a given split."""
+    if "split" not in frame:
+        return
+    for name, rows in frame.groupby(pd.Series(documents), sort=False):
+        if rows["split"].nunique() == 1:
+            continue
+        splits = ", ".join(map(str, rows["split"].unique()))
+        if DOCUMENT in frame and rows[DOCUMENT].nunique() == 1:
+            said = f"document {name!r} is in splits {splits}"
+        else:
+            firsts = [row_name(int(of_split.index[0]), str(of_split[TEXT].iloc[0]))
+                      for _, of_split in rows.groupby("split", sort=False)]
+            of = f", of documents {', '.join(map(str, rows[DOCUMENT].unique()))}," if (
+                DOCUMENT in frame) else ""
+            said = (f"texts that are the same, or of documents that share one{of} are in splits "
+                    f"{splits}, such as {' and '.join(firsts)}")
+        check(False, f"{said}; expected each document in one of them, so that what is held out was "
+              "never trained on", SplitError)
+
+
+__all__ = ["DOCUMENT", "OWN", "PAIRS", "TEXT", "documents_of", "whole_texts"]

@@ -1,0 +1,59 @@
+"""Are texts read from files as they stand there, and lines that are none named?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from latentcode.errors import ArtifactError
+from latentcode.prompts.texts_file import open_texts, read_texts
+
+ROWS = [{"kind": "a", "text": "naïve café"}, {"text": " two\u2028lines", "kind": "b"}]
+
+
+def test_lines_are_texts(tmp_path: Path) -> None:
+    path = tmp_path / "some.txt"
+    path.write_bytes("\ufefffirst \r\n\n  second\u2028still the second\n \n".encode())
+    assert read_texts(path)["text"].tolist() == ["first ", "  second\u2028still the second"]
+
+
+def test_objects_keep_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS))
+    table = read_texts(path)
+    assert list(table) == ["text", "kind"]
+    assert table.to_dict("records") == [{"text": row["text"], "kind": row["kind"]} for row in ROWS]
+    assert list(open_texts(path)) == ROWS
+
+
+def test_a_line_is_read_when_it_is_reached(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"text": "one"}\n{"text": 2}\n')
+    texts = open_texts(path)
+    assert next(texts) == {"text": "one"}
+    with pytest.raises(ArtifactError, match="line 2"):
+        next(texts)
+
+
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("some.csv", b"text\na\n", r"'\.csv'; expected \.txt or \.jsonl"),
+    ("some.txt", b" \n\n", "no text"),
+    ("some.txt", b"\xff\xfe", "cannot be read"),
+    ("some.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
+    ("some.jsonl", b'{"prompt": "a"}\n', "line 1 .* expected an object with a text"),
+    ("some.jsonl", b'{"text": ""}\n', "line 1 "),
+    ("some.jsonl", b'["a"]\n', "line 1 "),
+    ("some.jsonl", b'{"text": "a", "kind": 1}\n{"text": "b"}\n', r"line 2 .*\['kind', 'text'\]"),
+])
+def test_what_is_no_text_is_named(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=said):
+        read_texts(path)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"none\.txt cannot be read"):
+        read_texts(tmp_path / "none.txt")
