@@ -26,6 +26,7 @@ from torch import Tensor
 from latentcode.codes.reader import Hooks
 from latentcode.models.blocks import LayerNorm
 from latentcode.models.bridges import see
+from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import TextBatch
@@ -35,8 +36,7 @@ N_TRIED = 8
 """Tokens on which it is tried what heads write."""
 NEAR = 1e-3
 """How far sums may be from what the model shows, relative to its largest number."""
-SCALE, NORMALIZED, LEAVING = (
-    "ln_final.hook_scale", "ln_final.hook_normalized", "unembed.hook_in")
+SCALE, LEAVING = "ln_final.hook_scale", "unembed.hook_in"
 STREAM = "hook_resid_pre", "hook_resid_mid", "hook_mlp_out", "hook_resid_post"
 ZS = "attn.hook_z", "attn.o.hook_in"
 """Hooks of which one shows what goes into the output projection."""
@@ -140,15 +140,16 @@ class DirectLogits:
         """Try the final norm and the unembedding; return what is amiss with them."""
         model, ours = self.model, isinstance(self.model, HookedTransformer)
         entering = (f"blocks.{self.n_layers - 1}.hook_resid_post" if ours else "ln_final.hook_in")
-        leaving = NORMALIZED if ours else LEAVING
-        if not hasattr(model, "ln_final") or SCALE not in model.hook_dict:
+        # Of ours no more than the last token gets to the norm: its scale is known before.
+        self.scale_at, self.scale_of = (entering, _scale_of_ours) if ours else (SCALE, _as_it_is)
+        if not hasattr(model, "ln_final") or self.scale_at not in model.hook_dict:
             return "the model shows no final norm"
-        logits, seen = see(model, self._tokens(), [entering, SCALE, leaving])
-        if not {entering, SCALE, leaving} <= set(seen):
+        logits, seen = see(model, self._tokens(), [entering, self.scale_at, LEAVING])
+        if not {entering, self.scale_at} <= set(seen):
             return "the model does not show what its final norm does"
-        self.final = Norm.of(model.ln_final, SCALE)
-        read = self.final.whole(seen[entering], seen[SCALE])
-        if not ours and not _near(read, seen[leaving]):
+        self.final = Norm.of(model.ln_final, self.scale_at)
+        read = self.final.whole(seen[entering], self.scale_of(seen[self.scale_at]))
+        if LEAVING in seen and not _near(read, seen[LEAVING]):
             return "what is read out is not the final norm of the residual stream"
         self.W_U: Tensor = model.W_U.detach()
         self.mean = self.W_U.mean(1)
@@ -239,7 +240,7 @@ class OfBatch:
         """Return what to hook into the pass."""
         if not self.direct.writes or not len(self.text):
             return []
-        hooks: Hooks = [(SCALE, self._keep_scale)]
+        hooks: Hooks = [(self.direct.scale_at, self._keep_scale)]
         for layer, write in self.direct.writes.items():
             hooks.append((write.z, self._attribute(layer, write)))
             if write.post is not None:
@@ -257,8 +258,8 @@ class OfBatch:
             out[layer] = torch.nan
         return out
 
-    def _keep_scale(self, scale: Tensor, hook: object) -> None:
-        self.scale = scale[self.text, self.place].float()
+    def _keep_scale(self, shown: Tensor, hook: object) -> None:
+        self.scale = self.direct.scale_of(shown[self.text, self.place]).float()
 
     def _attribute(self, layer: int, write: Write) -> Callable[..., None]:
         factor = write.factor * self.direct.logit_factor
@@ -274,6 +275,16 @@ class OfBatch:
         def divide(scale: Tensor, hook: object) -> None:
             self.found[layer] = self.found[layer] / scale[self.text, self.place].float()
         return divide
+
+
+def _as_it_is(scale: Tensor) -> Tensor:
+    return scale
+
+
+def _scale_of_ours(stream: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
+    """Return the scale that `LayerNorm` gives a stream."""
+    variance = stream.var(dim=-1, keepdim=True, correction=0)
+    return (variance + LAYER_NORM_EPSILON).sqrt()
 
 
 def _factor(shown: Tensor, whole: Tensor) -> float:

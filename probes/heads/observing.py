@@ -18,10 +18,10 @@ from torch import Tensor
 from latentcode.errors import check, is_out_of_memory
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token
+from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.direct import DIRECT, LEAVING, NORMALIZED, DirectLogits
+from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
 from latentcode.probes.heads.texts import Texts
 from latentcode.probes.heads.working import Work
@@ -50,10 +50,7 @@ class Observer:
         self.normalized = (model.config.normalization == "softmax" if ours
                            else self.layout.normalized)
         self.direct = DirectLogits(model)
-        # Behind it the logits of all tokens would be larger than everything else.
-        self.read_out = NORMALIZED if ours else LEAVING
-        check(self.read_out in model.hook_dict, f"the model has no hook {self.read_out}; expected "
-              "a language model")
+        self.read_out = read_out_hook(model)
 
     def observe(
         self, batch: TextBatch
