@@ -159,6 +159,8 @@ def observe_texts(
         if progress is not None:
             progress(min(after, texts.total), texts.total)
     work.keep(stage, {"sums": sums.sums, "n": sums.n}, after, n_done, finished=True)
+    if progress is not None:
+        progress(texts.total, texts.total)
     return sums, n_done, notes
 
 

@@ -58,8 +58,8 @@ class HeadsResult(TableResult):
         notes = [*self.settings["notes"], *self.controls_caveat()]
         if not self.missing_controls:
             n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
-            notes.append(f"Of {n} heads that learned nothing, about {n / 40:.1f} are expected above "
-                         "the interval of the control in each metric.")
+            notes.append(f"Of {n} heads that learned nothing, about {n / 40:.1f} are expected "
+                         "above the interval of the control in each metric.")
         if self.settings["n_texts"] < 2:
             notes.append("There is a single text, so that there are no intervals.")
         return tuple(notes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -119,14 +121,12 @@ class Excerpted(Source):
 class File(Source):
     """A file with a text or an object on each line, of which one line at a time is in memory.
 
-    kept  what has to stay there for as long as the file is read
-
     `ArtifactError` names the line that cannot be read.
     """
 
-    def __init__(self, path: Path, kept: Any = None) -> None:
+    def __init__(self, path: Path) -> None:
         check(path.suffix in SUFFIXES, f"{path} is no file of texts; expected {EXPECTED}")
-        self.path, self.kept, self.total = path, kept, path.stat().st_size
+        self.path, self.total = path, path.stat().st_size
 
     def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
         try:
@@ -212,14 +212,20 @@ def source_of(texts: Any) -> Source:
 
 
 def _spooled(texts: Iterable[Any]) -> File:
-    """Return texts that can be iterated once as a file, for they are read several times."""
-    folder = tempfile.TemporaryDirectory(prefix="latentcode-texts-")
-    path = Path(folder.name) / "texts.jsonl"
-    with path.open("w", encoding="utf-8") as file:
-        for i, text in enumerate(texts):
-            check(isinstance(text, str), f"text {i} is {text!r}; expected text")
-            file.write(json.dumps({TEXT: text}) + "\n")
-    return File(path, kept=folder)
+    """Return texts that can be iterated once as a file, for they are read several times; it goes
+    with the object."""
+    folder = Path(tempfile.mkdtemp(prefix="latentcode-texts-"))
+    try:
+        with (folder / "texts.jsonl").open("w", encoding="utf-8") as file:
+            for i, text in enumerate(texts):
+                check(isinstance(text, str), f"text {i} is {text!r}; expected text")
+                file.write(json.dumps({TEXT: text}) + "\n")
+        found = File(folder / "texts.jsonl")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+    return found
 
 
 __all__ = ["ANSWER", "PROMPT", "TEXT", "Excerpted", "File", "Given", "Listed", "Source",

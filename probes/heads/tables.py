@@ -1,4 +1,4 @@
-"""From sums over texts to the table of heads: values with intervals, beside those of fresh heads."""
+"""From sums over texts to the table of heads: values with intervals, beside fresh heads."""
 
 from __future__ import annotations
 
