@@ -74,7 +74,7 @@ class HeadsResult(TableResult):
             if over + under == 0:
                 continue
             first = rows.iloc[0]
-            most = rows.loc[rows["value"].idxmax() if over else rows["value"].idxmin()]
+            most = rows.sort_values("value", ascending=over == 0).iloc[0]
             sentences.append(
                 f"{metric.replace('_', ' ')}: {over} of {len(rows)} heads above and {under} below "
                 f"those of untrained models ({first['control_low']:.3f} to "

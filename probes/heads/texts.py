@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.probes.heads.batches import TextBatch
@@ -27,6 +28,7 @@ from latentcode.probes.heads.sources import (
 )
 from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
 from latentcode.prompts.tokens import next_token
+from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_nothing
 from latentcode.subjects.of_prompts import PromptSubject
 from latentcode.subjects.of_tasks import RunSubject, placed
@@ -274,15 +276,14 @@ def _has_places(problems: Any) -> bool:
 def _opened(model: Any, **opening: Any) -> LanguageModel:
     """Return a language model as `subject` opens it."""
     given = {name: value for name, value in opening.items() if value is not None}
-    found = opened_model(model, pretrained=True) if isinstance(model, str | Path) else model
-    is_loaded = not isinstance(found, str | Path) and hasattr(found, "run_with_hooks")
-    if is_loaded or isinstance(found, LanguageModel):
-        check_nothing("the model is in hand", **given)
-    else:
+    found: Any = opened_model(model, pretrained=True) if isinstance(model, str | Path) else model
+    check(not isinstance(found, LatentCodes), "the model is codes that were read before; expected "
+          "a language model", ProbeError)
+    if isinstance(found, Run | str | Path):
         given["device"] = placed(given.get("device"))
         given["dtype"] = as_dtype(given.get("dtype", "float32"))
-    check(hasattr(found, "run_with_hooks") or not hasattr(found, "scores"), "the model is codes "
-          "that were read before; expected a language model", ProbeError)
+    else:
+        check_nothing("the model is in hand", **given)
     return load_language_model(found, **given)
 
 

@@ -12,6 +12,7 @@ from small_language_models import SmallModels
 from torch import Tensor
 
 from latentcode.models.config import TABLE_A1, ModelConfig
+from latentcode.models.lens.cache import LensCache
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import TextBatch
@@ -116,6 +117,7 @@ def test_it_is_the_logit_attribution_of_transformer_lens() -> None:
     model, batch = small(), make_batch()
     with torch.no_grad():
         _, cache = model.run_with_cache(batch.tokens)
+        assert isinstance(cache, LensCache)
         each = cache.logit_attrs(cache.stack_head_results(), batch.targets)
     # `logit_attrs` is of one logit; ours is against the mean of all.
     means = torch.stack([cache.logit_attrs(

@@ -36,7 +36,7 @@ def said(n: int, seed: int = 0) -> list[str]:
 
 
 def value(result: lc.HeadsResult, metric: str, layer: int, head: int) -> float:
-    return float(result.matrix(metric).loc[layer, head])
+    return float(result.matrix(metric).to_numpy()[layer, head])
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +106,10 @@ def test_streams_and_batches_change_nothing(
                         tokens_at_once=20)
     columns = ["value", "low", "high", "n"]
     np.testing.assert_allclose(streamed.heads[columns], whole.heads[columns], rtol=2e-4, atol=2e-6)
-    observer, sums, n = Observer(asked.model), 0.0, 0.0
-    for text in texts:
-        batch, = read_texts(asked, [text]).batches()
-        of_text, of_n = observer.observe(batch)
-        sums, n = sums + of_text[0].double().numpy(), n + of_n[0].double().numpy()
+    observer = Observer(asked.model)
+    each = [observer.observe(batch) for text in texts
+            for batch in read_texts(asked, [text]).batches()]
+    sums, n = (np.sum([one[i][0].double().numpy() for one in each], axis=0) for i in (0, 1))
     for m, metric in enumerate(OBSERVED):
         np.testing.assert_allclose(whole.matrix(metric), (sums / n)[..., m], rtol=2e-4, atol=2e-6)
 
@@ -158,8 +157,8 @@ def test_interrupted_work_goes_on_where_it_was(
     monkeypatch.setattr(Observer, "observe", counted)
     lc.heads(asked, texts, out=tmp_path / "at once", **options)
     needed, passes = passes, 0
-    for _ in range(4):
-        limit = passes + needed // 4
+    for _ in range(3):
+        limit = passes + needed // 6
 
         def stop(done: int, total: int, limit: int = limit) -> None:
             if passes >= limit:
@@ -267,6 +266,7 @@ def test_the_command(
     printed = capsys.readouterr().out
     assert f"wrote result {out}" in printed
     result = load_result(out)
+    assert isinstance(result, lc.HeadsResult)
     assert result.settings["n_texts"] == 10
     assert result.settings["longest"] == 6
     assert (out / "figure.png").stat().st_size > 1_000
