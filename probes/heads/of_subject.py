@@ -11,9 +11,9 @@ from latentcode.codes.reader import weights_digest
 from latentcode.errors import ProbeError, check_count
 from latentcode.files.provenance import software
 from latentcode.models.untrained import untrained
+from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
-from latentcode.probes.heads.tables import heads_table
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
 from latentcode.probes.heads.working import working
 from latentcode.progress import Progress, watched
