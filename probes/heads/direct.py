@@ -25,8 +25,9 @@ from torch import Tensor
 
 from latentcode.codes.reader import Hooks
 from latentcode.models.blocks import LayerNorm
-from latentcode.models.bridges import see
 from latentcode.models.dense import LAYER_NORM_EPSILON
+from latentcode.models.hooks import see
+from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import TextBatch
@@ -99,6 +100,7 @@ class Write:
 class DirectLogits:
     """What heads of a model write, as far as it is known.
 
+    layers   those with attention
     writes   layer -> how its heads write
     lacking  layer -> why there is no number
     """
@@ -107,10 +109,10 @@ class DirectLogits:
         self.model = model
         self.writes: dict[int, Write] = {}
         self.lacking: dict[int, str] = {}
-        self.n_layers, self.n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+        self.layers, self.n_heads = attention_layers(model), int(model.cfg.n_heads)
         with evaluating(model):
             why = self._why_no_read_out()
-            for layer in range(self.n_layers):
+            for layer in self.layers:
                 found = self._tried(layer) if why is None else why
                 if isinstance(found, Write):
                     self.writes[layer] = found
@@ -123,7 +125,7 @@ class DirectLogits:
         for layer, why in self.lacking.items():
             by_reason.setdefault(why, []).append(layer)
         return [f"No direct logit attribution of "
-                f"{'any layer' if len(layers) == self.n_layers else f'layers {layers}'}: {why}."
+                f"{'any layer' if len(layers) == len(self.layers) else f'layers {layers}'}: {why}."
                 for why, layers in by_reason.items()]
 
     def of(self, batch: TextBatch) -> OfBatch:
@@ -139,7 +141,7 @@ class DirectLogits:
     def _why_no_read_out(self) -> str | None:
         """Try the final norm and the unembedding; return what is amiss with them."""
         model, ours = self.model, isinstance(self.model, HookedTransformer)
-        entering = (f"blocks.{self.n_layers - 1}.hook_resid_post" if ours else "ln_final.hook_in")
+        entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if ours else "ln_final.hook_in")
         # Of ours no more than the last token gets to the norm: its scale is known before.
         self.scale_at, self.scale_of = (entering, _scale_of_ours) if ours else (SCALE, _as_it_is)
         if not hasattr(model, "ln_final") or self.scale_at not in model.hook_dict:
@@ -247,15 +249,19 @@ class OfBatch:
                 hooks.append((write.post.scale, self._divide(layer)))
         return hooks
 
-    def sums(self) -> Float[Tensor, "L B H"]:
-        """Return the sums over read positions; NaN of layers of which nothing is known."""
+    def sums(self) -> Float[Tensor, "B L H"]:
+        """Return the sums over read positions, by layer with attention; NaN where nothing is
+        known."""
         direct, batch = self.direct, self.batch
-        out = torch.zeros(direct.n_layers, len(batch), direct.n_heads, device=batch.tokens.device)
-        for layer, found in self.found.items():
-            assert self.scale is not None
-            out[layer].index_add_(0, self.text, (found / self.scale).to(out.dtype))
-        for layer in direct.lacking:
-            out[layer] = torch.nan
+        out = torch.zeros(
+            len(batch), len(direct.layers), direct.n_heads, device=batch.tokens.device)
+        for i, layer in enumerate(direct.layers):
+            if layer in direct.lacking:
+                out[:, i] = torch.nan
+            elif layer in self.found:
+                assert self.scale is not None
+                out[:, i].index_add_(
+                    0, self.text, (self.found[layer] / self.scale).to(out.dtype))
         return out
 
     def _keep_scale(self, shown: Tensor, hook: object) -> None:

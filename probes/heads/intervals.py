@@ -18,12 +18,13 @@ SHARE = 0.95
 
 
 def heads_table(
-    of: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
+    layers: Sequence[int], of: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
 ) -> tuple[pd.DataFrame, Contrasts]:
     """Return the metrics of all heads, and how far each is from the mean of fresh heads.
 
-    of     the sums of the model
-    fresh  those of the same architecture with fresh weights on the same texts; may be none
+    layers  what the axis L of sums stands for
+    of      the sums of the model
+    fresh   those of the same architecture with fresh weights on the same texts; may be none
 
     Intervals resample groups of texts, of a difference the same for both. `control` is the mean
     over all heads of the fresh models, `control_low` and `control_high` are the 2.5 and 97.5 %
@@ -49,16 +50,15 @@ def heads_table(
             apart_low, apart_high = percentile_interval(
                 replicates - mean_replicates[:, None, None], n_groups)
         n = int(of.n[:, metric].sum())
-        for layer, head in np.ndindex(mean.shape):
-            place = {"layer": layer, "head": head}
-            rows.append({**place, "metric": name, "value": mean[layer, head],
-                         "low": low[layer, head], "high": high[layer, head], **control, "n": n})
+        for at in np.ndindex(mean.shape):
+            place = {"layer": layers[at[0]], "head": at[1]}
+            rows.append({**place, "metric": name, "value": mean[at], "low": low[at],
+                         "high": high[at], **control, "n": n})
             if len(heads):
                 differences.append({
                     **place, "features": "head", "quantity": name, "against": "untrained",
-                    "value": mean[layer, head] - control["control"],
-                    "low": apart_low[layer, head], "high": apart_high[layer, head], "n": n,
-                    "n_clusters": n_groups})
+                    "value": mean[at] - control["control"], "low": apart_low[at],
+                    "high": apart_high[at], "n": n, "n_clusters": n_groups})
     return pd.DataFrame(rows, columns=list(COLUMNS)), table_of(differences, CONTRASTS)
 
 

@@ -6,7 +6,7 @@ texts, which the bootstrap resamples: memory does not grow with the number of te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.errors import check, is_out_of_memory
+from latentcode.models.gates import gates
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
@@ -36,6 +37,7 @@ OBSERVED = (*METRICS, DIRECT)
 class Observer:
     """A model whose heads are looked at.
 
+    layout      where its patterns are; layers [L] here are those with attention
     direct      what heads write to the logits
     normalized  whether codes are shares of attention as they are (a softmax over keys)
 
@@ -52,6 +54,19 @@ class Observer:
         self.direct = DirectLogits(model)
         self.read_out = read_out_hook(model)
 
+    def notes(self) -> list[str]:
+        """Say what a reader of its numbers must know."""
+        others, gated = self.layout.others, sorted(gates(self.model))
+        kinds = ", ".join(dict.fromkeys(others.values()))
+        return [
+            *self.direct.notes(),
+            *([f"Layers {_said(others)} have no attention ({kinds}), and no heads here."]
+              if others else []),
+            *([f"Attention of layers {_said(gated)} has a gate; patterns are those before it."]
+              if gated else []),
+            *([] if self.normalized else [
+                "Codes of a query do not sum to 1: metrics are of |a_qk| / sum_k |a_qk|."])]
+
     def observe(
         self, batch: TextBatch
     ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
@@ -60,7 +75,7 @@ class Observer:
         M, the metrics: `OBSERVED`. `ConfigError` for codes that are not finite or look ahead.
         """
         matching, direct = Matching.of(batch), self.direct.of(batch)
-        n_layers = self.layout.n_layers
+        layers = self.layout.layers
         found: dict[int, Tensor] = {}
         ahead: dict[int, Tensor] = {}
 
@@ -72,23 +87,26 @@ class Observer:
 
         with evaluating(self.model):
             self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
-                *((name, look(layer)) for layer, name in enumerate(self.layout.pattern_hooks)),
+                *((name, look(layer)) for layer, name in self.layout.pattern_hooks.items()),
                 *direct.hooks(), (self.read_out, last_token)])
-            of_patterns = torch.stack([found[layer] for layer in range(n_layers)], dim=1)
-            fault = torch.stack([ahead[layer] for layer in range(n_layers)]).cpu()
-        broken = [str(layer) for layer in range(n_layers)
-                  if not of_patterns[:, layer].isfinite().all()]
+            of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
+            fault = torch.stack([ahead[layer] for layer in layers]).tolist()
+        finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
+        broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
         check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
               "expected finite weights, and a type in which codes do not overflow")
-        at_fault = [str(int(layer)) for layer in fault.nonzero()[:, 0]]
+        at_fault = [str(layer) for layer, seen in zip(layers, fault, strict=True) if seen != 0]
         check(not at_fault, f"layer {', '.join(at_fault)} lets tokens attend to later ones"
               f"{' in a padded batch' if batch.padding else ''}; expected a model in which "
               "latentcode zoo check finds no such fault"
               f"{', or tokens_at_once=1' if batch.padding else ''}")
-        attributed = direct.sums().transpose(0, 1)  # [B, L, H]
         read = batch.read.sum(1).to(matching.n.dtype)
-        return (torch.cat([of_patterns, attributed[..., None]], dim=-1),
+        return (torch.cat([of_patterns, direct.sums()[..., None]], dim=-1),
                 torch.cat([matching.n, read[:, None]], dim=-1))
+
+
+def _said(layers: Iterable[int]) -> str:
+    return ", ".join(map(str, layers))
 
 
 @dataclass
@@ -139,11 +157,11 @@ def observe_texts(
     `ProbeError` for a batch that memory does not suffice for.
     """
     observer = Observer(model)
-    shape = observer.layout.n_layers, observer.layout.n_heads, len(OBSERVED)
+    shape = len(observer.layout.layers), observer.layout.n_heads, len(OBSERVED)
     known = work.found(stage)
     sums = Sums.none(*shape) if known is None else Sums(known.arrays["sums"], known.arrays["n"])
     after, n_done = (0, 0) if known is None else (known.after, known.n)
-    notes = observer.direct.notes()
+    notes = observer.notes()
     if known is not None and known.finished:
         return sums, n_done, notes
     for block in texts.blocks(after, n_done):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from latentcode.codes.reader import weights_digest
 from latentcode.errors import ProbeError, check_count
 from latentcode.files.provenance import software
+from latentcode.models.layers import attention_layers
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
@@ -77,7 +78,8 @@ def heads(
     texts = read_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
                        prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
     bridge = texts.model.model
-    n_heads = int(bridge.cfg.n_layers) * int(bridge.cfg.n_heads)
+    layers = attention_layers(bridge)
+    n_heads = len(layers) * int(bridge.cfg.n_heads)
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed}
@@ -88,7 +90,7 @@ def heads(
                                            _part(progress, 0, 1 + n_fresh))
         fresh = [observe_texts(f"untrained-{i}", untrained(bridge, seed + i), texts, work,
                                _part(progress, 1 + i, 1 + n_fresh))[0] for i in range(n_fresh)]
-        table, contrasts = heads_table(of, fresh, n_bootstrap=n_bootstrap, seed=seed)
+        table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
         result = HeadsResult(table, {**asked, "n_texts": n_texts, "notes": notes}, contrasts)
         if out is not None:
             result.save(out, overwrite=overwrite)

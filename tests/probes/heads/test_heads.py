@@ -223,6 +223,13 @@ def test_heads_that_write_together_have_no_attribution_and_why() -> None:
     assert result.figure().axes
 
 
+def test_of_a_hybrid_layers_with_attention_have_heads(small_models: SmallModels) -> None:
+    result = lc.heads(small_models("lfm2"), said(6), n_bootstrap=100)
+    assert set(result.heads["layer"]) == {1}
+    assert result.heads["value"].notna().all()
+    assert any("Layers 0, 2" in note and "Lfm2ShortConv" in note for note in result.caveats)
+
+
 def test_prompts_with_answers(small_models: SmallModels) -> None:
     prompts = pd.DataFrame({"prompt": said(12), "answer": " Paris"})
     result = lc.heads(small_models("gpt2"), prompts, n_bootstrap=100, controls=False)
