@@ -62,9 +62,9 @@ class Norm:
         """Read a norm of ours or of a bridge."""
         if isinstance(module, LayerNorm):
             return cls(scale, module.w.detach(), module.b.detach(), True)
-        weight = module.original_component.weight.detach()
-        bias = getattr(module.original_component, "bias", None)
-        return cls(scale, 1.0 + weight if module.uses_weight_offset else weight,
+        component, offset = module.original_component, float(module.uses_weight_offset)
+        weight, bias = (getattr(component, name, None) for name in ("weight", "bias"))
+        return cls(scale, torch.tensor(1.0) if weight is None else offset + weight.detach(),
                    None if bias is None else bias.detach(), not module.uses_rms_norm)
 
     def linear(self, x: Float[Tensor, "... D"], scale: Tensor) -> Float[Tensor, "... D"]:
