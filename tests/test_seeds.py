@@ -39,7 +39,7 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "attribute_model": lambda seed: attribute_model(UNREAD, UNREAD, seed=seed),
     **{verb: lambda seed, verb=verb: getattr(lc, verb)(UNREAD, seed=seed) for verb in (
         "decode", "project", "knn_purity", "similarity", "topography", "align", "value_networks",
-        "intervene", "attribute", "das", "extract")},
+        "heads", "intervene", "attribute", "das", "extract")},
 }
 
 

@@ -157,7 +157,7 @@ class Asking(Saving):
         options, own = self.VERB.described.options, self.own
         kind = getattr(import_module("latentcode"), self.VERB.described.returns)
         saves = "out" in options  # while it computes
-        self.check_out("meta.json" if saves else kind.marker())
+        self.check_out(kind.marker() if hasattr(kind, "marker") else "meta.json")
         models, prompts = as_tuple(self.model), self.asked.prompts
         check(prompts is None or prompts.is_file(), f"--prompts is {str(prompts)!r}, which is no "
               "file; expected prompts, one JSON object a line", ConfigError)

@@ -80,4 +80,4 @@ class Saving:
         if not is_saved:
             result.save(self.out, overwrite=self.overwrite)
         print(result)
-        print(f"wrote {'codes' if is_saved else 'result'} {self.out}")
+        print(f"wrote {'result' if hasattr(result, 'marker') else 'codes'} {self.out}")

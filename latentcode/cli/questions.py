@@ -83,6 +83,28 @@ class Codes(Own):
         return [subject(first, others, **given)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfTexts(Own):
+    """If interrupted, the same command continues where it stopped."""
+
+    texts: Annotated[Path | None, default_is("the prompts, or a run's own text")] = None
+    """texts to ask about, which are streamed: one a line (.txt), or an object with a text a line
+    (.jsonl)"""
+
+    def of(
+        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+    ) -> list[Any]:
+        if self.texts is None:
+            return super().of(models, prompts, given)
+        from latentcode.probes.heads.texts import read_texts
+
+        check(prompts is None, f"--texts is {str(self.texts)!r} and --prompts {str(prompts)!r}; "
+              "expected one or the other", ConfigError)
+        check(self.texts.is_file(), f"--texts is {str(self.texts)!r}, which is no file; expected "
+              "texts, one a line (.txt), or an object with a text a line (.jsonl)", ConfigError)
+        return [read_texts(models[0], self.texts, **given)]
+
+
 EXAMPLES: dict[str, str] = {
     "extract": "runs/hyla --out codes/hyla --n 10000 --pairs all",
     "decode": "runs/hyla --out results/decoding",
@@ -92,13 +114,14 @@ EXAMPLES: dict[str, str] = {
     "topography": "runs/hyla-* --out results/topography",
     "align": "runs/hyla-0 runs/hyla-1 --out results/alignment",
     "value_networks": "runs/hyla --labels term_1 --out results/networks",
+    "heads": "gpt2 --texts pages.txt --longest 256 --out results/heads",
     "intervene": "runs/sraven --out results/patched --patch interchange --scope row",
     "attribute": "runs/sraven --out results/attribution",
     "das": "runs/sraven --out results/das --layer 3 --rank 4 16"}
 """What makes an example of a question, in the order of `latentcode --help`; others come after these
 and have the same words as `decode`."""
 OWN: dict[str, type[Own]] = {
-    "extract": Inputs, "decode": Codes, "project": Codes, "intervene": Writes}
+    "extract": Inputs, "decode": Codes, "project": Codes, "heads": OfTexts, "intervene": Writes}
 """What words can say beside arguments; questions without an example take folders of codes."""
 ELSEWHERE = ("check_model",)
 """Questions that are a part of another command, `latentcode zoo check`."""
@@ -138,4 +161,4 @@ def own_verbs(taken: Collection[str]) -> dict[str, Verb]:
     return found
 
 
-__all__ = ["VERBS", "Codes", "Inputs", "own_verbs"]
+__all__ = ["VERBS", "Codes", "Inputs", "OfTexts", "own_verbs"]

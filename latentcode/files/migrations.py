@@ -34,6 +34,7 @@ CURRENT: dict[str, int] = {
     "latentcode.projection": 1,
     "latentcode.cached_projection": 1,
     "latentcode.value_networks": 2,
+    "latentcode.heads": 1,
     "latentcode.model_checks": 1,
     "latentcode.probe": 1,
     "latentcode.reproduction": 3,

@@ -1,0 +1,78 @@
+"""From sums over texts to the table of heads: values with intervals, beside fresh heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from latentcode.probes.common.bootstrap import percentile_interval, resample
+from latentcode.probes.common.contrasts import Contrasts, table_of
+from latentcode.probes.heads.observing import OBSERVED, Sums
+from latentcode.probes.heads.tables import COLUMNS, CONTRASTS
+
+SHARE = 0.95
+"""Share of fresh heads that lie within the interval of the control."""
+
+
+def heads_table(
+    layers: Sequence[int], of: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
+) -> tuple[pd.DataFrame, Contrasts]:
+    """Return the metrics of all heads, and how far each is from the mean of fresh heads.
+
+    layers  what the axis L of sums stands for
+    of      the sums of the model
+    fresh   those of the same architecture with fresh weights on the same texts; may be none
+
+    Intervals resample groups of texts, of a difference the same for both. `control` is the mean
+    over all heads of the fresh models, `control_low` and `control_high` are the 2.5 and 97.5 %
+    quantiles over these heads: what the metric is for heads that learned nothing.
+    """
+    of, fresh = of.held(), [one.held() for one in fresh]
+    n_groups = len(of.n)
+    weights = resample(n_groups, n_bootstrap, np.random.default_rng(seed))
+    rows: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
+    for metric, name in enumerate(OBSERVED):
+        mean, replicates = _resampled(of, metric, weights)
+        low, high = percentile_interval(replicates, n_groups)
+        control: dict[str, Any] = dict.fromkeys(
+            ("control", "control_low", "control_high"), np.nan)
+        others = [_resampled(one, metric, weights) for one in fresh]
+        heads = np.concatenate([value.ravel() for value, _ in others]) if others else np.empty(0)
+        heads = heads[np.isfinite(heads)]
+        if len(heads):
+            ends = np.quantile(heads, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0])
+            control = {"control": heads.mean(), "control_low": ends[0], "control_high": ends[1]}
+            mean_replicates = np.mean([_mean_over_heads(again) for _, again in others], axis=0)
+            apart_low, apart_high = percentile_interval(
+                replicates - mean_replicates[:, None, None], n_groups)
+        n = int(of.n[:, metric].sum())
+        for at in np.ndindex(mean.shape):
+            place = {"layer": layers[at[0]], "head": at[1]}
+            rows.append({**place, "metric": name, "value": mean[at], "low": low[at],
+                         "high": high[at], **control, "n": n})
+            if len(heads):
+                differences.append({
+                    **place, "features": "head", "quantity": name, "against": "untrained",
+                    "value": mean[at] - control["control"], "low": apart_low[at],
+                    "high": apart_high[at], "n": n, "n_clusters": n_groups})
+    return pd.DataFrame(rows, columns=list(COLUMNS)), table_of(differences, CONTRASTS)
+
+
+def _resampled(of: Sums, metric: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a metric of all heads [L, H], and its replicates [R, L, H]."""
+    one = Sums(of.sums[..., metric:metric + 1], of.n[:, metric:metric + 1])
+    return one.means()[..., 0], one.resampled(weights)[..., 0]
+
+
+def _mean_over_heads(replicates: np.ndarray) -> np.ndarray:
+    """Return the mean over the heads that have the metric, [R]."""
+    flat = replicates.reshape(len(replicates), -1)
+    there = np.isfinite(flat).any(axis=0)
+    return np.asarray(flat[:, there].mean(axis=1) if there.any() else np.full(len(flat), np.nan))
+
+
+__all__ = ["heads_table"]

@@ -1,0 +1,185 @@
+"""The metrics of all heads of a model over texts: one forward pass of each batch.
+
+Nothing is kept of a pass but sums over the queries of each text, and of these sums over groups of
+texts, which the bootstrap resamples: memory does not grow with the number of texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentcode.errors import check, is_out_of_memory
+from latentcode.models.gates import gates
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import layout
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.direct import DIRECT, DirectLogits
+from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
+from latentcode.probes.heads.texts import Texts
+from latentcode.probes.heads.working import Work
+from latentcode.progress import Progress
+
+GROUPS = 256
+"""Groups of texts whose sums are kept; of as many texts or fewer, each is its own."""
+OBSERVED = (*METRICS, DIRECT)
+"""The metrics in the order of the last axis."""
+
+
+class Observer:
+    """A model whose heads are looked at.
+
+    layout      where its patterns are; layers [L] here are those with attention
+    direct      what heads write to the logits
+    normalized  whether codes are shares of attention as they are (a softmax over keys)
+
+    `ConfigError` for a model without patterns, and for one whose queries see later keys.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.layout = model, layout(model)
+        check(self.layout.causal, "queries of the model see later keys; expected a causal language "
+              "model, whose metrics of heads are known")
+        ours = isinstance(model, HookedTransformer)
+        self.normalized = (model.config.normalization == "softmax" if ours
+                           else self.layout.normalized)
+        self.direct = DirectLogits(model)
+        self.read_out = read_out_hook(model)
+
+    def notes(self) -> list[str]:
+        """Say what a reader of its numbers must know."""
+        others, gated = self.layout.others, sorted(gates(self.model))
+        kinds = ", ".join(dict.fromkeys(others.values()))
+        return [
+            *self.direct.notes(),
+            *([f"Layers {_said(others)} have no attention ({kinds}), and no heads here."]
+              if others else []),
+            *([f"Attention of layers {_said(gated)} has a gate; patterns are those before it."]
+              if gated else []),
+            *([] if self.normalized else [
+                "Codes of a query do not sum to 1: metrics are of |a_qk| / sum_k |a_qk|."])]
+
+    def observe(
+        self, batch: TextBatch
+    ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
+        """Return sums over queries and over read positions, and how many of them there are.
+
+        M, the metrics: `OBSERVED`. `ConfigError` for codes that are not finite or look ahead.
+        """
+        matching, direct = Matching.of(batch), self.direct.of(batch)
+        layers = self.layout.layers
+        found: dict[int, Tensor] = {}
+        ahead: dict[int, Tensor] = {}
+
+        def look(layer: int) -> Callable[..., None]:
+            def add(pattern: Tensor, hook: object) -> None:
+                ahead[layer] = looks_ahead(pattern)
+                found[layer] = matching.sums(pattern if self.normalized else as_shares(pattern))
+            return add
+
+        with evaluating(self.model):
+            self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
+                *((name, look(layer)) for layer, name in self.layout.pattern_hooks.items()),
+                *direct.hooks(), (self.read_out, last_token)])
+            of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
+            fault = torch.stack([ahead[layer] for layer in layers]).tolist()
+        finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
+        broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
+        check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
+              "expected finite weights, and a type in which codes do not overflow")
+        at_fault = [str(layer) for layer, seen in zip(layers, fault, strict=True) if seen != 0]
+        check(not at_fault, f"layer {', '.join(at_fault)} lets tokens attend to later ones"
+              f"{' in a padded batch' if batch.padding else ''}; expected a model in which "
+              "latentcode zoo check finds no such fault"
+              f"{', or tokens_at_once=1' if batch.padding else ''}")
+        read = batch.read.sum(1).to(matching.n.dtype)
+        return (torch.cat([of_patterns, direct.sums()[..., None]], dim=-1),
+                torch.cat([matching.n, read[:, None]], dim=-1))
+
+
+def _said(layers: Iterable[int]) -> str:
+    return ", ".join(map(str, layers))
+
+
+@dataclass
+class Sums:
+    """Sums of metrics over groups of texts.
+
+    sums  float64 [G, L, H, M]
+    n     float64 [G, M], queries or read positions in them
+    """
+
+    sums: np.ndarray
+    n: np.ndarray
+
+    @classmethod
+    def none(cls, *shape: int) -> Sums:
+        """Return sums of nothing, of L layers, H heads and M metrics."""
+        return cls(np.zeros((GROUPS, *shape)), np.zeros((GROUPS, shape[-1])))
+
+    def add(self, text: Tensor, sums: Tensor, n: Tensor) -> None:
+        """Add the sums of a batch, of these texts [B]."""
+        group = text.cpu().numpy() % GROUPS
+        np.add.at(self.sums, group, sums.double().cpu().numpy())
+        np.add.at(self.n, group, n.double().cpu().numpy())
+
+    def held(self) -> Sums:
+        """Return the groups that hold texts."""
+        there = self.n.any(axis=1)
+        return Sums(self.sums[there], self.n[there])
+
+    def means(self) -> np.ndarray:
+        """Return the metrics [L, H, M]; NaN where there is no query for one."""
+        return self.resampled(np.ones((1, len(self.n))))[0]
+
+    def resampled(self, weights: np.ndarray) -> np.ndarray:
+        """Return the metrics [R, L, H, M] with groups weighted [R, G]."""
+        n = (weights @ self.n)[:, None, None]
+        total = np.tensordot(weights, self.sums, axes=1)
+        return np.asarray(np.where(n > 0, total / np.where(n > 0, n, 1.0), np.nan))
+
+
+def observe_texts(
+    stage: str, model: Any, texts: Texts, work: Work, progress: Progress | None = None
+) -> tuple[Sums, int, list[str]]:
+    """Return the sums of all texts, how many these are, and notes on what is not known.
+
+    stage  by which `work` knows what of it is done
+
+    `ProbeError` for a batch that memory does not suffice for.
+    """
+    observer = Observer(model)
+    shape = len(observer.layout.layers), observer.layout.n_heads, len(OBSERVED)
+    known = work.found(stage)
+    sums = Sums.none(*shape) if known is None else Sums(known.arrays["sums"], known.arrays["n"])
+    after, n_done = (0, 0) if known is None else (known.after, known.n)
+    notes = observer.notes()
+    if known is not None and known.finished:
+        return sums, n_done, notes
+    for block in texts.blocks(after, n_done):
+        for batch in block.batches:
+            try:
+                sums.add(batch.text, *observer.observe(batch))
+            except (RuntimeError, MemoryError) as error:
+                if is_out_of_memory(error):
+                    raise texts.too_large(batch) from error
+                raise
+        after, n_done = block.after, n_done + block.n
+        work.keep(stage, {"sums": sums.sums, "n": sums.n}, after, n_done)
+        if progress is not None:
+            progress(min(after, texts.total), texts.total)
+    work.keep(stage, {"sums": sums.sums, "n": sums.n}, after, n_done, finished=True)
+    if progress is not None:
+        progress(texts.total, texts.total)
+    return sums, n_done, notes
+
+
+__all__ = ["GROUPS", "OBSERVED", "Observer", "Sums", "observe_texts"]

@@ -1,0 +1,111 @@
+"""Which heads of a language model attend to what, and what do they add to what it says?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from latentcode.codes.reader import weights_digest
+from latentcode.errors import ProbeError, check_count
+from latentcode.files.provenance import software
+from latentcode.models.layers import attention_layers
+from latentcode.models.untrained import untrained
+from latentcode.probes.heads.intervals import heads_table
+from latentcode.probes.heads.observing import observe_texts
+from latentcode.probes.heads.result import HeadsResult
+from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
+from latentcode.probes.heads.working import working
+from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
+
+FRESH_HEADS, FRESH_MODELS = 40, 10
+"""Of small models several are drawn, until there are so many fresh heads, or so many models."""
+
+
+@watched("looking at heads")
+def heads(
+    model: Model | Texts,
+    problems: Problems | Iterable[str] = None,
+    *,
+    longest: int | None = None,
+    n: int | None = None,
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    prepend_bos: bool | None = None,
+    controls: bool = True,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> HeadsResult:
+    """Which heads attend to what, and what do they add to the logit of the next token?
+
+    model     a language model: see `subject`
+    problems  texts: a list, a DataFrame with `text`, or a file, a text a line (.txt) or an object
+              with `text` a line (.jsonl); or prompts, see `subject`, of which the `answer` is what
+              comes next; default: held-out excerpts of a run's own text
+    longest   tokens of a text, longer ones are cut; default: the context, and longer ones are an
+              error
+    n         number of texts; default: all, of a run's own text 512
+    tokens_at_once  tokens of one forward pass, padding included; less takes less memory
+    prepend_bos  whether texts begin with the token for a beginning; default: as the model's own
+              setting says
+    controls  False leaves out the heads of the untrained model, and marks the result
+    n_bootstrap  replicates of the 95 % intervals, which resample the texts
+    seed      of the untrained models and the bootstrap
+    device    cpu or cuda; default: cpu
+    out       a folder to write the result to. Interrupted (Ctrl-C, kill), the same call goes on
+              where it was, out of the folder `out.partial`
+    overwrite  replace a result that `out` already holds, and unfinished work of other settings
+    progress  called with (how much of the texts is read, of all) over the model and its controls
+
+    See `latentcode.probes.heads.metrics` and `latentcode.probes.heads.direct` for the equations.
+    The control is the same architecture with fresh weights (of small models several) on the same
+    texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward pass per
+    batch computes the metrics of all heads; memory is that of one batch and one layer's pattern.
+    Raises `ConfigError` for texts that are longer than the context and for a model without causal
+    patterns, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
+    suffice, and `RunError` for what `out` cannot take.
+    """
+    seed = checked_seed(seed)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    texts = read_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
+                       prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
+    bridge = texts.model.model
+    layers = attention_layers(bridge)
+    n_heads = len(layers) * int(bridge.cfg.n_heads)
+    n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
+    asked = {**texts.settings, "controls": ["untrained"] if controls else [],
+             "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed}
+    kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),
+                                   "device": next(bridge.parameters()).device.type}
+    with working(out, {**asked, **kept}, HeadsResult.marker(), overwrite=overwrite) as work:
+        of, n_texts, notes = observe_texts("model", bridge, texts, work,
+                                           _part(progress, 0, 1 + n_fresh))
+        fresh = [observe_texts(f"untrained-{i}", untrained(bridge, seed + i), texts, work,
+                               _part(progress, 1 + i, 1 + n_fresh))[0] for i in range(n_fresh)]
+        table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
+        result = HeadsResult(table, {**asked, "n_texts": n_texts, "notes": notes}, contrasts)
+        if out is not None:
+            result.save(out, overwrite=overwrite)
+    return result
+
+
+def _part(progress: Progress | None, part: int, parts: int) -> Progress | None:
+    """Return what reports one of several equal parts of the work."""
+    if progress is None:
+        return None
+
+    def report(done: int, total: int) -> None:
+        progress(part * total + done, parts * total)
+
+    return report
+
+
+__all__ = ["heads"]

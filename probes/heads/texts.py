@@ -1,0 +1,313 @@
+"""Texts on their way to a model: streamed, made tokens, in batches of similar length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ConfigError, ProbeError, check, check_count
+from latentcode.files.provenance import package_version
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.sources import (
+    ANSWER,
+    PROMPT,
+    TEXT,
+    Excerpted,
+    Given,
+    Listed,
+    Source,
+    first_object,
+    source_of,
+)
+from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
+from latentcode.prompts.tokens import next_token
+from latentcode.runs import Run
+from latentcode.subjects.base import Subject, check_nothing
+from latentcode.subjects.of_prompts import PromptSubject
+from latentcode.subjects.of_tasks import RunSubject, placed
+from latentcode.subjects.resolving import as_dtype, opened_model, subject
+from latentcode.tasks.text.task import Text
+
+if TYPE_CHECKING:
+    from latentcode.subjects.asked import Model, Problems
+
+TOKENS_AT_ONCE = 2_048
+"""Tokens of a batch, padding included."""
+GATHERED = 16
+"""Batches whose texts are sorted by length together."""
+PATTERN_BYTES = 2**28
+"""Bytes of one layer's pattern beyond which a batch takes fewer texts, at least one."""
+EXCERPTS = 512
+"""Excerpts of a run's own text that are read where it is not said how many."""
+PLACES = ("query", "key", "pairs")
+"""Columns that make prompts those of other questions, too (`latentcode.prompts.Prompts`)."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Texts that are sorted by length together, and batched.
+
+    n      texts
+    after  where the next one begins (`Source.read`)
+    """
+
+    batches: Sequence[TextBatch]
+    n: int
+    after: int
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The tokens of a text, and what is to be said after those from `first` on."""
+
+    tokens: Sequence[int]
+    targets: Sequence[int]
+    first: int
+    number: int
+
+
+class Texts:
+    """A language model, and the texts or prompts that it is asked about.
+
+    model     a `LanguageModel`
+    source    the texts
+    problems  the prompts as a subject, where they came as such: what has `counterfactuals()`
+    longest   tokens of a text, of which longer ones lose the rest; None: the model's context, and a
+              text that is longer is an error
+    n         texts that are read at most; None: all
+
+    Batches come in the order of the texts up to blocks of `GATHERED` batches, within which texts of
+    similar length share a batch. Memory: the texts of one block.
+    """
+
+    def __init__(
+        self, model: LanguageModel, source: Source, *, problems: Subject | None = None,
+        prepend_bos: bool | None = None, longest: int | None = None, n: int | None = None,
+        tokens_at_once: int = TOKENS_AT_ONCE,
+    ) -> None:
+        check_count("tokens_at_once", tokens_at_once)
+        limit = model.context
+        if longest is not None:
+            check_count("longest", longest, 2)
+            check(limit is None or longest <= limit, f"longest is {longest:,}; expected at most "
+                  f"{limit:,}, the context of the model")
+        if n is not None:
+            check_count("n", n)
+        self.model, self.source, self.problems = model, source, problems
+        self.prepend_bos = model.begins(prepend_bos)
+        self.longest, self.n, self.tokens_at_once = longest, n, tokens_at_once
+
+    @property
+    def name(self) -> str:
+        """What results call the model."""
+        return str(self.model.settings["run"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What results say of model and texts, and interrupted work compares."""
+        return {**self.model.settings, "dtype": str(self._weight.dtype),
+                "texts": self.source.digest(), "prepend_bos": self.prepend_bos,
+                "longest": self.longest, "n": self.n, "tokens_at_once": self.tokens_at_once,
+                "latentcode_version": package_version("latentcode")}
+
+    @property
+    def total(self) -> int:
+        """What `Block.after` is at the end, for those who say how far it is; about, with `n`."""
+        return self.source.total
+
+    def batches(self) -> Iterator[TextBatch]:
+        """Yield all texts, from the first on."""
+        for block in self.blocks():
+            yield from block.batches
+
+    def blocks(self, start: int = 0, n_done: int = 0) -> Iterator[Block]:
+        """Yield texts in blocks, from a place on.
+
+        start   `Block.after` of an earlier block
+        n_done  texts up to there
+
+        `ConfigError` names a text that is longer than the context, an answer that is not one
+        token, and texts of which none has two tokens.
+        """
+        rows: list[_Row] = []
+        n, after, n_tokens, found = 0, start, 0, n_done > 0
+        for given in self.source.read(start, n_done):
+            if self.n is not None and n_done + n >= self.n:
+                break
+            n, after = n + 1, given.after
+            row = self._tokenized(given)
+            if row is not None:
+                rows.append(row)
+                n_tokens += len(row.tokens)
+            if n_tokens >= GATHERED * self.tokens_at_once:
+                yield Block(list(self._batched(rows)), n, after)
+                n_done, rows, n, n_tokens, found = n_done + n, [], 0, 0, True
+        if n:
+            found = found or bool(rows)
+            yield Block(list(self._batched(rows)), n, after)
+        check(found, "no text has two tokens or more; expected texts in which something comes next")
+
+    def _tokenized(self, given: Given) -> _Row | None:
+        """Return the tokens of a text; None where nothing comes after its first."""
+        if given.tokens is not None:
+            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number)
+        assert given.text is not None
+        ids, _ = self.model.encode(given.text, self.prepend_bos)
+        limit = self.model.context
+        if given.is_prompt:
+            check(self.longest is None, f"longest is {self.longest}, which cuts texts, and "
+                  f"{given.where} is a prompt, whose end is read; expected longest=None")
+            check(limit is None or len(ids) <= limit, f"{given.where} has {len(ids):,} tokens; "
+                  f"expected at most {limit or 0:,}, the context of the model")
+            answer = [] if given.answer is None else [next_token(
+                self.model, ANSWER, given.answer, given.text, ids, given.where, self.prepend_bos)]
+            return _Row(ids, answer, len(ids) - 1, given.number) if ids else None
+        kept = len(ids) if self.longest is None else self.longest
+        check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
+              f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
+              f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
+              "the texts")
+        return _Row(ids[:kept], ids[1:kept + 1], 0, given.number) if len(ids) > 1 else None
+
+    def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
+        """Yield the rows of a block in batches of similar length."""
+        n_heads = self.model.model.cfg.n_heads
+        batch: list[_Row] = []
+        for row in sorted(rows, key=lambda one: len(one.tokens)):
+            length, n = len(row.tokens), len(batch) + 1
+            if batch and (n * length > self.tokens_at_once
+                          or 4 * n_heads * n * length**2 > PATTERN_BYTES):
+                yield self._padded(batch)
+                batch = []
+            batch.append(row)
+        if batch:
+            yield self._padded(batch)
+
+    def _padded(self, rows: Sequence[_Row]) -> TextBatch:
+        width = max(len(row.tokens) for row in rows)
+        tokens = torch.full((len(rows), width), self.model.padding)
+        targets = torch.zeros(len(rows), width, dtype=torch.int64)
+        read = torch.zeros(len(rows), width, dtype=torch.bool)
+        for i, row in enumerate(rows):
+            said = slice(row.first, row.first + len(row.targets))
+            tokens[i, :len(row.tokens)] = torch.tensor(row.tokens)
+            targets[i, said] = torch.tensor(row.targets, dtype=torch.int64)
+            read[i, said] = True
+        lengths = torch.tensor([len(row.tokens) for row in rows])
+        device = self._weight.device
+        inside = torch.arange(width, device=device) < lengths.to(device)[:, None]
+        return TextBatch(
+            tokens.to(device), lengths.to(device), targets.to(device), read.to(device),
+            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside))
+
+    def too_large(self, batch: TextBatch) -> ProbeError:
+        """Return the error of a batch that memory does not suffice for."""
+        n, width = batch.tokens.shape
+        pattern = 4 * self.model.model.cfg.n_heads * n * width**2 / 2**20
+        way_out = (f"tokens_at_once={max(self.tokens_at_once // 2, width)}" if n > 1
+                   else f"longest={max(width // 2, 2)}, which cuts texts")
+        return ProbeError(f"memory does not suffice for a batch of {n} texts of {width:,} tokens, "
+                          f"one layer's pattern of which takes {pattern:,.0f} MiB several times; "
+                          f"expected less at once, such as {way_out}")
+
+    @property
+    def _weight(self) -> Tensor:
+        weight: Tensor = next(self.model.model.parameters())
+        return weight
+
+
+def read_texts(
+    model: Model | Texts,
+    problems: Problems | Any = None,
+    *,
+    longest: int | None = None,
+    n: int | None = None,
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    prepend_bos: bool | None = None,
+    **opening: Any,
+) -> Texts:
+    """Which language model is asked about which texts?
+
+    model     as in `subject`: a pretrained model's folder or name, a run on the task `language`, a
+              model in hand; a `PromptSubject` or `Texts`, which have theirs already
+    problems  a list of texts or anything that yields them, a DataFrame with `text`, a file (.txt, a
+              text a line, or .jsonl, a line an object with `text`), which is streamed; or prompts:
+              `Prompts`, a DataFrame or a JSONL file with `prompt` and `answer`, after whose last
+              token the answer is read; default: held-out excerpts of a run's own text
+    opening   further options of `subject`: step, device, dtype and others
+
+    Other arguments are those of `Texts`. Prompts of one `combination` are one text to the
+    bootstrap. `ConfigError` for what cannot be read, and what opening the model raises.
+    """
+    reading: dict[str, Any] = {"longest": longest, "n": n, "tokens_at_once": tokens_at_once}
+    if isinstance(model, Texts):
+        check_nothing("the model has its texts already", problems=problems,
+                      prepend_bos=prepend_bos, **opening)
+        return Texts(model.model, model.source, problems=model.problems,
+                     prepend_bos=model.prepend_bos, **reading)
+    if isinstance(model, Subject):
+        check_nothing("the model is a subject, which has them already", problems=problems,
+                      prepend_bos=prepend_bos, **opening)
+        return _of_subject(model, reading)
+    if problems is None or _has_places(problems):
+        return _of_subject(subject(model, problems, prepend_bos=prepend_bos, **opening), reading)
+    source = source_of(problems)
+    check_nothing("texts are batched by their length; expected tokens_at_once",
+                  batch_size=opening.pop("batch_size", None))
+    return Texts(_opened(model, **opening), source, prepend_bos=prepend_bos, **reading)
+
+
+def _has_places(problems: Any) -> bool:
+    """Whether problems are prompts that say which pair is read, as other questions ask for."""
+    columns: Any = problems if isinstance(problems, pd.DataFrame) else ()
+    if isinstance(problems, str | Path) and Path(problems).is_file():
+        columns = first_object(Path(problems)) if Path(problems).suffix == ".jsonl" else ()
+    return isinstance(problems, Prompts) or (
+        PROMPT in columns and TEXT not in columns and any(name in columns for name in PLACES))
+
+
+def _opened(model: Any, **opening: Any) -> LanguageModel:
+    """Return a language model as `subject` opens it."""
+    given = {name: value for name, value in opening.items() if value is not None}
+    found: Any = opened_model(model, pretrained=True) if isinstance(model, str | Path) else model
+    check(not isinstance(found, LatentCodes), "the model is codes that were read before; expected "
+          "a language model", ProbeError)
+    if isinstance(found, Run | str | Path):
+        given["device"] = placed(given.get("device"))
+        given["dtype"] = as_dtype(given.get("dtype", "float32"))
+    else:
+        check_nothing("the model is in hand", **given)
+    return load_language_model(found, **given)
+
+
+def _of_subject(of: Subject, reading: Mapping[str, Any]) -> Texts:
+    """Return the texts of a subject: prompts, or held-out excerpts of a run's own text."""
+    if isinstance(of, PromptSubject):
+        labels = of.prompts.labels
+        numbers = pd.factorize(labels["combination"])[0].tolist()
+        answers = labels[ANSWER].tolist() if ANSWER in labels else None
+        source: Source = Listed(labels[PROMPT].tolist(), is_prompt=True, answers=answers,
+                                numbers=numbers)
+        return Texts(of.of, source, problems=of, prepend_bos=of.prepend_bos, **reading)
+    check(isinstance(of, RunSubject) and isinstance(of.task, Text), f"{of.name!r} is asked about "
+          "problems that are no text; expected a language model, and texts or prompts",
+          ConfigError)
+    assert isinstance(of, RunSubject)
+    assert isinstance(of.task, Text)
+    check(reading["longest"] is None, f"longest is {reading['longest']}, but the texts are "
+          "excerpts of the length that the run was trained on; expected None")
+    excerpts = of.task.excerpts(of.task.splits[-1])
+    model = OwnLanguageModel.of_run(of.run, step=of.step, device=placed(of.device))
+    n = reading["n"] or EXCERPTS
+    return Texts(model, Excerpted(excerpts.tokens[:n].tolist(),
+                                  excerpts.document[:n, 0].tolist()), **reading)
+
+
+__all__ = ["TOKENS_AT_ONCE", "Block", "Texts", "read_texts"]

@@ -1,0 +1,298 @@
+"""The table of heads: known heads are found, random ones are not, and work goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hand_built_heads import known_heads, sentences
+from small_language_models import SmallModels
+from small_text import PIECES, WordTokenizer
+
+import latentcode as lc
+from latentcode.cli import main
+from latentcode.errors import ConfigError, ProbeError, RunError
+from latentcode.models.config import TABLE_A1, ModelConfig
+from latentcode.models.transformer import HookedTransformer
+from latentcode.models.untrained import untrained
+from latentcode.probes.heads import observing, of_subject, working
+from latentcode.probes.heads.observing import OBSERVED, Observer
+from latentcode.probes.heads.tables import outside
+from latentcode.probes.heads.texts import read_texts
+from latentcode.probes.saved import load_result
+from latentcode.prompts import OwnLanguageModel, PretrainedLanguageModel, load_language_model
+
+TEXTS = sentences(40)
+WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
+
+
+def said(n: int, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(3, 14))) for _ in range(n)]
+
+
+def value(result: lc.HeadsResult, metric: str, layer: int, head: int) -> float:
+    return float(result.matrix(metric).to_numpy()[layer, head])
+
+
+@pytest.fixture(scope="module")
+def known() -> lc.HeadsResult:
+    return lc.heads(known_heads(), TEXTS, n_bootstrap=200)
+
+
+def test_heads_with_known_patterns_score_one(known: lc.HeadsResult) -> None:
+    for metric, layer, head in (("previous_token", 0, 0), ("induction", 1, 0),
+                                ("duplicate_token", 1, 1)):
+        assert value(known, metric, layer, head) == pytest.approx(1.0, abs=1e-3)
+        others = known.matrix(metric).to_numpy().ravel()
+        assert (np.sort(others)[:-1] < 0.7).all()
+    assert value(known, "distance", 0, 0) == pytest.approx(1.0, abs=1e-3)
+    assert value(known, "entropy", 0, 0) == pytest.approx(0.0, abs=1e-3)
+    assert value(known, "normalized_entropy", 0, 1) == pytest.approx(1.0, abs=1e-5)
+    assert value(known, "direct_logit_attribution", 1, 0) != pytest.approx(0.0, abs=1e-3)
+
+
+def test_they_are_above_heads_that_learned_nothing(known: lc.HeadsResult) -> None:
+    marked = known.marked().set_index(["metric", "layer", "head"])["outside"]
+    for place in (("previous_token", 0, 0), ("induction", 1, 0), ("duplicate_token", 1, 1)):
+        assert marked[place] == 1
+    # Attending to all alike is what heads with small random weights do.
+    assert marked["previous_token", 0, 1] == 0
+    told = {line.split(":")[0] for line in known.said()}
+    assert {"previous token", "induction", "duplicate token"} <= told
+    assert "L1H0 1.00" in next(line for line in known.said() if line.startswith("induction"))
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_random_heads_lie_within_the_control(
+    architecture: str, small_models: SmallModels
+) -> None:
+    asked = load_language_model(small_models(architecture))
+    other = PretrainedLanguageModel(untrained(asked.model, seed=77))
+    result = lc.heads(other, said(60), n_bootstrap=200)
+    table = result.heads
+    within = table["value"].between(table["control_low"], table["control_high"])
+    assert within.mean() > 0.8
+    assert (outside(table, result.contrasts.table) != 0).mean() < 0.1
+
+
+def test_the_interval_of_the_control_is_that_of_fresh_heads(small_models: SmallModels) -> None:
+    asked = load_language_model(small_models("gpt2"))
+    result = lc.heads(asked, said(20), n_bootstrap=100, seed=5)
+    fresh = [lc.heads(PretrainedLanguageModel(untrained(asked.model, seed=5 + i)), said(20),
+                      n_bootstrap=100, controls=False).matrix("entropy").to_numpy().ravel()
+             for i in range(5)]
+    first = result.heads[result.heads["metric"] == "entropy"].iloc[0]
+    pool = np.concatenate(fresh)
+    assert result.settings["n_untrained"] == len(fresh)
+    assert first["control"] == pytest.approx(pool.mean())
+    assert first["control_low"] == pytest.approx(np.quantile(pool, 0.025))
+    assert first["control_high"] == pytest.approx(np.quantile(pool, 0.975))
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_streams_and_batches_change_nothing(
+    architecture: str, small_models: SmallModels, tmp_path: Path
+) -> None:
+    """Means over texts equal those of passes of one text each, without padding or batches."""
+    asked, texts = load_language_model(small_models(architecture)), said(30)
+    (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    whole = lc.heads(asked, texts, n_bootstrap=100, controls=False)
+    streamed = lc.heads(asked, tmp_path / "texts.txt", n_bootstrap=100, controls=False,
+                        tokens_at_once=20)
+    columns = ["value", "low", "high", "n"]
+    np.testing.assert_allclose(streamed.heads[columns], whole.heads[columns], rtol=2e-4, atol=2e-6)
+    observer = Observer(asked.model)
+    each = [observer.observe(batch) for text in texts
+            for batch in read_texts(asked, [text]).batches()]
+    sums, n = (np.sum([one[i][0].double().numpy() for one in each], axis=0) for i in (0, 1))
+    for m, metric in enumerate(OBSERVED):
+        np.testing.assert_allclose(whole.matrix(metric), (sums / n)[..., m], rtol=2e-4, atol=2e-6)
+
+
+def test_intervals_resample_texts(known: lc.HeadsResult) -> None:
+    """The spread of a mean over texts is that of the texts, not that of their tokens."""
+    asked = known_heads()
+    twice = lc.heads(asked, TEXTS + TEXTS, n_bootstrap=400, controls=False)
+    once = lc.heads(asked, TEXTS, n_bootstrap=400, controls=False)
+    width = [float((result.heads["high"] - result.heads["low"]).mean()) for result in (once, twice)]
+    assert width[1] < 0.85 * width[0]
+    one = lc.heads(asked, TEXTS[:1], n_bootstrap=100, controls=False)
+    assert one.heads[["low", "high"]].isna().all(axis=None)
+    assert any("single text" in note for note in one.caveats)
+
+
+def test_more_texts_than_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = known_heads()
+    whole = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False)
+    monkeypatch.setattr(observing, "GROUPS", 8)
+    grouped = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False)
+    np.testing.assert_allclose(grouped.heads["value"], whole.heads["value"], rtol=1e-10)
+    assert grouped.settings["n_texts"] == len(TEXTS)
+
+
+class Stopped(BaseException):
+    pass
+
+
+def test_interrupted_work_goes_on_where_it_was(
+    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_subject, "FRESH_HEADS", 16)
+    asked, texts = load_language_model(small_models("gpt2")), said(20)
+    options: dict[str, Any] = {"n_bootstrap": 100, "tokens_at_once": 4}
+    whole = lc.heads(asked, texts, **options)
+    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
+    observe, passes = Observer.observe, 0
+
+    def counted(observer: Observer, batch: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        return observe(observer, batch)
+
+    monkeypatch.setattr(Observer, "observe", counted)
+    lc.heads(asked, texts, out=tmp_path / "at once", **options)
+    needed, passes = passes, 0
+    for _ in range(3):
+        limit = passes + needed // 6
+
+        def stop(done: int, total: int, limit: int = limit) -> None:
+            if passes >= limit:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            lc.heads(asked, texts, out=tmp_path / "result", progress=stop, **options)
+        assert (tmp_path / "result.partial").is_dir()
+    with pytest.raises(RunError, match=r"other settings \(seed: 0 there, 1 asked for\)"):
+        lc.heads(asked, texts, out=tmp_path / "result", seed=1, **options)
+    result = lc.heads(asked, texts, out=tmp_path / "result", **options)
+    assert passes == needed
+    assert not (tmp_path / "result.partial").exists()
+    pd.testing.assert_frame_equal(result.heads, whole.heads)
+    loaded = lc.HeadsResult.load(tmp_path / "result")
+    pd.testing.assert_frame_equal(loaded.heads, whole.heads)
+    pd.testing.assert_frame_equal(loaded.contrasts.table, whole.contrasts.table)
+    with pytest.raises(RunError, match="exists already"):
+        lc.heads(asked, texts, out=tmp_path / "result", **options)
+
+
+def test_damaged_work_is_named(
+    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
+
+    def stop(done: int, total: int) -> None:
+        raise Stopped
+
+    asked, out = load_language_model(small_models("gpt2")), tmp_path / "result"
+    with pytest.raises(Stopped):
+        lc.heads(asked, said(10), out=out, progress=stop, tokens_at_once=4)
+    part, = (tmp_path / "result.partial").glob("*.safetensors")
+    content = bytearray(part.read_bytes())
+    content[-200] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(lc.LatentCodeError, match="model-"):
+        lc.heads(asked, said(10), out=out, tokens_at_once=4)
+
+
+def test_without_controls_it_says_so() -> None:
+    result = lc.heads(known_heads(), TEXTS, controls=False, n_bootstrap=100)
+    assert result.heads["control"].isna().all()
+    assert result.contrasts.empty
+    assert "Without controls: untrained." in result.caveats
+    assert "untrained" not in result.summary()
+    assert result.figure().axes
+
+
+def test_heads_that_write_together_have_no_attribution_and_why() -> None:
+    model = HookedTransformer(ModelConfig(
+        d_input=len(PIECES), d_output=len(PIECES), n_layers=2, d_model=16, n_heads=4, d_mlp=8,
+        causal=True, embedding="token", **TABLE_A1["hyla"]), seed=0).eval()
+    asked = OwnLanguageModel(model, WordTokenizer(), context=24)
+    result = lc.heads(asked, TEXTS[:6], n_bootstrap=100)
+    assert result.matrix("direct_logit_attribution").isna().all(axis=None)
+    assert any("HYLA" in note for note in result.caveats)
+    assert "direct_logit_attribution" not in set(result.summary()["metric"])
+    # Codes of any sign are read as shares of attention.
+    table = result.heads[result.heads["metric"] == "first_token"]
+    assert table["value"].between(0.0, 1.0).all()
+    assert result.figure().axes
+
+
+def test_of_a_hybrid_layers_with_attention_have_heads(small_models: SmallModels) -> None:
+    result = lc.heads(small_models("lfm2"), said(6), n_bootstrap=100)
+    assert set(result.heads["layer"]) == {1}
+    assert result.heads["value"].notna().all()
+    assert any("Layers 0, 2" in note and "Lfm2ShortConv" in note for note in result.caveats)
+
+
+def test_prompts_with_answers(small_models: SmallModels) -> None:
+    prompts = pd.DataFrame({"prompt": said(12), "answer": " Paris"})
+    result = lc.heads(small_models("gpt2"), prompts, n_bootstrap=100, controls=False)
+    n = result.heads.groupby("metric")["n"].first()
+    assert n["direct_logit_attribution"] == 12
+    assert n["previous_token"] > 30
+    without = lc.heads(small_models("gpt2"), prompts[["prompt"]], n_bootstrap=100, controls=False)
+    assert without.matrix("direct_logit_attribution").isna().all(axis=None)
+
+
+def test_what_looks_ahead_or_is_not_finite_is_refused(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = known_heads()
+    with monkeypatch.context() as patched:
+        patched.setattr(observing, "looks_ahead", lambda pattern: pattern.sum())
+        with pytest.raises(ConfigError, match="layer 0, 1 lets tokens attend to later ones"):
+            lc.heads(model, TEXTS)
+    model.model.blocks[1].attn.W_Q.data[0, 0, 0] = float("nan")
+    with pytest.raises(ConfigError, match="layer 1 gives codes that are NaN"):
+        lc.heads(model, TEXTS)
+
+
+def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(observer: Observer, batch: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr(Observer, "observe", fail)
+    with pytest.raises(ProbeError, match=r"memory does not suffice .* tokens_at_once=\d+"):
+        lc.heads(known_heads(), TEXTS, tokens_at_once=200)
+
+
+def test_the_command(
+    small_models: SmallModels, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "texts.jsonl").write_text(
+        "\n".join(json.dumps({"text": text}) for text in said(12)), encoding="utf-8")
+    out = tmp_path / "result"
+    main(["heads", str(small_models("gpt2")), "--texts", str(tmp_path / "texts.jsonl"),
+          "--longest", "6", "--n", "10", "--n-bootstrap", "100", "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert f"wrote result {out}" in printed
+    result = load_result(out)
+    assert isinstance(result, lc.HeadsResult)
+    assert result.settings["n_texts"] == 10
+    assert result.settings["longest"] == 6
+    assert (out / "figure.png").stat().st_size > 1_000
+    main(["show", str(out)])
+    assert capsys.readouterr().out.strip() in printed
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "problems are missing"),
+    (["--texts", "nowhere.txt"], "--texts is 'nowhere.txt', which is no file"),
+    (["--texts", "{texts}", "--prompts", "{texts}"], "expected one or the other"),
+    (["--texts", "{texts}", "--tokens-at-once", "0"], "--tokens-at-once is 0"),
+    (["--texts", "{texts}", "--longest", "65"], "expected at most 64, the context of the model"),
+    (["--texts", "{texts}", "--batch-size", "3"], "expected tokens_at_once"),
+])
+def test_what_the_command_refuses(
+    words: list[str], message: str, small_models: SmallModels, tmp_path: Path, refused: Any
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(said(3)), encoding="utf-8")
+    filled = [word.format(texts=tmp_path / "texts.txt") for word in words]
+    assert message in refused("heads", small_models("gpt2"), *filled, "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
