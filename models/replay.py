@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from latentcode.errors import LatentCodeError, check, is_out_of_memory
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import read_out_hook
+from latentcode.models.transformer import HookedTransformer
 from latentcode.seeds import make_generator
 
 TOKENS = 4096
@@ -140,8 +141,7 @@ class CleanPass:
                 if any(write.added is not None for write in writes_of.values()):
                     stack.enter_context(_replaced(attention, _adding(
                         attention.forward, writes_of, n)))
-            logits: Tensor = _run(self.model, self.tokens, self.padding, self.at, hooks, n)
-        return logits
+            return logits_at(self.model, self.tokens, self.padding, self.at, hooks, n)
 
     def _given(self, writes: Mapping[int, Write], n: int) -> Callable[..., Any]:
         """Return the forward of the lowest attention that is written, which computes nothing."""
@@ -158,6 +158,29 @@ class CleanPass:
                     by_pass[number] += write.added
             return kept.holding(rows)
         return forward
+
+
+def logits_at(
+    model: Any, tokens: Tensor, padding: Mapping[str, Tensor], at: Tensor,
+    hooks: Sequence[tuple[str, Callable[..., Any]]], n: int = 1,
+) -> Float[Tensor, "n R V"]:
+    """Return the logits at some tokens of a batch that passes n times at once, through hooks.
+
+    at  as in `CleanPass`
+    """
+    given = tokens.repeat(n, 1)
+    if isinstance(model, HookedTransformer):
+        stream = model.run_with_hooks(given, fwd_hooks=list(hooks),
+                                      stop_at_layer=model.config.n_layers)
+        return model.read_out(_at(stream, at, n))
+
+    def read(stream: Tensor, hook: object) -> Tensor:
+        return _at(stream, at, n)
+
+    logits: Tensor = model.run_with_hooks(
+        given, **{name: x.repeat(n, 1) for name, x in padding.items()},
+        fwd_hooks=[*hooks, (read_out_hook(model), read)])
+    return logits
 
 
 def z_hook(layer: int) -> str:
@@ -199,8 +222,8 @@ def clean_pass(
     with evaluating(model), ExitStack() as stack:
         for module in [part for block in blocks for part in (block, block.attn)] if shared else ():
             stack.callback(module.register_forward_hook(keep_output).remove)
-        logits = _run(model, tokens, padding, at, [(z_hook(layer), look(layer))
-                                                   for layer in range(n_layers)])
+        logits = logits_at(model, tokens, padding, at, [
+            (z_hook(layer), look(layer)) for layer in range(n_layers)])
     outputs = ([tuple(kept[part] for part in parts)
                 for parts in (blocks, [block.attn for block in blocks])] if shared else [(), ()])
     shapes = {tuple(z[layer].shape[:2]) for layer in z}
@@ -262,18 +285,8 @@ def agrees(one: Tensor, other: Tensor, clean: Tensor) -> bool:
     return bool((one.float() - other.float()).norm() <= within * changed)
 
 
-def _run(
-    model: Any, tokens: Tensor, padding: Mapping[str, Tensor], at: Tensor,
-    hooks: Sequence[tuple[str, Callable[..., Any]]], n: int = 1,
-) -> Float[Tensor, "n R V"]:
-    """Return the logits at some tokens of a batch that passes n times at once."""
-    def read(stream: Tensor, hook: object) -> Tensor:
-        return stream.reshape(n, -1, stream.shape[-1])[:, at]
-
-    logits: Tensor = model.run_with_hooks(
-        tokens.repeat(n, 1), **{name: x.repeat(n, 1) for name, x in padding.items()},
-        fwd_hooks=[*hooks, (read_out_hook(model), read)])
-    return logits
+def _at(stream: Tensor, at: Tensor, n: int) -> Float[Tensor, "n R D"]:
+    return stream.reshape(n, -1, stream.shape[-1])[:, at]
 
 
 def _copy(x: Tensor) -> Tensor:
@@ -334,4 +347,4 @@ def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             vars(module)["forward"] = own
 
 
-__all__ = ["CleanPass", "Write", "agrees", "clean_pass", "unshared", "z_hook"]
+__all__ = ["CleanPass", "Write", "agrees", "clean_pass", "logits_at", "unshared", "z_hook"]

@@ -26,12 +26,19 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.modes import evaluating
-from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.replay import (
+    NUMBERS,
+    CleanPass,
+    Write,
+    clean_pass,
+    unshared,
+    z_hook,
+)
 from latentcode.probes.common.bootstrap import percentile_interval, resample, resampled_means
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator
 
@@ -103,11 +110,11 @@ def mean_z(
     sums: dict[int, Tensor] = {}
     texts: set[int] = set()
     for batch in batches:
-        new = [row for row, text in enumerate(batch.text.tolist())
-               if text in texts or len(texts) < n_reference and not texts.add(text)]
-        if not new:
+        texts |= set(sorted({*batch.text.tolist()} - texts)[:n_reference - len(texts)])
+        new = torch.tensor([text in texts for text in batch.text.tolist()])
+        if not bool(new.any()):
             break
-        one = on_device(rows_of(batch, torch.tensor(new)), model)
+        one = on_device(rows_of(batch, new), model)
         is_text = (torch.arange(one.tokens.shape[1], device=one.tokens.device)
                    < one.lengths[:, None])
         n += int(is_text.sum())
@@ -175,12 +182,15 @@ class HeadEffects:
     def read(self, batch: TextBatch, progress: Progress | None = None) -> None:
         """Add the effects on a batch.
 
-        progress  called with (layers done, layers in all)
+        progress  called with (done, total)
         """
-        batch = on_device(batch, self.model)
-        batch = replace(batch, read=drawn(batch, self.n_read, self.seed))
-        if not bool(batch.read.any()):
-            return
+        parts = in_parts(batch, self.model, self.n_read, self.seed)
+        total = len(parts) * self.n_layers
+        for number, part in enumerate(parts):
+            self._read(part, None if progress is None else _from(
+                progress, number * self.n_layers, total))
+
+    def _read(self, batch: TextBatch, progress: Progress | None) -> None:
         clean = clean_pass(self.model, batch.tokens, batch.read, padding=batch.padding,
                            shared=not self.whole_passes)
         before = Before(clean.logits, batch.targets[batch.read])
@@ -286,16 +296,15 @@ def effects(
 
     batches      can be gone through several times
     n_reference  texts whose mean is put in
-    progress     called with (layers done, layers of all batches)
+    progress     called with (batches done, batches in all)
 
     Other arguments, and what is raised, are those of `HeadEffects`; the tables are its `tables`.
     """
     means = mean_z(asked, batches, n_reference) if "mean" in kinds else None
     found = HeadEffects(asked, means, kinds=kinds, control=control, n_read=n_read, seed=seed)
-    total = sum(1 for _ in batches) * found.n_layers
-    for number, batch in enumerate(batches):
-        begun = number * found.n_layers
-        found.read(batch, None if progress is None else _from(progress, begun, total))
+    total = sum(1 for _ in batches)
+    for batch in reported(batches, total, progress):
+        found.read(batch)
     rows, contrasts = found.tables(n_bootstrap)
     return (pd.DataFrame(rows, columns=list(COLUMNS)),
             pd.DataFrame(contrasts, columns=list(CONTRASTS)),
@@ -313,6 +322,28 @@ def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Tensor:
         read[row, where[torch.randperm(len(where), generator=generator)[:n_read].to(
             where.device)]] = True
     return read
+
+
+def in_parts(
+    batch: TextBatch, model: Any, n_read: int | None, seed: int
+) -> list[TextBatch]:
+    """Return a batch on the device of a model, in parts whose logits fit into memory.
+
+    n_read  tokens of each row that are read, drawn at random (`drawn`); rows without any are left
+            out
+
+    A part has at least two rows, where the batch has, so that there is another text.
+    """
+    batch = on_device(batch, model)
+    batch = replace(batch, read=drawn(batch, n_read, seed))
+    batch = rows_of(batch, batch.read.any(1))
+    if not len(batch):
+        return []
+    logits = int(batch.read.sum(1).max()) * int(getattr(model.cfg, "d_vocab", 1))
+    n_rows = max(2, min(NUMBERS // logits, len(batch)))
+    n_parts = max(1, len(batch) // n_rows)
+    return [rows_of(batch, rows) for rows in torch.arange(
+        len(batch), device=batch.tokens.device).tensor_split(n_parts)]
 
 
 def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
@@ -388,4 +419,5 @@ def _from(progress: Progress, begun: int, total: int) -> Progress:
 
 
 __all__ = ["COLUMNS", "CONTRASTS", "CONTROL", "GROUPS", "KINDS", "QUANTITIES", "HeadEffects",
-           "donors", "drawn", "effects", "in_random_direction", "mean_z", "on_device", "rows_of"]
+           "donors", "drawn", "effects", "in_parts", "in_random_direction", "mean_z", "on_device",
+           "rows_of"]

@@ -1,0 +1,81 @@
+"""Which heads would matter if all were ablated together? An estimate for all of them at once.
+
+    e_h = int_0^1 sum_t (m_h - z_ht) . dL/dz'_ht da,    z' = (1 - a) z + a m in every layer
+
+L is the loss at the tokens that are read, m the mean of z. With a = 0 alone this is attribution
+patching (Nanda 2023; Syed et al., arXiv 2310.10348) of mean ablation: one pass forward and one
+backward. It misses heads that another one covers for, or whose output a nonlinearity saturates, as
+there L has no slope. So the slope is taken at several a between none and all ablated (integrated
+gradients, Sundararajan et al., arXiv 1703.01365; in circuits Hanna et al., arXiv 2403.17806). z of
+a layer follows from what the lower ones were changed to, so that the estimates of all heads sum up
+to what ablating all of them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.models.modes import evaluating
+from latentcode.models.replay import logits_at, z_hook
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.causal import in_parts
+from latentcode.prompts import LanguageModel
+
+
+def attributed(
+    asked: LanguageModel, batches: Iterable[TextBatch], means: Float[Tensor, "L H d"], *,
+    steps: int = 5, n_read: int | None = 64, seed: int = 0,
+) -> Float[np.ndarray, "L H"]:
+    """Return e_h, by how much the loss is estimated to rise, in nats a token that is read.
+
+    means   what is put in (`mean_z`)
+    steps   values of a: the midpoints of as many parts of [0, 1]; 1: a = 0, attribution patching
+    n_read  tokens of each text that are read, drawn at random
+
+    `ProbeError` where no token is read.
+    """
+    check_count("steps", steps)
+    total, n = np.zeros(tuple(means.shape[:2])), 0
+    shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
+    for batch in batches:
+        for part in in_parts(batch, asked.model, n_read, seed):
+            n += int(part.read.sum())
+            for share in shares:
+                total += _slopes(asked, part, means, share) / len(shares)
+    check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
+    return total / n
+
+
+def _slopes(
+    asked: LanguageModel, batch: TextBatch, means: Tensor, share: float
+) -> Float[np.ndarray, "L H"]:
+    """Return sum_t (m_h - z_ht) . dL/dz'_ht of every head where a share of the way is gone."""
+    model, z, put = asked.model, {}, {}
+
+    def go(layer: int) -> Callable[..., Tensor]:
+        def towards(live: Tensor, hook: object) -> Tensor:
+            z[layer] = live.detach()
+            mean = means[layer].to(live)
+            put[layer] = live + share * (mean - live) if live.requires_grad else (
+                live + share * (mean - live)).requires_grad_()
+            return put[layer]
+        return towards
+
+    at = batch.read.flatten().nonzero().flatten()
+    with evaluating(model), torch.enable_grad():
+        logits = logits_at(model, batch.tokens, batch.padding, at, [
+            (z_hook(layer), go(layer)) for layer in range(model.cfg.n_layers)])
+        loss = F.cross_entropy(logits[0].float(), batch.targets[batch.read], reduction="sum")
+        slopes = torch.autograd.grad(loss, [put[layer] for layer in sorted(put)])
+    return torch.stack([((means[layer].to(slope) - z[layer]) * slope).double().sum((0, 1, 3))
+                        for layer, slope in enumerate(slopes)]).cpu().numpy()
+
+
+__all__ = ["attributed"]
