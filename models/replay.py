@@ -85,7 +85,9 @@ class CleanPass:
     at       int64 [R], the tokens that are read, numbered through all texts: b T + t
     logits   [R, V], those of these tokens
     z        per layer [B, T, H, d], what each head puts out before W_O^h
-    blocks, attentions  what they returned, per layer; empty where passes share nothing
+    streams  per layer [B, T, D], what enters the block
+    attentions  per layer what attention put out
+    blocks   per layer what the block put out; empty where passes share nothing
     """
 
     model: Any
@@ -94,8 +96,9 @@ class CleanPass:
     padding: Mapping[str, Tensor]
     logits: Float[Tensor, "R V"]
     z: tuple[Float[Tensor, "B T H d"], ...]
+    streams: tuple[Float[Tensor, "B T D"], ...]
+    attentions: tuple[Output, ...]
     blocks: tuple[Output, ...] = ()
-    attentions: tuple[Output, ...] = ()
 
     @property
     def room(self) -> int:
@@ -104,6 +107,13 @@ class CleanPass:
         codes = n_texts * self.z[0].shape[2] * n_tokens**2
         return max(1, min(TOKENS // (n_texts * n_tokens), NUMBERS // max(1, self.logits.numel()),
                           NUMBERS // codes))
+
+    def stream(self, layer: int) -> Float[Tensor, "B T D"]:
+        """Return the stream that attention leaves: what enters the block, and what it adds.
+
+        Where a norm follows attention, as in Gemma 2, without that norm.
+        """
+        return self.streams[layer] + self.attentions[layer].first
 
     def moved(self, write: Write) -> Float[Tensor, "B T D"]:
         """sum_h (z'_h - z_h) W_O^h: what a write of z adds to what attention puts out."""
@@ -188,6 +198,10 @@ def z_hook(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
+def _stream_hook(layer: int) -> str:
+    return f"blocks.{layer}.hook_resid_pre"
+
+
 def clean_pass(
     model: Any, tokens: Int[Tensor, "B T"], read: Bool[Tensor, "B T"], *,
     padding: Mapping[str, Tensor] | None = None, shared: bool = True,
@@ -199,18 +213,19 @@ def clean_pass(
     padding  what the model is told of padding, by the names of its arguments [B, T]
     shared   False: later passes go through the model as a whole (where `unshared` says why)
 
-    `ConfigError` for a model that does not show z of every layer.
+    `ConfigError` for a model that does not show z, and what enters, of every layer.
     """
     n_layers = model.cfg.n_layers
-    hidden = [z_hook(layer) for layer in range(n_layers) if z_hook(layer) not in model.hook_dict]
-    check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected one that shows "
-          "what each head puts out in every layer")
-    z: dict[int, Tensor] = {}
+    shown = [hook(layer) for layer in range(n_layers) for hook in (z_hook, _stream_hook)]
+    hidden = [name for name in shown if name not in model.hook_dict]
+    check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected those that show "
+          "what each head puts out, and what enters each layer")
+    seen: dict[str, Tensor] = {}
     kept: dict[nn.Module, Output] = {}
 
-    def look(layer: int) -> Callable[..., None]:
+    def look(name: str) -> Callable[..., None]:
         def keep(activation: Tensor, hook: object) -> None:
-            z[layer] = _copy(activation)
+            seen[name] = _copy(activation)
         return keep
 
     def keep_output(module: nn.Module, inputs: object, output: object) -> None:
@@ -219,19 +234,19 @@ def clean_pass(
     at = read.flatten().nonzero().flatten()
     padding = dict(padding or {})
     blocks = [model.blocks[layer] for layer in range(n_layers)]
+    attentions = [block.attn for block in blocks]
     with evaluating(model), ExitStack() as stack:
-        for module in [part for block in blocks for part in (block, block.attn)] if shared else ():
+        for module in (*attentions, *(blocks if shared else ())):
             stack.callback(module.register_forward_hook(keep_output).remove)
-        logits = logits_at(model, tokens, padding, at, [
-            (z_hook(layer), look(layer)) for layer in range(n_layers)])
-    outputs = ([tuple(kept[part] for part in parts)
-                for parts in (blocks, [block.attn for block in blocks])] if shared else [(), ()])
-    shapes = {tuple(z[layer].shape[:2]) for layer in z}
-    check(shapes == {tuple(tokens.shape)} and all(x.ndim == 4 for x in z.values()),
-          f"the model shows z {[tuple(x.shape) for x in z.values()][:3]} for tokens "
+        logits = logits_at(model, tokens, padding, at, [(name, look(name)) for name in shown])
+    z, streams = (tuple(seen[hook(layer)] for layer in range(n_layers))
+                  for hook in (z_hook, _stream_hook))
+    check(all(x.ndim == 4 and x.shape[:2] == tokens.shape for x in z),
+          f"the model shows z {[tuple(x.shape) for x in z[:3]]} for tokens "
           f"{tuple(tokens.shape)}; expected [B, T, H, d] in every layer")
-    return CleanPass(model, tokens, at, padding, logits[0], tuple(z[i] for i in range(n_layers)),
-                     *outputs)
+    return CleanPass(model, tokens, at, padding, logits[0], z, streams,
+                     tuple(kept[module] for module in attentions),
+                     tuple(kept[module] for module in blocks) if shared else ())
 
 
 @torch.no_grad()

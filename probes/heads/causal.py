@@ -5,10 +5,15 @@
 
 Both are the field's words (Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing,
 2022). What a head writes, z_h W_O^h, changes by D_t = (z'_t - z_t) W_O^h at token t. The control
-writes as much in another direction: u_t |D_t| / |u_t| with u_t = (z'_t - z_t) R, where the entries
-of R [d, D] are independent normal numbers, others for every text, layer and head. So it is a head
-that sees the same, and whose output matrix is random: a head that does no more than the control
-does what any change of that size does.
+changes the stream x_t that attention leaves by as much, and makes it as long:
+
+    (D_t . e_t) e_t + |D_t - (D_t . e_t) e_t| u_t / |u_t|,    e_t = x_t / |x_t|
+
+where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d, D] are independent
+normal numbers, others for every text, layer and head. So it is a head that sees the same and whose
+output matrix is random: one that does no more than the control does what any change of that size
+does. The part along x_t is the same in both because norms take out the length of the stream: what
+removes a part of it turns it further than what adds as much.
 """
 
 from __future__ import annotations
@@ -373,14 +378,21 @@ def random_matrices(
 def in_random_direction(
     clean: CleanPass, write: Write, matrix: Float[Tensor, "B d D"]
 ) -> Write:
-    """Return the control of a write of one head: as much, written through random matrices."""
+    """Return the control of a write of one head: as much, in a direction that R gives."""
     assert write.z is not None
-    size = clean.moved(write).norm(dim=-1, keepdim=True)
+    change, stream = clean.moved(write), clean.stream(write.layer)
     difference = (write.z - clean.z[write.layer][:, :, list(write.heads)])[:, :, 0]
+    along = F.normalize(stream, dim=-1)
     random = difference @ matrix
-    tiny = torch.finfo(random.dtype).tiny
-    return Write(write.layer,
-                 added=random * (size / random.norm(dim=-1, keepdim=True).clamp_min(tiny)))
+    kept = _along(change, along)
+    across = (change - kept).norm(dim=-1, keepdim=True)
+    return Write(write.layer, added=kept + across * F.normalize(
+        random - _along(random, along), dim=-1))
+
+
+def _along(x: Tensor, unit: Tensor) -> Tensor:
+    """Return the part of vectors along unit vectors."""
+    return (x * unit).sum(-1, keepdim=True) * unit
 
 
 def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:

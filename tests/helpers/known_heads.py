@@ -60,7 +60,8 @@ def known_model(kind: str) -> HookedTransformer:
     model = HookedTransformer(ModelConfig(
         d_input=2, d_output=2, n_layers=1, d_model=D, n_heads=4, d_head=2, d_head_v=2, d_mlp=2,
         embedding="token", readout="dense", causal=True, positions="none",
-        normalization="softmax", value_network="linear", attention_dropout=0.0))
+        normalization="softmax", value_network="linear", nonlinearity="identity",
+        attention_dropout=0.0))
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -72,7 +73,7 @@ def known_model(kind: str) -> HookedTransformer:
             block.attn.W_V[head, SIGN.start, 0] = 1.0 / size
         for head in (2, 3):
             block.attn.W_V[head] = 0.3 * torch.randn(D, 2, generator=random)
-            block.attn.W_O[head] = 0.02 * torch.randn(2, D, generator=random)
+            block.attn.W_O[head] = 0.005 * torch.randn(2, D, generator=random)
         if kind == "redundant":
             block.attn.W_O[:2, 0, SAID] = 5.0 * PLUS
         else:
