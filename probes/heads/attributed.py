@@ -8,7 +8,8 @@ backward. It misses heads that another one covers for, or whose output a nonline
 there L has no slope. So the slope is taken at several a between none and all ablated (integrated
 gradients, Sundararajan et al., arXiv 1703.01365; in circuits Hanna et al., arXiv 2403.17806). z of
 a layer follows from what the lower ones were changed to, so that the estimates of all heads sum up
-to what ablating all of them does.
+to what ablating all of them does, with steps enough for the integral. Heads are ranked by the mean
+of |slope| over the steps, which few of them suffice for.
 """
 
 from __future__ import annotations
@@ -32,25 +33,34 @@ from latentcode.prompts import LanguageModel
 def attributed(
     asked: LanguageModel, batches: Iterable[TextBatch], means: Float[Tensor, "L H d"], *,
     steps: int = 5, n_read: int | None = 64, seed: int = 0,
-) -> Float[np.ndarray, "L H"]:
-    """Return e_h, by how much the loss is estimated to rise, in nats a token that is read.
+) -> Float[np.ndarray, "A L H"]:
+    """Return the slope at each a, sum_t (m_h - z_ht) . dL/dz'_ht, in nats a token that is read.
 
     means   what is put in (`mean_z`)
     steps   values of a: the midpoints of as many parts of [0, 1]; 1: a = 0, attribution patching
     n_read  tokens of each text that are read, drawn at random
 
+    Their mean over a is e_h, by how much the loss is estimated to rise.
+
     `ProbeError` where no token is read.
     """
     check_count("steps", steps)
-    total, n = np.zeros(tuple(means.shape[:2])), 0
+    total, n = np.zeros((steps, *means.shape[:2])), 0
     shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
     for batch in batches:
         for part in in_parts(batch, asked.model, n_read, seed):
             n += int(part.read.sum())
-            for share in shares:
-                total += _slopes(asked, part, means, share) / len(shares)
+            for step, share in enumerate(shares):
+                total[step] += _slopes(asked, part, means, share)
     check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
     return total / n
+
+
+def ranked(slopes: Float[np.ndarray, "A L H"]) -> list[tuple[int, int]]:
+    """Return all heads, layer and number, those with the largest mean |slope| first."""
+    size = np.abs(slopes).mean(0)
+    return [(int(i) // size.shape[1], int(i) % size.shape[1])
+            for i in np.argsort(-size, axis=None, kind="stable")]
 
 
 def _slopes(
@@ -78,4 +88,4 @@ def _slopes(
                         for layer, slope in enumerate(slopes)]).cpu().numpy()
 
 
-__all__ = ["attributed"]
+__all__ = ["attributed", "ranked"]

@@ -31,7 +31,7 @@ from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.replay import Write, clean_pass, unshared
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.contrasts import contrast_columns
-from latentcode.probes.heads.attributed import attributed
+from latentcode.probes.heads.attributed import attributed, ranked
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.causal import (
     GROUPS,
@@ -114,15 +114,17 @@ def find_sets(
 
     batches       can be gone through several times
     size          heads of the largest sets
-    n_candidates  heads among which is searched: those that `attributed` puts first
+    n_candidates  heads among which is searched: those that `attributed.ranked` puts first
     n_paired      heads of which all pairs are measured, likewise
     n_random      random sets of each size, drawn among all heads
     quantity      one of `QUANTITIES`: what a search raises, and what is measured
     n_reference   texts whose mean is put in place of z
     progress      called with (sets measured, sets in all)
 
-    A set is `greedy` (the best head first, then the one with which the most is lost), `attributed`
-    (the first ones of the estimate), a `pair`, or `random`. The table (`COLUMNS`) has its
+    A set is `greedy` (the head first without which the most is lost, then the one with which the
+    most is), `attributed` (the first ones of the estimate), a `pair`, or `random`. A greedy search
+    finds heads that cover for each other, not those that need each other, of which one suffices;
+    pairs find both. The table (`COLUMNS`) has its
     heads as `layer.head`, its effect with interval, the sum of the effects of its heads alone on
     the same tokens, and the interaction; intervals resample whole texts. Contrasts (`CONTRASTS`)
     say by how much the effect is above the mean of the random sets of equal size.
@@ -135,9 +137,7 @@ def find_sets(
     check_choice("quantity", quantity, QUANTITIES)
     found_on, told_by = halves(batches, seed)
     means = mean_z(asked, found_on, n_reference)
-    estimate = attributed(asked, found_on, means, steps=steps, n_read=n_read, seed=seed)
-    n_heads = estimate.shape[1]
-    order = [divmod(int(i), n_heads) for i in np.argsort(-estimate, axis=None, kind="stable")]
+    order = ranked(attributed(asked, found_on, means, steps=steps, n_read=n_read, seed=seed))
     candidates, size = order[:n_candidates], min(size, len(order))
     sizes = range(2, size + 1)
     shared = not unshared(asked.model)
@@ -145,14 +145,14 @@ def find_sets(
 
     random = _random_sets(order, sizes, n_random, seed)
     pairs = [_in_order(pair) for pair in combinations(order[:n_paired], 2)]
-    ranked = [_in_order(order[:n]) for n in sizes]
+    first = [_in_order(order[:n]) for n in sizes]
     n_greedy = sum(len(candidates) - n for n in range(min(size, len(candidates))))
-    total = n_greedy + len(random) + len(pairs) + len(ranked) + len(sizes)
+    total = n_greedy + len(random) + len(pairs) + len(first) + len(sizes)
     report = _Report(progress, total)
     say_doing(progress, "greedy search")
     greedy = _greedy(lambda sets: measure(found_on, sets, report), candidates, size)
     say_doing(progress, "other texts")
-    by_how = dict(zip(HOW, (greedy, ranked, pairs, random), strict=True))
+    by_how = dict(zip(HOW, (greedy, first, pairs, random), strict=True))
     sets = list(dict.fromkeys(one for some in by_how.values() for one in some))
     alone = list(dict.fromkeys((head,) for one in sets for head in one))
     told = measure(told_by, [*sets, *(one for one in alone if one not in sets)], report)
@@ -330,5 +330,5 @@ def _tables(
     return rows, contrasts
 
 
-__all__ = ["ACTS", "COLUMNS", "CONTRASTS", "HOW", "Half", "SetSums", "ablated", "find_sets", "halves",
-           "named", "writes"]
+__all__ = ["ACTS", "COLUMNS", "CONTRASTS", "HOW", "Half", "SetSums", "ablated", "find_sets",
+           "halves", "named", "writes"]

@@ -1,8 +1,9 @@
-"""A language model of four heads with known parts, and texts of one sign each.
+"""A language model of four heads with known parts, and texts for it.
 
-Every token of a text is 0 (sign +) or 1 (sign -), and so is what comes next. Each head puts out the
-sign s, written in a block of two numbers (+, -) of the stream, and the read-out reads the block
-`SAID` alone. Heads 0 and 1 act together, heads 2 and 3 have small random weights.
+Tokens 0 (sign +) and 1 (sign -) take turns, and what comes next is the same sign once more. Heads
+0 and 1 attend to tokens of the query's sign s and put it out, so that their mean is 0; they write
+it into a block of two numbers (+, -) of the stream. The read-out reads the block `SAID` alone.
+Heads 2 and 3 have small random weights.
 
     redundant   both write s into `SAID`: the last LayerNorm makes nearly the same of one and two
     synergetic  each writes s into a block of its own, and a unit of the feed-forward layer writes
@@ -71,30 +72,30 @@ def known_model(kind: str) -> HookedTransformer:
         size = (D / 2) ** 0.5  # what LayerNorm makes of a block of 1 and -1
         for head in (0, 1):
             block.attn.W_V[head, SIGN.start, 0] = 1.0 / size
+            block.attn.W_Q[head, SIGN.start, 0] = block.attn.W_K[head, SIGN.start, 0] = 3.0
         for head in (2, 3):
             block.attn.W_V[head] = 0.3 * torch.randn(D, 2, generator=random)
             block.attn.W_O[head] = 0.005 * torch.randn(2, D, generator=random)
         if kind == "redundant":
-            block.attn.W_O[:2, 0, SAID] = 5.0 * PLUS
+            block.attn.W_O[:2, 0, SAID] = PLUS
         else:
             block.attn.W_O[0, 0, FIRST] = block.attn.W_O[1, 0, SECOND] = PLUS
             # Together the two say 2 of 3 parts of the stream, alone 1 of 2.
             both, one = (parts * size / (1 + parts) ** 0.5 for parts in (2, 1))
             for unit, sign in enumerate((1.0, -1.0)):
-                block.mlp.W_in[[FIRST.start, SECOND.start], unit] = 40.0 * sign
-                block.mlp.b_in[unit] = -40.0 * (both + one) / 2
-                block.mlp.W_out[unit, SAID] = sign * PLUS
+                block.mlp.W_in[[FIRST.start, SECOND.start], unit] = 4.0 * sign
+                block.mlp.b_in[unit] = -4.0 * (both + one) / 2
+                block.mlp.W_out[unit, SAID] = 0.3 * sign * PLUS
         model.unembed.W_U[SAID] = 2.0 * torch.stack([PLUS, -PLUS], 1)
     return model
 
 
 def signed_texts(n: int = 24, n_tokens: int = 6) -> list[TextBatch]:
-    """Return texts of one sign each, in two batches, shorter ones among them."""
+    """Return texts in two batches, shorter ones among them."""
     found = []
     for some in torch.arange(n).tensor_split(2):
-        sign = some // 2 % 2
-        tokens = sign[:, None].expand(-1, n_tokens).clone()
-        lengths = n_tokens - some % 3
+        tokens = (some[:, None] + torch.arange(n_tokens)) % 2
+        lengths = n_tokens - 2 * (some % 3 // 2)
         read = torch.arange(n_tokens) < lengths[:, None] - 1
         found.append(TextBatch(tokens, lengths, tokens.clone(), read, some))
     return found

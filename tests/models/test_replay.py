@@ -48,7 +48,8 @@ def some_passes(model: Any, z: tuple[torch.Tensor, ...]) -> list[list[Write]]:
 
 def test_replayed_passes_are_those_of_whole_ones(model: Any) -> None:
     shared, whole = (clean_pass(model, TOKENS, READ, shared=same) for same in (True, False))
-    assert torch.equal(shared.logits, whole.logits) and not whole.blocks
+    assert torch.equal(shared.logits, whole.logits)
+    assert not whole.blocks
     assert torch.equal(shared.logits, _logits(model)[READ])
     passes = some_passes(model, whole.z)
     together, hooked = shared.after(passes), whole.after(passes)
@@ -109,7 +110,8 @@ def test_a_model_that_does_not_go_on_with_z_is_refused() -> None:
 
 def test_rounding_is_told_from_a_change() -> None:
     clean, other = torch.zeros(2, 3), torch.ones(2, 3)
-    assert agrees(other + 1e-4, other, clean) and not agrees(other + 1e-2, other, clean)
+    assert agrees(other + 1e-4, other, clean)
+    assert not agrees(other + 1e-2, other, clean)
 
 
 def _note(seen: dict[str, torch.Tensor]) -> Callable[..., None]:
