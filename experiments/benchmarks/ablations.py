@@ -68,7 +68,7 @@ SMOKE = Size(2, 2, 16, 400, 4, 16, 2, 4)
 
 
 def main(
-    size: Size = Size(),  # noqa: B008
+    size: Size = Size(),
     control: bool = False,
     out: Path = RESULTS / QUESTION,
     smoke: bool = False,
