@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentcode.errors import LatentCodeError, check, is_out_of_memory
+from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import read_out_hook
 from latentcode.models.transformer import HookedTransformer
@@ -84,10 +85,10 @@ class CleanPass:
     tokens   ids [B, T], `padding` what the model is told of them
     at       int64 [R], the tokens that are read, numbered through all texts: b T + t
     logits   [R, V], those of these tokens
-    z        per layer [B, T, H, d], what each head puts out before W_O^h
-    streams  per layer [B, T, D], what enters the block
-    attentions  per layer what attention put out
-    blocks   per layer what the block put out; empty where passes share nothing
+    z        by layer with attention [B, T, H, d], what each head puts out before W_O^h
+    streams  by these layers [B, T, D], what enters the block
+    attentions  by these layers, what attention put out
+    blocks   of all layers, what the block put out; empty where passes share nothing
     """
 
     model: Any
@@ -95,16 +96,16 @@ class CleanPass:
     at: Int[Tensor, " R"]
     padding: Mapping[str, Tensor]
     logits: Float[Tensor, "R V"]
-    z: tuple[Float[Tensor, "B T H d"], ...]
-    streams: tuple[Float[Tensor, "B T D"], ...]
-    attentions: tuple[Output, ...]
+    z: Mapping[int, Tensor]
+    streams: Mapping[int, Tensor]
+    attentions: Mapping[int, Output]
     blocks: tuple[Output, ...] = ()
 
     @property
     def room(self) -> int:
         """How many passes fit into memory at once."""
         n_texts, n_tokens = self.tokens.shape
-        codes = n_texts * self.z[0].shape[2] * n_tokens**2
+        codes = n_texts * next(iter(self.z.values())).shape[2] * n_tokens**2
         return max(1, min(TOKENS // (n_texts * n_tokens), NUMBERS // max(1, self.logits.numel()),
                           NUMBERS // codes))
 
@@ -215,11 +216,11 @@ def clean_pass(
 
     `ConfigError` for a model that does not show z, and what enters, of every layer.
     """
-    n_layers = model.cfg.n_layers
-    shown = [hook(layer) for layer in range(n_layers) for hook in (z_hook, _stream_hook)]
+    layers = attention_layers(model)
+    shown = [hook(layer) for layer in layers for hook in (z_hook, _stream_hook)]
     hidden = [name for name in shown if name not in model.hook_dict]
     check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected those that show "
-          "what each head puts out, and what enters each layer")
+          "what each head puts out, and what enters each layer with attention")
     seen: dict[str, Tensor] = {}
     kept: dict[nn.Module, Output] = {}
 
@@ -233,20 +234,19 @@ def clean_pass(
 
     at = read.flatten().nonzero().flatten()
     padding = dict(padding or {})
-    blocks = [model.blocks[layer] for layer in range(n_layers)]
-    attentions = [block.attn for block in blocks]
+    blocks = list(model.blocks) if shared else []
     with evaluating(model), ExitStack() as stack:
-        for module in (*attentions, *(blocks if shared else ())):
+        for module in (*blocks, *(_attention(model, layer) for layer in layers)):
             stack.callback(module.register_forward_hook(keep_output).remove)
         logits = logits_at(model, tokens, padding, at, [(name, look(name)) for name in shown])
-    z, streams = (tuple(seen[hook(layer)] for layer in range(n_layers))
+    z, streams = ({layer: seen[hook(layer)] for layer in layers}
                   for hook in (z_hook, _stream_hook))
-    check(all(x.ndim == 4 and x.shape[:2] == tokens.shape for x in z),
-          f"the model shows z {[tuple(x.shape) for x in z[:3]]} for tokens "
-          f"{tuple(tokens.shape)}; expected [B, T, H, d] in every layer")
+    shapes = [tuple(x.shape) for x in z.values()]
+    check(all(len(shape) == 4 and shape[:2] == tokens.shape for shape in shapes), "the model shows "
+          f"z {shapes[:3]} for tokens {tuple(tokens.shape)}; expected [B, T, H, d] in every layer")
     return CleanPass(model, tokens, at, padding, logits[0], z, streams,
-                     tuple(kept[module] for module in attentions),
-                     tuple(kept[module] for module in blocks) if shared else ())
+                     {layer: kept[_attention(model, layer)] for layer in layers},
+                     tuple(kept[block] for block in blocks))
 
 
 @torch.no_grad()
@@ -268,7 +268,7 @@ def unshared(model: Any) -> str:
     except LatentCodeError as error:
         return str(error)
     found = ""
-    for layer, z in enumerate(whole.z):
+    for layer, z in whole.z.items():
         head = layer % z.shape[2]
         noise = torch.randn(z[:, :, :1].shape, generator=generator).to(z)
         # Of the size of what is there, so that layers of small z change something, too.

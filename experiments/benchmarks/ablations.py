@@ -88,7 +88,7 @@ def main(
         asked = PretrainedLanguageModel(random_model(size))
         batches = random_texts(size)
         begin = time.process_time()
-        effects = HeadEffects(asked, torch.zeros(size.n_layers, size.n_heads, 1), kinds=("mean",),
+        effects = HeadEffects(asked, {}, kinds=("mean",),
                               control=control, n_read=size.n_read)
         trying = time.process_time() - begin
         plain_pass(asked, batches[0])

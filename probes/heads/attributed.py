@@ -14,7 +14,7 @@ of |slope| over the steps, which few of them suffice for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from latentcode.prompts import LanguageModel
 
 
 def attributed(
-    asked: LanguageModel, batches: Iterable[TextBatch], means: Float[Tensor, "L H d"], *,
+    asked: LanguageModel, batches: Iterable[TextBatch], means: Mapping[int, Tensor], *,
     steps: int = 5, n_read: int | None = 64, seed: int = 0,
 ) -> Float[np.ndarray, "A L H"]:
     """Return the slope at each a, sum_t (m_h - z_ht) . dL/dz'_ht, in nats a token that is read.
@@ -45,47 +45,55 @@ def attributed(
     `ProbeError` where no token is read.
     """
     check_count("steps", steps)
-    total, n = np.zeros((steps, *means.shape[:2])), 0
+    config = asked.model.cfg
+    total, n = np.zeros((steps, config.n_layers, config.n_heads)), 0
     shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
     for batch in batches:
         for part in in_parts(batch, asked.model, n_read, seed):
             n += int(part.read.sum())
             for step, share in enumerate(shares):
-                total[step] += _slopes(asked, part, means, share)
+                for layer, slopes in _slopes(asked, part, means, share).items():
+                    total[step, layer] += slopes
     check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
     return total / n
 
 
-def ranked(slopes: Float[np.ndarray, "A L H"]) -> list[tuple[int, int]]:
-    """Return all heads, layer and number, those with the largest mean |slope| first."""
+def ranked(
+    slopes: Float[np.ndarray, "A L H"], layers: Iterable[int]
+) -> list[tuple[int, int]]:
+    """Return all heads of some layers, layer and number, those with the largest mean |slope| first.
+    """
     size = np.abs(slopes).mean(0)
-    return [(int(i) // size.shape[1], int(i) % size.shape[1])
-            for i in np.argsort(-size, axis=None, kind="stable")]
+    heads = [(layer, head) for layer in layers for head in range(size.shape[1])]
+    return sorted(heads, key=lambda head: -size[head])
 
 
 def _slopes(
-    asked: LanguageModel, batch: TextBatch, means: Tensor, share: float
-) -> Float[np.ndarray, "L H"]:
-    """Return sum_t (m_h - z_ht) . dL/dz'_ht of every head where a share of the way is gone."""
-    model, z, put = asked.model, {}, {}
+    asked: LanguageModel, batch: TextBatch, means: Mapping[int, Tensor], share: float
+) -> dict[int, np.ndarray]:
+    """Return by layer sum_t (m_h - z_ht) . dL/dz'_ht of its heads, a share of the way gone."""
+    model = asked.model
+    z: dict[int, Tensor] = {}
+    put: dict[int, Tensor] = {}
 
     def go(layer: int) -> Callable[..., Tensor]:
         def towards(live: Tensor, hook: object) -> Tensor:
             z[layer] = live.detach()
             mean = means[layer].to(live)
-            put[layer] = live + share * (mean - live) if live.requires_grad else (
-                live + share * (mean - live)).requires_grad_()
+            moved = live + share * (mean - live)
+            # Where no weight asks for a gradient, the lowest z begins the graph.
+            put[layer] = moved if moved.requires_grad else moved.requires_grad_()
             return put[layer]
         return towards
 
     at = batch.read.flatten().nonzero().flatten()
     with evaluating(model), torch.enable_grad():
         logits = logits_at(model, batch.tokens, batch.padding, at, [
-            (z_hook(layer), go(layer)) for layer in range(model.cfg.n_layers)])
+            (z_hook(layer), go(layer)) for layer in means])
         loss = F.cross_entropy(logits[0].float(), batch.targets[batch.read], reduction="sum")
-        slopes = torch.autograd.grad(loss, [put[layer] for layer in sorted(put)])
-    return torch.stack([((means[layer].to(slope) - z[layer]) * slope).double().sum((0, 1, 3))
-                        for layer, slope in enumerate(slopes)]).cpu().numpy()
+        slopes = torch.autograd.grad(loss, list(put.values()))
+    return {layer: ((means[layer].to(slope) - z[layer]) * slope).double().sum((0, 1, 3)).cpu(
+        ).numpy() for layer, slope in zip(put, slopes, strict=True)}
 
 
 __all__ = ["attributed", "ranked"]

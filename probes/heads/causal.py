@@ -30,6 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.models.replay import (
@@ -103,10 +104,10 @@ class Before:
 
 def mean_z(
     asked: LanguageModel, batches: Iterable[TextBatch], n_reference: int = 64
-) -> Float[Tensor, "L H d"]:
-    """Return the mean of what each head puts out, over all tokens of the first texts.
+) -> dict[int, Tensor]:
+    """Return by layer the mean of what each head puts out [H, d], over all tokens of some texts.
 
-    n_reference  texts, at most
+    n_reference  the first texts, at most
 
     `ProbeError` where there are none.
     """
@@ -130,11 +131,11 @@ def mean_z(
 
         with evaluating(model):
             model.run_with_hooks(one.tokens, **one.padding, fwd_hooks=[
-                *((z_hook(layer), _looking(add, layer)) for layer in range(model.cfg.n_layers)),
+                *((z_hook(layer), _looking(add, layer)) for layer in attention_layers(model)),
                 (read_out_hook(model), last_token)])
     check(n > 0, "there are no texts to take a mean over", ProbeError)
     dtype = next(model.parameters()).dtype
-    return torch.stack([sums[layer] / n for layer in sorted(sums)]).to(dtype)
+    return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}
 
 
 class HeadEffects:
@@ -153,12 +154,12 @@ class HeadEffects:
     longer; where there is none it is the longest other one, and only tokens that it has as well
     are read. A text that is alone in its batch is left out.
 
-    `sums` [kind, patch or control, quantity, L, H, group] and `counts` [kind, group] are plain
-    arrays: they can be stored and put back, to go on after the batches that they are of.
+    `sums` [kind, patch or control, quantity, L, H, group], of all layers, and `counts` [kind, group]
+    are plain arrays: they can be stored and put back, to go on after the batches that they are of.
     """
 
     def __init__(
-        self, asked: LanguageModel, means: Float[Tensor, "L H d"] | None = None, *,
+        self, asked: LanguageModel, means: Mapping[int, Tensor] | None = None, *,
         kinds: Sequence[str] = KINDS, control: bool = True, n_read: int | None = 64, seed: int = 0,
     ) -> None:
         for kind in kinds:
@@ -172,9 +173,9 @@ class HeadEffects:
         self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
         self.whole_passes = unshared(asked.model)
         config = asked.model.cfg
-        self.n_layers, self.n_heads = config.n_layers, config.n_heads
-        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), self.n_layers, self.n_heads,
-                              GROUPS))
+        self.layers, self.n_heads = attention_layers(asked.model), config.n_heads
+        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), config.n_layers,
+                              self.n_heads, GROUPS))
         self.counts = np.zeros((len(self.kinds), GROUPS))
 
     @property
@@ -190,10 +191,10 @@ class HeadEffects:
         progress  called with (done, total)
         """
         parts = in_parts(batch, self.model, self.n_read, self.seed)
-        total = len(parts) * self.n_layers
+        total = len(parts) * len(self.layers)
         for number, part in enumerate(parts):
             self._read(part, None if progress is None else _from(
-                progress, number * self.n_layers, total))
+                progress, number * len(self.layers), total))
 
     def _read(self, batch: TextBatch, progress: Progress | None) -> None:
         clean = clean_pass(self.model, batch.tokens, batch.read, padding=batch.padding,
@@ -208,7 +209,7 @@ class HeadEffects:
                    "resample": (token < longest[row]).cpu().numpy()}
         for k, kind in enumerate(self.kinds):
             np.add.at(self.counts[k], group[counted[kind]], 1.0)
-        for layer in range(self.n_layers):
+        for done, layer in enumerate(self.layers, 1):
             jobs = list(self._jobs(clean, batch, donor, layer))
             room = clean.room
             for begin in range(0, len(jobs), room):
@@ -219,7 +220,7 @@ class HeadEffects:
                     for q, values in enumerate(changes.values[:, n]):
                         np.add.at(self.sums[k, of, q, layer, head], group[which], values[which])
             if progress is not None:
-                progress(layer + 1, self.n_layers)
+                progress(done, len(self.layers))
 
     def _jobs(
         self, clean: CleanPass, batch: TextBatch, donor: Tensor, layer: int
@@ -232,7 +233,7 @@ class HeadEffects:
         def write(kind: str, head: int) -> Write:
             if kind == "mean":
                 assert self.means is not None
-                return Write(layer, (head,), self.means[layer, head].to(z))
+                return Write(layer, (head,), self.means[layer][head].to(z))
             return Write(layer, (head,), z[donor][:, :, head:head + 1])
 
         def elsewhere(kind: str, head: int) -> Write:
@@ -267,7 +268,7 @@ class HeadEffects:
             weights = resample(len(found), n_bootstrap,
                                np.random.default_rng(self.seed if seed is None else seed))
             size = {"n": int(sizes.sum()), "n_clusters": len(found)}
-            for layer in range(self.n_layers):
+            for layer in self.layers:
                 sums = np.moveaxis(self.sums[k, :, :, layer][..., found], -1, 0)  # [G, 2, Q, H]
                 value = sums.sum(0) / sizes.sum()
                 replicates = resampled_means(sums, sizes, weights)

@@ -16,7 +16,7 @@ does not flatter the one it ends with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -137,7 +137,8 @@ def find_sets(
     check_choice("quantity", quantity, QUANTITIES)
     found_on, told_by = halves(batches, seed)
     means = mean_z(asked, found_on, n_reference)
-    order = ranked(attributed(asked, found_on, means, steps=steps, n_read=n_read, seed=seed))
+    order = ranked(attributed(asked, found_on, means, steps=steps, n_read=n_read, seed=seed),
+                   means)
     candidates, size = order[:n_candidates], min(size, len(order))
     sizes = range(2, size + 1)
     shared = not unshared(asked.model)
@@ -173,7 +174,7 @@ def named(heads: Iterable[Head]) -> str:
 
 def ablated(
     asked: LanguageModel, batches: Iterable[TextBatch], sets: Sequence[Heads],
-    means: Float[Tensor, "L H d"], *, quantity: str = "loss", n_read: int | None = 64,
+    means: Mapping[int, Tensor], *, quantity: str = "loss", n_read: int | None = 64,
     seed: int = 0, shared: bool = True, done: Callable[[int], None] | None = None,
 ) -> SetSums:
     """Return what mean ablation of each of some sets changes.
@@ -200,12 +201,12 @@ def ablated(
     return SetSums(tuple(sets), sums, counts)
 
 
-def writes(heads: Heads, means: Float[Tensor, "L H d"]) -> list[Write]:
+def writes(heads: Heads, means: Mapping[int, Tensor]) -> list[Write]:
     """Return what puts the mean in place of z of some heads."""
     layers: dict[int, list[int]] = {}
     for layer, head in heads:
         layers.setdefault(layer, []).append(head)
-    return [Write(layer, tuple(some), means[layer, some]) for layer, some in layers.items()]
+    return [Write(layer, tuple(some), means[layer][some]) for layer, some in layers.items()]
 
 
 def _alike(order: Sequence[int], sets: Sequence[Heads], room: int) -> Iterator[list[int]]:
@@ -225,7 +226,7 @@ class _Measure:
     """Measures sets on texts."""
 
     asked: LanguageModel
-    means: Tensor
+    means: Mapping[int, Tensor]
     quantity: str
     n_read: int | None
     seed: int

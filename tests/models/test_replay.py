@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -36,7 +36,7 @@ def model(request: pytest.FixtureRequest, small_models: SmallModels) -> Any:
     return load_pretrained(small_models(request.param))
 
 
-def some_passes(model: Any, z: tuple[torch.Tensor, ...]) -> list[list[Write]]:
+def some_passes(model: Any, z: Mapping[int, torch.Tensor]) -> list[list[Write]]:
     """Return passes that write in one layer, in the other, in both, and beside attention."""
     more = torch.linspace(-1.0, 1.0, model.cfg.d_model).expand(*TOKENS.shape, -1) ** 2
     return [[Write(0, (1,), z[0].mean((0, 1))[1])],
@@ -74,7 +74,7 @@ def test_whole_passes_are_those_of_hooks_that_write(model: Any) -> None:
 
 def test_what_is_put_back_gives_the_same_bits(model: Any) -> None:
     shared = clean_pass(model, TOKENS, READ)
-    for layer, z in enumerate(shared.z):
+    for layer, z in shared.z.items():
         assert torch.equal(shared.after([[Write(layer, (1,), z[:, :, 1:2])]])[0], shared.logits)
     assert unshared(model) == ""
 
