@@ -154,8 +154,9 @@ class HeadEffects:
     longer; where there is none it is the longest other one, and only tokens that it has as well
     are read. A text that is alone in its batch is left out.
 
-    `sums` [kind, patch or control, quantity, L, H, group], of all layers, and `counts` [kind, group]
-    are plain arrays: they can be stored and put back, to go on after the batches that they are of.
+    `sums` [kind, patch or control, quantity, L, H, group] and `counts` [kind, group] are plain
+    arrays, L all layers: they can be stored and put back, to go on after the batches that they are
+    of.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.replay import Write, agrees, clean_pass, unshared, z_hook
 from latentcode.models.transformer import HookedTransformer
 
-ARCHITECTURES = ("gpt2", "llama", "neox", "gemma2", "gptj", "softmax", "hyla")
+ARCHITECTURES = ("gpt2", "llama", "neox", "gemma2", "gptj", "opt", "softmax", "hyla")
 TOKENS = torch.arange(24).view(3, 8) + 3
 READ = torch.rand(3, 8, generator=torch.Generator().manual_seed(0)) > 0.5
 

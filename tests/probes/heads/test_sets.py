@@ -156,6 +156,7 @@ def _random_model() -> HookedTransformer:
     return HookedTransformer(ModelConfig(
         d_input=2, d_output=2, n_layers=2, d_model=16, n_heads=4, d_head=4, d_head_v=4, d_mlp=32,
         embedding="token", readout="dense", causal=True, positions="rotary",
+        normalization="softmax", value_network="linear",
         nonlinearity="identity", attention_dropout=0.0))
 
 
