@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,13 @@ def main(
         effects = HeadEffects(asked, {}, kinds=("mean",),
                               control=control, n_read=size.n_read)
         trying = time.process_time() - begin
-        plain_pass(asked, batches[0])
+        plain_passes(asked, batches[0])
         reset_peak_memory(torch.device("cpu"))
         seconds: dict[str, list[float]] = {PLAIN: [], SHARED: [], WHOLE: []}
         with bar("batches") as progress:
             for number, batch in enumerate(batches, 1):
-                turn = {PLAIN: timed(lambda batch=batch: [  # type: ignore[misc]
-                            plain_pass(asked, batch) for _ in range(PLAIN_PASSES)]) / PLAIN_PASSES,
-                        SHARED: timed(lambda batch=batch: ablate(asked, effects, batch)),
+                turn = {PLAIN: timed(partial(plain_passes, asked, batch)) / PLAIN_PASSES,
+                        SHARED: timed(partial(ablate, asked, effects, batch)),
                         WHOLE: whole_passes(asked, batch, size)}
                 for name, took in turn.items():
                     seconds[name].append(took)
@@ -110,8 +110,7 @@ def main(
                 "peak_mib": memory, "seconds_to_try_the_model": trying,
                 "layers": effects.settings["passes"]}
         report.finish(out, [case], table(case), bars(
-            ["mean ablation"], [{name: Spread(**case["passes"][name])  # type: ignore[index]
-                                 for name in (SHARED, WHOLE)}], "plain passes"))
+            ["mean ablation"], [{name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}], "plain passes"))
 
 
 def random_model(size: Size) -> Any:
@@ -135,10 +134,11 @@ def random_texts(size: Size) -> list[TextBatch]:
             for rows in torch.arange(size.n_texts).split(size.batch_size)]
 
 
-def plain_pass(asked: PretrainedLanguageModel, batch: TextBatch) -> None:
-    """Compute the logits of all tokens."""
+def plain_passes(asked: PretrainedLanguageModel, batch: TextBatch) -> None:
+    """Compute the logits of all tokens, a few times."""
     with evaluating(asked.model):
-        asked.model(batch.tokens)
+        for _ in range(PLAIN_PASSES):
+            asked.model(batch.tokens)
 
 
 def ablate(asked: PretrainedLanguageModel, effects: HeadEffects, batch: TextBatch) -> None:
@@ -157,7 +157,7 @@ def whole_passes(asked: PretrainedLanguageModel, batch: TextBatch, size: Size) -
     took = 0.0
     for layer in range(size.n_layers):
         one = [writes(((layer, layer % size.n_heads),), means)]
-        took += timed(lambda one=one: clean.after(one))  # type: ignore[misc]
+        took += timed(partial(clean.after, one))
     return took * size.n_heads
 
 

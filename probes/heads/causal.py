@@ -407,8 +407,9 @@ def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:
 def on_device(batch: TextBatch, model: Any) -> TextBatch:
     """Return a batch on the device of a model."""
     device = next(model.parameters()).device
-    return TextBatch(*(x.to(device) for x in (
-        batch.tokens, batch.lengths, batch.targets, batch.read, batch.text)),
+    return TextBatch(
+        batch.tokens.to(device), batch.lengths.to(device), batch.targets.to(device),
+        batch.read.to(device), batch.text.to(device),
         {name: x.to(device) for name, x in batch.padding.items()})
 
 

@@ -247,7 +247,7 @@ def _tables(
 class _Scores:
     """Flip rates and how far D moved, with replicates.
 
-    value       [site, patch or control, quantity, L, H]; replicates [R, ...]
+    value       [site, patch or control, quantity, L, H]; replicates [..., R]
     n           combinations
     """
 
@@ -264,14 +264,14 @@ class _Scores:
         weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
         of_all, of_each = (_scaled(np.tensordot(w, sums, 1), w @ sizes, w @ reach)
                            for w in (np.ones((1, len(sizes))), weights))
-        return cls(of_all[0], of_each, len(sizes))
+        return cls(of_all[0], np.moveaxis(of_each, 0, -1), len(sizes))
 
     def row(self, at: tuple[int, ...], other: tuple[int, ...] | None = None) -> dict[str, float]:
         """Return a score, or by how much it is above another, with its interval."""
-        value, replicates = self.value[at], self.replicates[(slice(None), *at)]
+        value, replicates = self.value[at], self.replicates[at]
         if other is not None:
             value = value - self.value[other]
-            replicates = replicates - self.replicates[(slice(None), *other)]
+            replicates = replicates - self.replicates[other]
         low, high = percentile_interval(replicates, self.n)
         return {"value": float(value), "low": float(low), "high": float(high)}
 

@@ -20,6 +20,7 @@ from latentcode.probes.heads.causal import (
     drawn,
     effects,
     mean_z,
+    rows_of,
 )
 
 
@@ -28,9 +29,7 @@ def random_texts(n: int = 12, n_tokens: int = 16, vocabulary: int = 40) -> list[
     lengths = n_tokens - torch.arange(n) % 4
     read = torch.arange(n_tokens) < lengths[:, None] - 1
     whole = TextBatch(tokens, lengths, tokens.roll(-1, 1), read, torch.arange(n))
-    return [TextBatch(*(x[rows] for x in (whole.tokens, whole.lengths, whole.targets, whole.read,
-                                          whole.text)))
-            for rows in torch.arange(n).tensor_split(2)]
+    return [rows_of(whole, rows) for rows in torch.arange(n).tensor_split(2)]
 
 
 def random_model(seed: int = 0, n_heads: int = 4) -> HookedTransformer:
@@ -181,8 +180,7 @@ def test_few_tokens_are_read_and_the_same_whatever_the_batch() -> None:
     assert (read.sum(1) == 3).all()
     assert not (read & ~batch.read).any()
     rows = torch.tensor([4, 1])
-    some = TextBatch(*(x[rows] for x in (batch.tokens, batch.lengths, batch.targets, batch.read,
-                                         batch.text)))
+    some = rows_of(batch, rows)
     assert torch.equal(drawn(some, 3, 0), read[rows])
     assert not torch.equal(drawn(batch, 3, 1), read)
 
@@ -192,8 +190,7 @@ def test_another_text_is_as_long_where_there_is_one() -> None:
     donor = donors(batch, 0)
     assert (batch.text[donor] != batch.text).all()
     assert (batch.lengths[donor] >= batch.lengths).all()
-    alone = TextBatch(*(x[:1] for x in (batch.tokens, batch.lengths, batch.targets, batch.read,
-                                        batch.text)))
+    alone = rows_of(batch, torch.tensor([0]))
     assert donors(alone, 0).tolist() == [-1]
 
 
@@ -204,8 +201,7 @@ def test_bad_input() -> None:
     with pytest.raises(ConfigError, match="without means"):
         HeadEffects(asked, kinds=("mean",))
     with pytest.raises(ProbeError, match="two of them in a batch"):
-        effects(asked, [TextBatch(*(x[:1] for x in (
-            b.tokens, b.lengths, b.targets, b.read, b.text))) for b in batches],
-            kinds=("resample",))
+        effects(asked, [rows_of(batch, torch.tensor([0])) for batch in batches],
+                kinds=("resample",))
     with pytest.raises(ProbeError, match="no texts"):
         effects(asked, [])
