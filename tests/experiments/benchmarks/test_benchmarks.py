@@ -16,6 +16,7 @@ import torch
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
+    ablations,
     ensembles,
     explorer,
     extraction,
@@ -124,6 +125,16 @@ def test_interventions_at_smoke_size(tmp_path: Path) -> None:
     assert set(case["times"]["milliseconds"]) == {interventions.WHOLE, interventions.SHARED}
     assert case["largest_difference"]["answer"] == 0.0
     assert 0.0 < case["largest_difference"]["p_base_answer"] < 1e-4
+
+
+def test_ablations_at_smoke_size(tmp_path: Path) -> None:
+    ablations.main(smoke=True, out=tmp_path)
+    (case,) = load(tmp_path, "ablations")["cases"]
+    assert case["layers"] == "layers below shared"
+    assert set(case["passes"]) == {ablations.SHARED, ablations.WHOLE}
+    assert case["times"]["baseline"] == ablations.PLAIN
+    assert len(case["times"]["raw_seconds_per_unit"][ablations.PLAIN]) == 2
+    assert 100 < case["peak_mib"] < 10_000
 
 
 def test_verdicts_on_a_gpu() -> None:

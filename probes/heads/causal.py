@@ -1,0 +1,438 @@
+"""What does a model say when a head is ablated? Each head alone, beside a control.
+
+    mean      z_h <- the mean of z_h over the tokens of some texts
+    resample  z_h <- z_h of the same position of another text
+
+Both are the field's words (Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing,
+2022). What a head writes, z_h W_O^h, changes by D_t = (z'_t - z_t) W_O^h at token t. The control
+changes the stream x_t that attention leaves by as much, and makes it as long:
+
+    (D_t . e_t) e_t + |D_t - (D_t . e_t) e_t| u_t / |u_t|,    e_t = x_t / |x_t|
+
+where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d, D] are independent
+normal numbers, others for every text, layer and head. So it is a head that sees the same and whose
+output matrix is random: one that does no more than the control does what any change of that size
+does. The part along x_t is the same in both because norms take out the length of the stream: what
+removes a part of it turns it further than what adds as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.models.layers import attention_layers
+from latentcode.models.modes import evaluating
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.replay import (
+    NUMBERS,
+    CleanPass,
+    Write,
+    clean_pass,
+    unshared,
+    z_hook,
+)
+from latentcode.probes.common.bootstrap import percentile_interval, resample, resampled_means
+from latentcode.probes.common.contrasts import contrast_columns
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.progress import Progress, reported
+from latentcode.prompts import LanguageModel
+from latentcode.seeds import checked_seed, make_generator
+
+KINDS = ("mean", "resample")
+QUANTITIES: Mapping[str, str] = {
+    "loss": "what comes next is told worse by, in nats",
+    "kl": "KL(clean || ablated) of the next token, in nats",
+    "changed": "share of tokens after which another token is the likeliest",
+    "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
+"""What is measured, as means over the tokens that are read."""
+GROUPS = 256
+"""Groups of texts that the bootstrap resamples: text i is in group i mod 256, by itself where there
+are no more texts."""
+CONTROL = "random direction"
+COLUMNS = ("patch", "layer", "head", "quantity", "value", "low", "high", "control", "control_low",
+           "control_high", "n", "n_clusters")
+CONTRASTS = contrast_columns("patch", "layer", "head")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Of every pass and every token that is read, what the model says beside the clean pass.
+
+    values  float64 [quantity, N, R], in the order of `QUANTITIES`
+    """
+
+    values: Float[np.ndarray, "Q N R"]
+
+    @classmethod
+    def of(cls, before: Before, logits: Float[Tensor, "N R V"]) -> Changes:
+        """Return what logits of passes say."""
+        found = [before.compared(one) for one in logits]
+        return cls(torch.stack(found, 1).double().cpu().numpy())
+
+
+class Before:
+    """What a clean pass says at the tokens that are read, for others to be compared with."""
+
+    def __init__(self, logits: Float[Tensor, "R V"], targets: Int[Tensor, " R"]) -> None:
+        log_p = F.log_softmax(logits.float(), -1)
+        self.p = log_p.exp()
+        self.minus_entropy = torch.linalg.vecdot(self.p, log_p)
+        self.targets = targets[:, None]
+        self.loss = -log_p.gather(1, self.targets)[:, 0]
+        self.says = logits.argmax(-1)
+
+    def compared(self, logits: Float[Tensor, "R V"]) -> Float[Tensor, "Q R"]:
+        """Return the `QUANTITIES` of each token."""
+        logits = logits.float()
+        norm, says = logits.logsumexp(-1), logits.argmax(-1)
+        loss = norm - logits.gather(1, self.targets)[:, 0]
+        kl = self.minus_entropy - torch.linalg.vecdot(self.p, logits) + norm
+        right = [(said == self.targets[:, 0]).float() for said in (self.says, says)]
+        return torch.stack([loss - self.loss, kl.clamp_min(0.0),  # below 0 by rounding alone
+                            (says != self.says).float(), right[0] - right[1]])
+
+
+def mean_z(
+    asked: LanguageModel, batches: Iterable[TextBatch], n_reference: int = 64
+) -> dict[int, Tensor]:
+    """Return by layer the mean of what each head puts out [H, d], over all tokens of some texts.
+
+    n_reference  the first texts, at most
+
+    `ProbeError` where there are none.
+    """
+    check_count("n_reference", n_reference)
+    model, n = asked.model, 0
+    sums: dict[int, Tensor] = {}
+    texts: set[int] = set()
+    for batch in batches:
+        texts |= set(sorted({*batch.text.tolist()} - texts)[:n_reference - len(texts)])
+        new = torch.tensor([text in texts for text in batch.text.tolist()])
+        if not bool(new.any()):
+            break
+        one = on_device(rows_of(batch, new), model)
+        is_text = (torch.arange(one.tokens.shape[1], device=one.tokens.device)
+                   < one.lengths[:, None])
+        n += int(is_text.sum())
+
+        def add(layer: int, z: Tensor, is_text: Tensor = is_text) -> None:
+            total = z[is_text].double().sum(0)
+            sums[layer] = total if layer not in sums else sums[layer] + total
+
+        with evaluating(model):
+            model.run_with_hooks(one.tokens, **one.padding, fwd_hooks=[
+                *((z_hook(layer), _looking(add, layer)) for layer in attention_layers(model)),
+                (read_out_hook(model), last_token)])
+    check(n > 0, "there are no texts to take a mean over", ProbeError)
+    dtype = next(model.parameters()).dtype
+    return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}
+
+
+class HeadEffects:
+    """The effects of ablating every head, summed up batch by batch.
+
+    means    of `mean_z`; None without the kind `mean`
+    kinds    some of `KINDS`
+    control  whether the control is computed, too: as many passes again
+    n_read   tokens of each text that are read, drawn at random; None: all that can be
+    seed     of what is drawn: these tokens, other texts, directions of the control
+
+    Each head of each batch is a pass through the layers above it (`latentcode.models.replay`),
+    where the model allows it; else through all of them, which `settings` says.
+
+    For `resample` the other text is drawn from the same batch, among those that are as long or
+    longer; where there is none it is the longest other one, and only tokens that it has as well
+    are read. A text that is alone in its batch is left out.
+
+    `sums` [kind, patch or control, quantity, L, H, group] and `counts` [kind, group] are plain
+    arrays, L all layers: they can be stored and put back, to go on after the batches that they are
+    of.
+    """
+
+    def __init__(
+        self, asked: LanguageModel, means: Mapping[int, Tensor] | None = None, *,
+        kinds: Sequence[str] = KINDS, control: bool = True, n_read: int | None = 64, seed: int = 0,
+    ) -> None:
+        for kind in kinds:
+            check_choice("kind", kind, KINDS)
+        check(len(kinds) > 0, "kinds are empty; expected at least one")
+        check("mean" not in kinds or means is not None, "kind 'mean' without means; expected "
+              "those of mean_z")
+        if n_read is not None:
+            check_count("n_read", n_read)
+        self.model, self.means, self.kinds = asked.model, means, tuple(dict.fromkeys(kinds))
+        self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
+        self.whole_passes = unshared(asked.model)
+        config = asked.model.cfg
+        self.layers, self.n_heads = attention_layers(asked.model), config.n_heads
+        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), config.n_layers,
+                              self.n_heads, GROUPS))
+        self.counts = np.zeros((len(self.kinds), GROUPS))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What results say of how it was measured."""
+        return {"kinds": list(self.kinds), "n_read": self.n_read, "seed": self.seed,
+                "passes": f"whole: {self.whole_passes}" if self.whole_passes else
+                "layers below shared"}
+
+    def read(self, batch: TextBatch, progress: Progress | None = None) -> None:
+        """Add the effects on a batch.
+
+        progress  called with (done, total)
+        """
+        parts = in_parts(batch, self.model, self.n_read, self.seed)
+        total = len(parts) * len(self.layers)
+        for number, part in enumerate(parts):
+            self._read(part, None if progress is None else _from(
+                progress, number * len(self.layers), total))
+
+    def _read(self, batch: TextBatch, progress: Progress | None) -> None:
+        clean = clean_pass(self.model, batch.tokens, batch.read, padding=batch.padding,
+                           shared=not self.whole_passes)
+        before = Before(clean.logits, batch.targets[batch.read])
+        donor = donors(batch, self.seed)
+        longest = torch.where(donor >= 0, batch.lengths[donor], 0)
+        row, token = (x[batch.read] for x in _indices(batch.tokens))
+        group = batch.text[row].cpu().numpy() % GROUPS
+        # Of each kind, which tokens count.
+        counted = {"mean": np.ones(len(group), dtype=bool),
+                   "resample": (token < longest[row]).cpu().numpy()}
+        for k, kind in enumerate(self.kinds):
+            np.add.at(self.counts[k], group[counted[kind]], 1.0)
+        for done, layer in enumerate(self.layers, 1):
+            jobs = list(self._jobs(clean, batch, donor, layer))
+            room = clean.room
+            for begin in range(0, len(jobs), room):
+                part = jobs[begin:begin + room]
+                changes = Changes.of(before, clean.after([[write()] for _, write in part]))
+                for n, ((k, of, head), _) in enumerate(part):
+                    which = counted[self.kinds[k]]
+                    for q, values in enumerate(changes.values[:, n]):
+                        np.add.at(self.sums[k, of, q, layer, head], group[which], values[which])
+            if progress is not None:
+                progress(done, len(self.layers))
+
+    def _jobs(
+        self, clean: CleanPass, batch: TextBatch, donor: Tensor, layer: int
+    ) -> Iterator[tuple[tuple[int, int, int], Any]]:
+        """Yield what is written in each pass of a layer: kind, patch or control, head."""
+        z = clean.z[layer]
+        matrices = (random_matrices(batch, z, self.model.cfg.d_model, layer, self.seed)
+                    if self.control else None)
+
+        def write(kind: str, head: int) -> Write:
+            if kind == "mean":
+                assert self.means is not None
+                return Write(layer, (head,), self.means[layer][head].to(z))
+            return Write(layer, (head,), z[donor][:, :, head:head + 1])
+
+        def elsewhere(kind: str, head: int) -> Write:
+            assert matrices is not None
+            return in_random_direction(clean, write(kind, head), matrices[:, head])
+
+        for k, kind in enumerate(self.kinds):
+            for head in range(self.n_heads):
+                yield (k, 0, head), _later(write, kind, head)
+                if self.control:
+                    yield (k, 1, head), _later(elsewhere, kind, head)
+
+    def tables(
+        self, n_bootstrap: int = 1000, seed: int | None = None
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the rows of effects (`COLUMNS`) and of contrasts with the control (`CONTRASTS`).
+
+        value, control  means over the tokens that were read, of the `QUANTITIES`
+        low, high   their 95 % intervals, which resample whole texts
+        contrasts   effect minus control, paired over the same tokens
+
+        `ProbeError` for a kind of which no token could be read.
+        """
+        rows: list[dict[str, Any]] = []
+        contrasts: list[dict[str, Any]] = []
+        for k, kind in enumerate(self.kinds):
+            found = np.flatnonzero(self.counts[k])
+            check(len(found) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
+                  "least two tokens" + (", and at least two of them in a batch"
+                                        if kind == "resample" else ""), ProbeError)
+            sizes = self.counts[k, found]
+            weights = resample(len(found), n_bootstrap,
+                               np.random.default_rng(self.seed if seed is None else seed))
+            size = {"n": int(sizes.sum()), "n_clusters": len(found)}
+            for layer in self.layers:
+                sums = np.moveaxis(self.sums[k, :, :, layer][..., found], -1, 0)  # [G, 2, Q, H]
+                value = sums.sum(0) / sizes.sum()
+                replicates = resampled_means(sums, sizes, weights)
+                low, high = percentile_interval(replicates, len(found))
+                above = percentile_interval(replicates[:, 0] - replicates[:, 1], len(found))
+                for head in range(self.n_heads):
+                    place = {"patch": kind, "layer": layer, "head": head}
+                    for q, quantity in enumerate(QUANTITIES):
+                        of = (q, head)
+                        row = {**place, "quantity": quantity, "value": value[0][of],
+                               "low": low[0][of], "high": high[0][of]}
+                        nothing = float("nan")
+                        row |= ({"control": value[1][of], "control_low": low[1][of],
+                                 "control_high": high[1][of]} if self.control else
+                                dict.fromkeys(("control", "control_low", "control_high"), nothing))
+                        rows.append(row | size)
+                        if self.control:
+                            contrasts.append({
+                                **place, "quantity": quantity, "against": CONTROL,
+                                "value": value[0][of] - value[1][of], "low": above[0][of],
+                                "high": above[1][of], **size})
+        return rows, contrasts
+
+
+def effects(
+    asked: LanguageModel, batches: Iterable[TextBatch], *, kinds: Sequence[str] = KINDS,
+    control: bool = True, n_read: int | None = 64, n_reference: int = 64, n_bootstrap: int = 1000,
+    seed: int = 0, progress: Progress | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """What does a model say when a head is ablated? Effects, contrasts with the control, settings.
+
+    batches      can be gone through several times
+    n_reference  texts whose mean is put in
+    progress     called with (batches done, batches in all)
+
+    Other arguments, and what is raised, are those of `HeadEffects`; the tables are its `tables`.
+    """
+    means = mean_z(asked, batches, n_reference) if "mean" in kinds else None
+    found = HeadEffects(asked, means, kinds=kinds, control=control, n_read=n_read, seed=seed)
+    total = sum(1 for _ in batches)
+    for batch in reported(batches, total, progress):
+        found.read(batch)
+    rows, contrasts = found.tables(n_bootstrap)
+    return (pd.DataFrame(rows, columns=list(COLUMNS)),
+            pd.DataFrame(contrasts, columns=list(CONTRASTS)),
+            {**found.settings, "n_reference": n_reference})
+
+
+def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Tensor:
+    """Return where a batch is read, bool [B, T]: at most `n_read` tokens of each row."""
+    if n_read is None:
+        return batch.read
+    read = torch.zeros_like(batch.read)
+    for row, text in enumerate(batch.text.tolist()):
+        where = batch.read[row].nonzero().flatten()
+        generator = make_generator(seed, f"tokens of text {text}")
+        read[row, where[torch.randperm(len(where), generator=generator)[:n_read].to(
+            where.device)]] = True
+    return read
+
+
+def in_parts(
+    batch: TextBatch, model: Any, n_read: int | None, seed: int
+) -> list[TextBatch]:
+    """Return a batch on the device of a model, in parts whose logits fit into memory.
+
+    n_read  tokens of each row that are read, drawn at random (`drawn`); rows without any are left
+            out
+
+    A part has at least two rows, where the batch has, so that there is another text.
+    """
+    batch = on_device(batch, model)
+    batch = replace(batch, read=drawn(batch, n_read, seed))
+    batch = rows_of(batch, batch.read.any(1))
+    if not len(batch):
+        return []
+    logits = int(batch.read.sum(1).max()) * int(getattr(model.cfg, "d_vocab", 1))
+    n_rows = max(2, min(NUMBERS // logits, len(batch)))
+    n_parts = max(1, len(batch) // n_rows)
+    return [rows_of(batch, rows) for rows in torch.arange(
+        len(batch), device=batch.tokens.device).tensor_split(n_parts)]
+
+
+def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
+    """Return of each row the row of another text that is put in; -1 where there is none."""
+    lengths, texts = batch.lengths.tolist(), batch.text.tolist()
+    found = []
+    for text, length in zip(texts, lengths, strict=True):
+        others = [row for row, other in enumerate(texts) if other != text]
+        long = [row for row in others if lengths[row] >= length]
+        if not long and others:
+            long = [max(others, key=lambda row: lengths[row])]
+        generator = make_generator(seed, f"another text than {text}")
+        found.append(long[int(torch.randint(len(long), (), generator=generator))] if long else -1)
+    return torch.tensor(found, device=batch.tokens.device)
+
+
+def random_matrices(
+    batch: TextBatch, z: Float[Tensor, "B T H d"], d_model: int, layer: int, seed: int
+) -> Float[Tensor, "B H d D"]:
+    """Return R of each row and head: normal numbers that hang on its text and the layer alone."""
+    shape = (*z.shape[2:], d_model)
+    return torch.stack([
+        torch.randn(shape, generator=make_generator(seed, f"direction {layer} of text {text}"))
+        for text in batch.text.tolist()]).to(z)
+
+
+def in_random_direction(
+    clean: CleanPass, write: Write, matrix: Float[Tensor, "B d D"]
+) -> Write:
+    """Return the control of a write of one head: as much, in a direction that R gives."""
+    assert write.z is not None
+    change, stream = clean.moved(write), clean.stream(write.layer)
+    difference = (write.z - clean.z[write.layer][:, :, list(write.heads)])[:, :, 0]
+    along = F.normalize(stream, dim=-1)
+    random = difference @ matrix
+    kept = _along(change, along)
+    across = (change - kept).norm(dim=-1, keepdim=True)
+    return Write(write.layer, added=kept + across * F.normalize(
+        random - _along(random, along), dim=-1))
+
+
+def _along(x: Tensor, unit: Tensor) -> Tensor:
+    """Return the part of vectors along unit vectors."""
+    return (x * unit).sum(-1, keepdim=True) * unit
+
+
+def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:
+    """Return some rows of a batch, int64 or bool."""
+    return TextBatch(batch.tokens[rows], batch.lengths[rows], batch.targets[rows],
+                     batch.read[rows], batch.text[rows],
+                     {name: x[rows] for name, x in batch.padding.items()})
+
+
+def on_device(batch: TextBatch, model: Any) -> TextBatch:
+    """Return a batch on the device of a model."""
+    device = next(model.parameters()).device
+    return TextBatch(
+        batch.tokens.to(device), batch.lengths.to(device), batch.targets.to(device),
+        batch.read.to(device), batch.text.to(device),
+        {name: x.to(device) for name, x in batch.padding.items()})
+
+
+def _indices(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the number of the row and of the token at each place, int64 [B, T] each."""
+    row, token = (torch.arange(n, device=tokens.device) for n in tokens.shape)
+    return row[:, None].expand_as(tokens), token.expand_as(tokens)
+
+
+def _looking(add: Any, layer: int) -> Any:
+    def look(z: Tensor, hook: object) -> None:
+        add(layer, z)
+    return look
+
+
+def _later(write: Any, kind: str, head: int) -> Any:
+    return lambda: write(kind, head)
+
+
+def _from(progress: Progress, begun: int, total: int) -> Progress:
+    return lambda done, _: progress(begun + done, total)
+
+
+__all__ = ["COLUMNS", "CONTRASTS", "CONTROL", "GROUPS", "KINDS", "QUANTITIES", "HeadEffects",
+           "donors", "drawn", "effects", "in_parts", "in_random_direction", "mean_z", "on_device",
+           "rows_of"]

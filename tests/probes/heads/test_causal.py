@@ -1,0 +1,207 @@
+"""Effects of ablated heads, beside whole passes, hand-built models and random ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from known_heads import Asked, known_model, signed_texts
+
+from latentcode.errors import ConfigError, ProbeError
+from latentcode.models.config import ModelConfig
+from latentcode.models.replay import clean_pass, z_hook
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.causal import (
+    QUANTITIES,
+    HeadEffects,
+    donors,
+    drawn,
+    effects,
+    mean_z,
+    rows_of,
+)
+
+
+def random_texts(n: int = 12, n_tokens: int = 16, vocabulary: int = 40) -> list[TextBatch]:
+    tokens = torch.randint(vocabulary, (n, n_tokens), generator=torch.Generator().manual_seed(0))
+    lengths = n_tokens - torch.arange(n) % 4
+    read = torch.arange(n_tokens) < lengths[:, None] - 1
+    whole = TextBatch(tokens, lengths, tokens.roll(-1, 1), read, torch.arange(n))
+    return [rows_of(whole, rows) for rows in torch.arange(n).tensor_split(2)]
+
+
+def random_model(seed: int = 0, n_heads: int = 4) -> HookedTransformer:
+    return HookedTransformer(ModelConfig(
+        d_input=40, d_output=40, n_layers=2, d_model=32, n_heads=n_heads, d_head=8, d_head_v=8,
+        d_mlp=64, embedding="token", readout="dense", causal=True, positions="rotary",
+        normalization="softmax", value_network="linear",
+        nonlinearity="identity", attention_dropout=0.0), seed)
+
+
+def by_hand(model: HookedTransformer, batches: list[TextBatch], kind: str, layer: int,
+            head: int) -> dict[str, float]:
+    """Return the effects from whole passes with a hook, one text after the other."""
+    found: list[list[float]] = []
+    with torch.no_grad():
+        mean = _mean_by_hand(model, batches, layer)[head]
+        for batch in batches:
+            donor = donors(batch, 0)
+            for row, length in enumerate(batch.lengths.tolist()):
+                tokens = batch.tokens[row:row + 1, :length]
+                other = _z(model, batch.tokens[donor[row]][None], layer)[0, :, head]
+
+                def put(z: torch.Tensor, hook: object, other: torch.Tensor = other,
+                        length: int = length) -> torch.Tensor:
+                    z[0, :, head] = mean if kind == "mean" else other[:length]
+                    return z
+
+                clean = model(tokens)[0].log_softmax(-1)
+                new = model.run_with_hooks(tokens, fwd_hooks=[(z_hook(layer), put)])[0]
+                new = new.log_softmax(-1)
+                for t in batch.read[row].nonzero().flatten().tolist():
+                    if kind == "resample" and t >= int(batch.lengths[donor[row]]):
+                        continue
+                    target = int(batch.targets[row, t])
+                    right = [float(x[t].argmax() == target) for x in (clean, new)]
+                    found.append([
+                        float(clean[t, target] - new[t, target]),
+                        float(F.kl_div(new[t], clean[t], log_target=True, reduction="sum")),
+                        float(clean[t].argmax() != new[t].argmax()), right[0] - right[1]])
+    return dict(zip(QUANTITIES, np.mean(found, axis=0).tolist(), strict=True))
+
+
+def _z(model: HookedTransformer, tokens: torch.Tensor, layer: int) -> torch.Tensor:
+    seen = []
+    with torch.no_grad():
+        model.run_with_hooks(tokens, fwd_hooks=[(
+            z_hook(layer), lambda z, hook: seen.append(z.clone()))])
+    return seen[0]
+
+
+def _mean_by_hand(
+    model: HookedTransformer, batches: list[TextBatch], layer: int
+) -> torch.Tensor:
+    return torch.cat([_z(model, batch.tokens[row:row + 1, :length], layer)[0]
+                      for batch in batches
+                      for row, length in enumerate(batch.lengths.tolist())]).mean(0)
+
+
+def test_effects_are_those_of_whole_passes_by_hand() -> None:
+    model, batches = random_model(), random_texts()
+    table, _, settings = effects(Asked(model), batches, n_read=None, control=False)
+    assert settings["passes"] == "layers below shared"
+    for kind in ("mean", "resample"):
+        for layer, head in ((0, 1), (1, 3)):
+            rows = table.query("patch == @kind and layer == @layer and head == @head")
+            expected = by_hand(model, batches, kind, layer, head)
+            found = dict(zip(rows["quantity"], rows["value"], strict=True))
+            assert found == pytest.approx(expected, abs=1e-6), (kind, layer, head)
+            assert (rows["low"] <= rows["value"]).all()
+            assert (rows["value"] <= rows["high"]).all()
+
+
+def test_whole_passes_say_the_same_and_that_they_are() -> None:
+    model, batches = random_model(), random_texts()
+    shared, _, _ = effects(Asked(model), batches, kinds=("mean",))
+    keeping = {}
+
+    def note(module: object, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        keeping["first"] = 0.0 * inputs[0]
+
+    model.layer(0).attn.register_forward_hook(note)
+    model.layer(1).register_forward_hook(
+        lambda module, inputs, output: output + keeping.pop("first"))
+    whole, _, settings = effects(Asked(model), batches, kinds=("mean",))
+    assert settings["passes"].startswith("whole: layer 1")
+    numbers = ["value", "low", "high", "control"]
+    assert np.allclose(shared[numbers], whole[numbers], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["redundant", "synergetic", "alone"])
+def test_heads_that_do_something_are_told_from_those_that_do_not(kind: str) -> None:
+    model = known_model("redundant" if kind == "alone" else kind)
+    if kind == "alone":
+        with torch.no_grad():
+            model.layer(0).attn.W_O[1].zero_()
+            model.layer(0).attn.W_O[1, 0, 15] = 1e-3
+    table, contrasts, _ = effects(Asked(model), signed_texts(), kinds=("mean",))
+    loss, above = (one[one["quantity"] == "loss"].set_index("head") for one in (table, contrasts))
+    does = {"redundant": [], "synergetic": [0, 1], "alone": [0]}[kind]
+    assert np.allclose(loss["value"][does], np.log(2), atol=0.05)
+    assert (loss["value"].drop(does).abs() < 0.01).all()
+    if kind == "alone":
+        assert above["low"][0] > 0.1
+        assert (above["low"].drop(0) < 0.01).all()
+
+
+def test_random_heads_do_what_the_control_does() -> None:
+    inside = []
+    for seed in range(3):
+        _, contrasts, _ = effects(Asked(random_model(seed)), random_texts(24), kinds=("mean",),
+                                  n_read=None)
+        kl = contrasts[contrasts["quantity"] == "kl"]
+        inside += list((kl["low"] <= 0) & (kl["high"] >= 0))
+    assert np.mean(inside) >= 0.75
+
+
+def test_the_control_writes_as_much() -> None:
+    batches = random_texts()
+    model = random_model()
+    asked = Asked(model)
+    read = HeadEffects(asked, mean_z(asked, batches), kinds=("mean",), n_read=None)
+    batch = batches[0]
+    clean = clean_pass(model, batch.tokens, batch.read)
+    jobs = dict(read._jobs(clean, batch, donors(batch, 0), 1))
+    change, control = (jobs[0, of, 2]() for of in (0, 1))
+    assert control.added is not None
+    assert torch.allclose(control.added.norm(dim=-1), clean.moved(change).norm(dim=-1), rtol=1e-4)
+    cosine = F.cosine_similarity(control.added, clean.moved(change), dim=-1)
+    assert cosine.abs().mean() < 0.6
+
+
+def test_sums_can_be_put_back() -> None:
+    asked, batches = Asked(random_model()), random_texts()
+    means = mean_z(asked, batches)
+    whole, first, second = (HeadEffects(asked, means) for _ in range(3))
+    for batch in batches:
+        whole.read(batch)
+    first.read(batches[0])
+    second.sums, second.counts = first.sums.copy(), first.counts.copy()
+    second.read(batches[1])
+    assert np.array_equal(whole.sums, second.sums)
+    assert whole.tables() == second.tables()
+
+
+def test_few_tokens_are_read_and_the_same_whatever_the_batch() -> None:
+    batch = random_texts()[0]
+    read = drawn(batch, 3, 0)
+    assert (read.sum(1) == 3).all()
+    assert not (read & ~batch.read).any()
+    rows = torch.tensor([4, 1])
+    some = rows_of(batch, rows)
+    assert torch.equal(drawn(some, 3, 0), read[rows])
+    assert not torch.equal(drawn(batch, 3, 1), read)
+
+
+def test_another_text_is_as_long_where_there_is_one() -> None:
+    batch = random_texts()[0]
+    donor = donors(batch, 0)
+    assert (batch.text[donor] != batch.text).all()
+    assert (batch.lengths[donor] >= batch.lengths).all()
+    alone = rows_of(batch, torch.tensor([0]))
+    assert donors(alone, 0).tolist() == [-1]
+
+
+def test_bad_input() -> None:
+    asked, batches = Asked(random_model()), random_texts()
+    with pytest.raises(ConfigError, match="unknown kind 'zeros'"):
+        effects(asked, batches, kinds=("zeros",))
+    with pytest.raises(ConfigError, match="without means"):
+        HeadEffects(asked, kinds=("mean",))
+    with pytest.raises(ProbeError, match="two of them in a batch"):
+        effects(asked, [rows_of(batch, torch.tensor([0])) for batch in batches],
+                kinds=("resample",))
+    with pytest.raises(ProbeError, match="no texts"):
+        effects(asked, [])
