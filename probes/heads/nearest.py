@@ -55,7 +55,7 @@ def nearest_codes(
         wanted = np.concatenate([to.select(layer=of, pair=to.pairs[0].name)[0] for of in (
             codes.layers if layer is None else (layer,))])
     elif np.ndim(to) == 0:
-        number = int(to)  # type: ignore[arg-type]
+        number = int(to)
         check(0 <= number < len(codes), f"to is row {number}; expected 0 to {len(codes) - 1}",
               ProbeError)
         wanted = x[number]

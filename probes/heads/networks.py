@@ -102,12 +102,15 @@ def cluster_networks(
     text = codes.labels["text"].to_numpy()
     flat = permuted(x.reshape(len(x), -1), text, np.random.default_rng([checked_seed(seed), 6]))
     control = flat.reshape(x.shape)
+    examples = clusters.examples[clusters.examples["chosen"] == "nearest"]
+    examples = examples.groupby(["layer", "cluster"], sort=False).head(n_examples)
     with evaluating(asked.model):
         left_out = {layer: why for layer in codes.layers
                     if (why := _reason(asked, sample, layer)) is not None}
-        for i, layer in enumerate(codes.layers):
-            if layer in left_out:
-                continue
+        kept = [layer for layer in codes.layers if layer not in left_out]
+        inputs = _inputs(asked, sample, examples["number"].unique(), kept)
+        for layer in kept:
+            i = codes.layers.index(layer)
             for place, said in ((str(layer), "own"), (ALL, ALL)):
                 if place not in clusters.assigned:
                     continue
@@ -118,12 +121,10 @@ def cluster_networks(
                                   np.bincount(cluster).tolist())
                 tables["networks"] += [here | row for row in found[0]]
                 tables["cosines"] += [here | row for row in found[1]]
-                examples = clusters.examples
-                examples = examples[(examples["layer"] == place)
-                                    & (examples["chosen"] == "nearest")]
-                examples = examples.groupby("cluster").head(n_examples)
-                says, copies = _said(asked, sample, layer, means, x[:, i].mean(axis=0), examples,
-                                     n_tokens)
+                says, copies = _said(
+                    asked, sample, layer, means, x[:, i].mean(axis=0),
+                    examples[examples["layer"] == place],
+                    {number: of[kept.index(layer)] for number, of in inputs.items()}, n_tokens)
                 tables["says"] += [here | row for row in says]
                 tables["copies"] += [here | row for row in copies]
     columns = {"networks": NETWORKS, "cosines": COSINES, "says": SAYS, "copies": COPIES}
@@ -199,19 +200,33 @@ def _compared(
     return networks, between
 
 
+def _inputs(
+    asked: LanguageModel, sample: HeadSample, numbers: np.ndarray, layers: Sequence[int]
+) -> dict[int, Float[Tensor, "L D"]]:
+    """Return x at the key of some pairs of the sample; a text is read once, for all layers."""
+    if not layers:
+        return {}
+    labels = sample.codes.labels.loc[numbers]
+    device = next(asked.model.parameters()).device
+    found: dict[int, Tensor] = {}
+    for row in labels["row"].unique().tolist():
+        mine = labels[labels["row"] == row]
+        keys = mine["key_position"].to_numpy()
+        ids = torch.from_numpy(sample.tokens[row][:keys.max() + 1].astype(np.int64))[None]
+        x = key_inputs(asked.model, [(ids.to(device), torch.from_numpy(keys)[None].to(device))],
+                       layers)
+        found.update(zip(mine.index.tolist(), x[:, :, 0].unbind(1), strict=True))
+    return found
+
+
 def _said(
     asked: LanguageModel, sample: HeadSample, layer: int, means: np.ndarray, mean: np.ndarray,
-    examples: pd.DataFrame, n_tokens: int,
+    examples: pd.DataFrame, inputs: Mapping[int, Float[Tensor, " D"]], n_tokens: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of `says` and `copies` for some examples of the clusters of a layer."""
     says, copies = [], []
-    weight = next(asked.model.parameters())
     for row in examples.to_dict("records"):
-        label = sample.codes.labels.loc[row["number"]]
-        ids = torch.from_numpy(sample.tokens[label["row"]].astype(np.int64))
-        ids, key = ids[:label["key_position"] + 1], int(label["key_position"])
-        x = key_inputs(asked.model, [(ids[None].to(weight.device),
-                                      torch.tensor([[key]], device=weight.device))], [layer])[0, 0]
+        label, x = sample.codes.labels.loc[row["number"]], inputs[row["number"]][None]
         two = torch.from_numpy(np.stack([means[row["cluster"]], mean])).to(x)
         logits, by_mean = final_logits(asked.model, value_network(asked.model, layer, two)(x)).cpu()
         best = logits.topk(min(n_tokens, len(logits))).indices.tolist()
@@ -222,7 +237,7 @@ def _said(
             "token": token, "logit": float(logits[number]), "by_mean": float(by_mean[number])}
             for rank, (number, token) in enumerate(
                 zip(best, asked.texts(best), strict=True), start=1)]
-        own = int(ids[key])
+        own = int(sample.tokens[label["row"]][label["key_position"]])
         copies.append(here | {
             "key_rank": int((logits > logits[own]).sum()),
             "key_rank_by_mean": int((by_mean > by_mean[own]).sum()), "n_tokens": len(logits)})

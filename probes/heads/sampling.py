@@ -146,9 +146,8 @@ class PairSampler:
                 **self.asked.settings, "split": "texts", "seed": self.seed, "n": self.n,
                 "attended": self.attended, "texts": self.n_texts, "tokens": self.n_tokens,
                 "latentcode_version": package_version("latentcode")})
-        last = pd.Series(query).groupby(row).max()
-        return HeadSample(codes, {int(r): self._of_row[int(r)][1][:int(q) + 1]
-                                  for r, q in last.items()})
+        last = dict(zip(row.tolist(), query.tolist(), strict=True))  # of a row the last is left
+        return HeadSample(codes, {r: self._of_row[r][1][:q + 1] for r, q in last.items()})
 
     def _draw(self, batch: TextBatch) -> dict[str, np.ndarray]:
         """Return the queries of a batch that may be kept; `uniform` is what their key is drawn by.

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import read_json
 from latentcode.probes.heads.headvis.tree import (
@@ -155,7 +157,7 @@ def _heads(path: Path, config: Mapping[str, Any]) -> list[Head]:
             _check_keys(path, f"{name}[{i}].", one, {"key": str, "label": str})
     for name, one in config["statistics_display"].items():
         _check_keys(path, f"statistics_display.{name}.", one, {"label": str, "format": str})
-    return heads  # type: ignore[return-value]
+    return heads
 
 
 def _check_run(path: Path, config: Mapping[str, Any]) -> None:
@@ -217,18 +219,26 @@ def _check_head(
             and abs(row["weight"] - weight) <= slack
             for row, weight in zip(table, largest, strict=True)), path,
             f"top_{side}_tokens are not the {len(largest)} largest sums over the sequences")
-    mass = [0.0, 0.0]
-    edges = head["qk_distance_histogram"]["bin_edges"]
-    for sequence in sequences:
-        for q, k, value in entries(sequence):
-            inside = edges[0] <= abs(q - k) < edges[-1]
-            mass[0] += value * inside
-            mass[1] += inside
-    total = sum(head["qk_distance_histogram"]["bin_values"])
-    _say(min(abs(total - one) for one in mass) <= HALF * len(edges), path, "qk_distance_histogram "
-         f"sums to {total:.4f}; expected {mass[0]:.4f}, the attention of the sequences, or "
-         f"{mass[1]:.0f}, their entries")
+    _check_distances(path, sequences, head["qk_distance_histogram"])
     return len(sequences)
+
+
+def _check_distances(
+    path: Path, sequences: Sequence[Mapping[str, Any]], histogram: Mapping[str, list[Any]]
+) -> None:
+    """Check the histogram of distances bin by bin; it may count entries or their attention."""
+    edges, stated = histogram["bin_edges"], np.asarray(histogram["bin_values"], dtype=np.float64)
+    mass, number = np.zeros(len(stated)), np.zeros(len(stated))
+    for sequence in sequences:
+        q, k, value = entries(sequence)
+        # The last bin of numpy's histogram has both its ends; none of ours has its upper one.
+        place = np.searchsorted(edges, np.abs(q - k), side="right") - 1
+        kept = (place >= 0) & (place < len(stated))
+        mass += np.bincount(place[kept], value[kept], len(stated))
+        number += np.bincount(place[kept], minlength=len(stated))
+    _say(min(np.abs(stated - mass).max(), np.abs(stated - number).max()) <= 2 * HALF, path,
+         f"qk_distance_histogram is {_short(stated.tolist())}; expected {_short(mass.tolist())}, "
+         f"the attention of the sequences by distance, or {_short(number.tolist())}, their entries")
 
 
 def _check_sequence(
@@ -247,27 +257,27 @@ def _check_sequence(
          "text")
     _say(len(indices) == len(values), path, f"{where}attention_indices and attention_values have "
          f"{len(indices)} and {len(values)} entries; expected as many")
-    _say(all(_is(i, int) and 0 <= i < n * n for i in indices), path, f"{where}attention_indices "
-         f"are not all whole numbers from 0 to {n * n - 1}, query * seq_len + key")
+    _say(all(type(i) is int for i in indices) and all(0 <= i < n * n for i in indices), path,
+         f"{where}attention_indices are not all whole numbers from 0 to {n * n - 1}, "
+         "query * seq_len + key")
     _say(len(set(indices)) == len(indices), path, f"{where}attention_indices has one twice")
-    _say(all(_number(value) and 0.0 <= value <= 1.0 for value in values), path,
+    _say(all(type(value) in (int, float) for value in values), path,
          f"{where}attention_values are not all numbers from 0 to 1")
-    _say(all(round(value, DECIMALS) == value for value in values), path,
+    q, k, value = entries(sequence)
+    _say(bool(((value >= 0.0) & (value <= 1.0)).all()), path,
+         f"{where}attention_values are not all numbers from 0 to 1")
+    _say(bool((np.round(value, DECIMALS) == value).all()), path,
          f"{where}attention_values are not rounded to {DECIMALS} decimals")
     least = pipeline.get("sparse_threshold", 0.0) - HALF
-    _say(all(value >= least for value in values), path, f"{where}attention_values has "
-         f"{min(values, default=0.0)}; expected none below sparse_threshold")
-    rows = Counter(index // n for index in indices)
+    _say(bool((value >= least).all()), path, f"{where}attention_values has "
+         f"{value.min(initial=1.0)}; expected none below sparse_threshold")
+    of_query = np.bincount(q, minlength=n)
     most = pipeline.get("sparse_topk_per_row", n)
-    _say(max(rows.values(), default=0) <= most, path, f"{where}a query has "
-         f"{max(rows.values(), default=0)} entries; expected at most {most}")
-    sums: Counter[int] = Counter()
-    largest = 0.0
-    for q, k, value in entries(sequence):
-        sums[q] += value  # type: ignore[assignment]
-        largest = max(largest, value if q and k else 0.0)
-    _say(all(total <= 1.0 + HALF * (1 + rows[q]) for q, total in sums.items()), path,
+    _say(int(of_query.max()) <= most, path, f"{where}a query has {of_query.max()} entries; "
+         f"expected at most {most}")
+    _say(bool((np.bincount(q, value, n) <= 1.0 + HALF * (1 + of_query)).all()), path,
          f"{where}attention_values of a query sum to more than 1")
+    largest = float(value[(q > 0) & (k > 0)].max(initial=0.0))
     stated = sequence["max_activation"]
     _say(0.0 <= stated <= 1.0 and (abs(stated - largest) <= 2 * HALF or (
         largest == 0.0 and stated < pipeline.get("sparse_threshold", 0.0))), path,

@@ -16,10 +16,11 @@ first key, but not the diagonal, as the page itself does.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 CONFIG, SCATTER, SERVER = "config.json", "scatter_data.json", "server_config.json"
 MANIFEST = "attributions/manifest.json"
@@ -63,12 +64,10 @@ def distance_histogram(
     sequences: Iterable[Mapping[str, Any]], edges: list[int]
 ) -> dict[str, list[Any]]:
     """Return how much attention goes how far: sum of a_qk with edge_i <= q - k < edge_i+1."""
-    values = [0.0] * (len(edges) - 1)
+    values = np.zeros(len(edges) - 1)
     for sequence in sequences:
-        for q, k, value in entries(sequence):
-            place = bisect_right(edges, abs(q - k)) - 1
-            if place < len(values):
-                values[place] += value
+        q, k, attention = entries(sequence)
+        values += np.histogram(np.abs(q - k), bins=edges, weights=attention)[0]
     return {"bin_edges": list(edges), "bin_values": [rounded(value) for value in values]}
 
 
@@ -83,16 +82,20 @@ def token_weights(sequences: Iterable[Mapping[str, Any]], side: str) -> dict[str
     """Return sum a_qk over the entries whose query or key is the token, by its text."""
     weights: dict[str, float] = defaultdict(float)
     for sequence in sequences:
-        for q, k, value in entries(sequence):
-            weights[sequence["tokens"][q if side == "query" else k]] += value
+        q, k, attention = entries(sequence)
+        at = q if side == "query" else k
+        n = len(sequence["tokens"])
+        total, number = np.bincount(at, attention, n), np.bincount(at, minlength=n)
+        for position in np.flatnonzero(number).tolist():
+            weights[sequence["tokens"][position]] += float(total[position])
     return dict(weights)
 
 
-def entries(sequence: Mapping[str, Any]) -> Iterable[tuple[int, int, float]]:
-    """Yield (query, key, attention) of the entries of a text; index = query * seq_len + key."""
-    for index, value in zip(sequence["attention_indices"], sequence["attention_values"],
-                            strict=True):
-        yield *divmod(index, sequence["seq_len"]), value
+def entries(sequence: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return query, key and attention of the entries of a text; index = query * seq_len + key."""
+    query, key = np.divmod(np.asarray(sequence["attention_indices"], dtype=np.int64),
+                           sequence["seq_len"])
+    return query, key, np.asarray(sequence["attention_values"], dtype=np.float64)
 
 
 __all__ = ["CONFIG", "DECIMALS", "HEAD_FILE", "INDUCTION_LEAST", "MANIFEST", "MAXIMA_BINS",

@@ -40,7 +40,7 @@ from latentcode.prompts import LanguageModel, as_language_model
 
 RECORD_BYTES = 2**28
 """Bytes of attention that are held at a time; layers are written in groups of so many."""
-PATTERN_BYTES = 2**27
+PATTERN_BYTES = 2**24
 """Bytes of one layer's pattern beyond which a batch takes fewer texts, at least one."""
 
 Entries = tuple[np.ndarray, np.ndarray, float]
@@ -133,7 +133,7 @@ def _further(
     index = list(zip(metrics["layer"].tolist(), metrics["head"].tolist(), strict=True))
     check(len(index) == len(set(index)) and set(index) >= set(heads), f"metrics have rows of "
           f"{len(set(index))} heads, {len(index)} in all; expected one for each of {len(heads)}")
-    found = {}
+    found: dict[str, tuple[Mapping[tuple[int, int], float], str]] = {}
     for name in metrics.columns.drop(["layer", "head"]):
         check(name not in METRICS, f"metric {name!r} is one that HeadVis has already; expected "
               f"another name than {', '.join(METRICS)}")
@@ -194,13 +194,14 @@ def _sequences(
     texts: dict[int, list[str]] = {}
     for layers, rows in groups:
         found: dict[tuple[int, int, int], Entries] = {}
-        wanted = {(layer, row): [] for layer in layers for row in rows}
+        wanted: dict[tuple[int, int], list[int]] = {
+            (layer, row): [] for layer in layers for row in rows}
         for (layer, head), some in chosen.items():
             for _, row in some if layer in layers else ():
                 wanted[layer, row].append(head)
-        for some in _in_batches(scan, rows):
-            _attention(scan, layers, some, wanted, found)
-            done += len(some)
+        for batch in _in_batches(scan, rows):
+            _attention(scan, layers, batch, wanted, found)
+            done += len(batch)
             if progress is not None:
                 progress(done, total)
         for row in rows:

@@ -228,7 +228,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "a count": (HEAD, lambda d: d["histogram"]["bin_values"].__setitem__(0, 999), "texts; expect"),
     "edges": (HEAD, lambda d: d["qk_distance_histogram"]["bin_edges"].reverse(), "that grow"),
     "a distance": (HEAD, lambda d: d["qk_distance_histogram"]["bin_values"].__setitem__(0, 0.5),
-                   "qk_distance_histogram sums"),
+                   "qk_distance_histogram is"),
     "an order": (HEAD, lambda d: d["top_key_tokens"].reverse(), "largest first"),
     "a weight": (HEAD, lambda d: d["top_query_tokens"][0].update(weight=999.0), "largest sums"),
     "no text": (HEAD, lambda d: d["top_query_tokens"][0].update(token=7), "token is 7"),
