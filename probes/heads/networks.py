@@ -211,10 +211,9 @@ def _inputs(
     found: dict[int, Tensor] = {}
     for row in labels["row"].unique().tolist():
         mine = labels[labels["row"] == row]
-        keys = mine["key_position"].to_numpy()
-        ids = torch.from_numpy(sample.tokens[row][:keys.max() + 1].astype(np.int64))[None]
-        x = key_inputs(asked.model, [(ids.to(device), torch.from_numpy(keys)[None].to(device))],
-                       layers)
+        keys = torch.tensor(mine["key_position"].tolist(), device=device)[None]
+        ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
+        x = key_inputs(asked.model, [(ids[:, :int(keys.max()) + 1], keys)], layers)
         found.update(zip(mine.index.tolist(), x[:, :, 0].unbind(1), strict=True))
     return found
 
