@@ -22,6 +22,7 @@ from torch import Tensor
 
 from latentcode.errors import check_count
 from latentcode.models.bridges import generated_and_shown
+from latentcode.models.gates import gate_of
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.key_inputs import key_inputs
 from latentcode.models.modes import evaluating
@@ -89,8 +90,8 @@ def cluster_networks(
     n_examples  the examples nearest to each centre that are read again; at most those there are
     n_tokens    tokens that are shown of each
 
-    Layers whose value networks are not known (multi-head latent attention), or do not give what
-    attention puts out (gates), are left out, with the reason.
+    Layers whose value networks are not known (multi-head latent attention), have a gate, or do not
+    give what attention puts out, are left out, with the reason.
     """
     check_count("n_examples", n_examples)
     check_count("n_tokens", n_tokens)
@@ -150,6 +151,9 @@ def final_logits(model: Any, vectors: Float[Tensor, "N D"]) -> Float[Tensor, "N 
 
 def _reason(asked: LanguageModel, sample: HeadSample, layer: int) -> str | None:
     """Return why the value networks of a layer are not to be read; None where they are."""
+    if gate_of(asked.model, layer) is not None:
+        return ("attention has a gate, which the query sets: a mean code alone generates no "
+                "network")
     longest = max(sample.tokens.values(), key=len)[:TRIED].astype(np.int64)
     device = next(asked.model.parameters()).device
     try:
@@ -209,10 +213,10 @@ def _inputs(
     labels = sample.codes.labels.loc[numbers]
     device = next(asked.model.parameters()).device
     found: dict[int, Tensor] = {}
-    for row in labels["row"].unique().tolist():
-        mine = labels[labels["row"] == row]
+    for text in labels["text"].unique().tolist():
+        mine = labels[labels["text"] == text]
         keys = torch.tensor(mine["key_position"].tolist(), device=device)[None]
-        ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
+        ids = torch.from_numpy(sample.tokens[text].astype(np.int64)).to(device)[None]
         x = key_inputs(asked.model, [(ids[:, :int(keys.max()) + 1], keys)], layers)
         found.update(zip(mine.index.tolist(), x[:, :, 0].unbind(1), strict=True))
     return found
@@ -236,7 +240,7 @@ def _said(
             "token": token, "logit": float(logits[number]), "by_mean": float(by_mean[number])}
             for rank, (number, token) in enumerate(
                 zip(best, asked.texts(best), strict=True), start=1)]
-        own = int(sample.tokens[label["row"]][label["key_position"]])
+        own = int(sample.tokens[label["text"]][label["key_position"]])
         copies.append(here | {
             "key_rank": int((logits > logits[own]).sum()),
             "key_rank_by_mean": int((by_mean > by_mean[own]).sum()), "n_tokens": len(logits)})

@@ -8,7 +8,7 @@ likely as any other. Its key is, of half the pairs,
                what all heads give it; the first token, at which heads leave what they have no use
                for, is left out
 
-Which pairs are drawn depends on the seed and on the order of the texts, not on how they come in
+Which pairs are drawn depends on the seed and on the numbers of the texts, not on how they come in
 batches: of all queries those are kept whose random numbers are the lowest.
 """
 
@@ -25,8 +25,9 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.files.provenance import package_version
+from latentcode.models.layers import check_layer
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
@@ -48,11 +49,11 @@ PURPOSE = 0x70616972
 class HeadSample:
     """The codes of some (text, query, key) over all heads, and the texts that they are of.
 
-    codes   a `LatentCodes` with the pair `query->key`; labels: `text` (its number), `row` (which
-            row of the stream it was), `query_position`, `key_position`, `distance`, `query_token`,
-            `key_token`, `kind` (of `KINDS`), `drawn` (`uniform` or `attended`) and `context`, the
-            tokens around both, the query as <<query>>, the key as [[key]]
-    tokens  row -> its ids, int32, up to the last query that was drawn; not saved with the codes
+    codes   a `LatentCodes` with the pair `query->key`; labels: `text` (its number),
+            `query_position`, `key_position`, `distance`, `query_token`, `key_token`, `kind` (of
+            `KINDS`), `drawn` (`uniform` or `attended`) and `context`, the tokens around both, the
+            query as <<query>>, the key as [[key]]
+    tokens  text -> its ids, int32, up to the last query that was drawn; not saved with the codes
     """
 
     codes: LatentCodes
@@ -66,14 +67,14 @@ class PairSampler:
     """Takes batches, one after the other, and keeps the codes of at most n pairs.
 
     model     what `as_language_model` takes
-    n         pairs to keep
+    n         pairs to keep; of batches each row is a text of its own
     attended  share of them whose key is drawn in proportion to the attention that it gets
     layers    default: all
     window    tokens on either side that are kept as text
 
     Memory: the pattern of one layer and one batch, [B, T, T] numbers more, and 2n codes; it does
-    not grow with the number of texts. Raises what `layout` raises, `UnknownNameError` for a layer,
-    and `ConfigError` for codes that are not finite.
+    not grow with the number of texts. Raises what `layout` and `check_layer` raise, and
+    `ConfigError` for codes that are not finite.
     """
 
     def __init__(
@@ -86,15 +87,14 @@ class PairSampler:
         self.asked: LanguageModel = as_language_model(model)
         self.model = self.asked.model
         self.layout = layout(self.model)
-        self.layers = tuple(range(self.layout.n_layers)) if layers is None else as_tuple(layers)
+        self.layers = self.layout.layers if layers is None else as_tuple(layers)
         for layer in self.layers:
-            check_choice("layer", layer, range(self.layout.n_layers))
+            check_layer(self.model, layer)
         self.n, self.attended, self.window, self.seed = n, attended, window, checked_seed(seed)
-        self.n_rows = self.n_tokens = self.n_texts = 0
-        self._last_text: int | None = None
-        self._of_row: dict[int, tuple[int, np.ndarray]] = {}
+        self.n_texts = self.n_tokens = 0
+        self._tokens: dict[int, np.ndarray] = {}
         self._columns = {name: np.empty(0, kind) for name, kind in (
-            ("priority", np.float64), ("row", np.int64), ("query", np.int64), ("key", np.int64),
+            ("priority", np.float64), ("text", np.int64), ("query", np.int64), ("key", np.int64),
             ("attended", bool))}
         self._codes = np.empty((0, len(self.layers), self.layout.n_heads), np.float32)
 
@@ -104,18 +104,16 @@ class PairSampler:
         if not len(drawn["row"]):
             return
         rows, at = np.unique(drawn["row"], return_inverse=True)
-        place = torch.from_numpy(rows - (self.n_rows - len(batch)))
+        place = torch.from_numpy(rows)
         tokens = batch.tokens[place]
         padding = {name: given[place.to(given.device)] for name, given in batch.padding.items()}
         with evaluating(self.model):
             key = self._keys(tokens, padding, drawn, at)
             codes = self._read(tokens, padding, at, drawn["query"], key)
         for row, ids in zip(rows.tolist(), tokens.cpu().numpy(), strict=True):
-            number = row - (self.n_rows - len(batch))
-            self._of_row[row] = (int(batch.text[number]),
-                                 ids[:int(batch.lengths[number])].astype(np.int32))
-        del drawn["uniform"]
-        self._columns = {name: np.concatenate([kept, {**drawn, "key": key}[name]])
+            self._tokens[int(batch.text[row])] = ids[:int(batch.lengths[row])].astype(np.int32)
+        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[drawn["row"]]}
+        self._columns = {name: np.concatenate([kept, further[name]])
                          for name, kept in self._columns.items()}
         self._codes = np.concatenate([self._codes, codes])
         if len(self._codes) > 2 * self.n:
@@ -124,15 +122,14 @@ class PairSampler:
     def finish(self) -> HeadSample:
         """Return what was kept, in the order of the texts; `ProbeError` where there is nothing."""
         self._keep_lowest()
-        check(len(self._codes) > 0, f"no pair could be drawn from {self.n_rows:,} texts of "
+        check(len(self._codes) > 0, f"no pair could be drawn from {self.n_texts:,} texts of "
               f"{self.n_tokens:,} tokens; expected a text of at least two tokens", ProbeError)
-        order = np.lexsort((self._columns["query"], self._columns["row"]))
-        row, query, key, attended = (self._columns[name][order]
-                                     for name in ("row", "query", "key", "attended"))
-        labels = pd.DataFrame({
-            "text": [self._of_row[r][0] for r in row], "row": row, "query_position": query,
-            "key_position": key, "distance": query - key})
-        ids = [self._of_row[r][1] for r in row]
+        order = np.lexsort((self._columns["query"], self._columns["text"]))
+        text, query, key, attended = (self._columns[name][order]
+                                      for name in ("text", "query", "key", "attended"))
+        labels = pd.DataFrame({"text": text, "query_position": query, "key_position": key,
+                               "distance": query - key})
+        ids = [self._tokens[one] for one in text.tolist()]
         for role, position in (("query", query), ("key", key)):
             labels[f"{role}_token"] = self.asked.texts(
                 [int(one[t]) for one, t in zip(ids, position, strict=True)])
@@ -146,8 +143,8 @@ class PairSampler:
                 **self.asked.settings, "split": "texts", "seed": self.seed, "n": self.n,
                 "attended": self.attended, "texts": self.n_texts, "tokens": self.n_tokens,
                 "latentcode_version": package_version("latentcode")})
-        last = dict(zip(row.tolist(), query.tolist(), strict=True))  # of a row the last is left
-        return HeadSample(codes, {r: self._of_row[r][1][:q + 1] for r, q in last.items()})
+        last = dict(zip(text.tolist(), query.tolist(), strict=True))  # of a text the last is left
+        return HeadSample(codes, {one: self._tokens[one][:q + 1] for one, q in last.items()})
 
     def _draw(self, batch: TextBatch) -> dict[str, np.ndarray]:
         """Return the queries of a batch that may be kept; `uniform` is what their key is drawn by.
@@ -156,19 +153,18 @@ class PairSampler:
             name: [] for name in ("priority", "row", "query", "attended", "uniform")}
         limit = np.inf if len(self._codes) < self.n else float(
             np.partition(self._columns["priority"], self.n - 1)[self.n - 1])
-        for text, length in zip(batch.text.tolist(), batch.lengths.tolist(), strict=True):
-            rng = np.random.default_rng([self.seed, PURPOSE, self.n_rows])
+        for row, (text, length) in enumerate(zip(batch.text.tolist(), batch.lengths.tolist(),
+                                                 strict=True)):
+            rng = np.random.default_rng([self.seed, PURPOSE, text])
             priority, coin, uniform = rng.random((3, max(length - 1, 0)))
             kept = np.flatnonzero(priority < limit)
             for name, values in (("priority", priority), ("attended", coin < self.attended),
                                  ("uniform", uniform)):
                 parts[name].append(values[kept])
             parts["query"].append(kept + 1)
-            parts["row"].append(np.full(len(kept), self.n_rows))
-            self.n_rows += 1
+            parts["row"].append(np.full(len(kept), row))
+            self.n_texts += 1
             self.n_tokens += length
-            self.n_texts += text != self._last_text  # rows of a text follow each other
-            self._last_text = text
         drawn = {name: np.concatenate(values) for name, values in parts.items()}
         lowest = np.sort(np.argsort(drawn["priority"], kind="stable")[:self.n])
         return {name: values[lowest] for name, values in drawn.items()}
@@ -233,8 +229,8 @@ class PairSampler:
         lowest = np.argsort(self._columns["priority"], kind="stable")[:self.n]
         self._columns = {name: values[lowest] for name, values in self._columns.items()}
         self._codes = self._codes[lowest]
-        left = set(self._columns["row"].tolist())
-        self._of_row = {row: kept for row, kept in self._of_row.items() if row in left}
+        left = set(self._columns["text"].tolist())
+        self._tokens = {text: ids for text, ids in self._tokens.items() if text in left}
 
     @property
     def _device(self) -> torch.device:

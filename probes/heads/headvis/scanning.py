@@ -57,7 +57,8 @@ class Scan:
     """Takes batches; keeps sums, maxima of at most `DRAWN` texts, and of each head the largest.
 
     Memory does not grow with the number of texts: what is kept are the tokens of those that may be
-    shown, at most `DRAWN` + heads x at_top of them. Texts of a single token are passed over.
+    shown, at most `DRAWN` + heads x at_top of them. Each row of a batch is a text of its own; those
+    of a single token are passed over.
     """
 
     def __init__(
@@ -73,14 +74,13 @@ class Scan:
         self.n_rows = self.n_texts = self.longest = 0
         self.tokens: dict[int, np.ndarray] = {}
         self._drawn = np.empty((0, *size), np.float32)
-        self._drawn_rows = np.empty(0, np.int64)
+        self._drawn_texts = np.empty(0, np.int64)
         self._priority = np.empty(0)
         self._top = np.empty((*size, 0), np.float32)
-        self._top_rows = np.empty((*size, 0), np.int64)
+        self._top_texts = np.empty((*size, 0), np.int64)
 
     def add(self, batch: TextBatch) -> None:
         """Read a batch, in one pass."""
-        rows = np.arange(self.n_rows, self.n_rows + len(batch))
         self.n_rows += len(batch)
         long = batch.lengths >= 2
         if not bool(long.any()):
@@ -93,7 +93,7 @@ class Scan:
             self.model.run_with_hooks(where.tokens, **where.padding, fwd_hooks=[
                 *hooks, (read_out_hook(self.model), last_token)])
         kept = long.numpy()
-        rows, maxima = rows[kept], maxima[kept]
+        texts, maxima = batch.text.cpu().numpy()[kept], maxima[kept]
         for name, number in where.counts.items():
             self.n[name] += number
         place = np.minimum((maxima * MAXIMA_BINS).astype(np.int64), MAXIMA_BINS - 1)
@@ -101,15 +101,15 @@ class Scan:
         for one in place:
             self.histogram[layer, head, one] += 1
         self.sum_of_maxima += maxima.sum(axis=0, dtype=np.float64)
-        self.n_texts += len(rows)
+        self.n_texts += len(texts)
         lengths = batch.lengths.numpy()[kept]
         self.longest = max(self.longest, int(lengths.max()))
-        self._choose(rows, maxima)
-        for row, ids, length in zip(rows.tolist(), batch.tokens[long].cpu().numpy(), lengths,
-                                    strict=True):
-            self.tokens[row] = ids[:length].astype(np.int32)
-        wanted = {*self._drawn_rows.tolist(), *np.unique(self._top_rows).tolist()}
-        self.tokens = {row: ids for row, ids in self.tokens.items() if row in wanted}
+        self._choose(texts, maxima)
+        for text, ids, length in zip(texts.tolist(), batch.tokens[long].cpu().numpy(), lengths,
+                                     strict=True):
+            self.tokens[text] = ids[:length].astype(np.int32)
+        wanted = {*self._drawn_texts.tolist(), *np.unique(self._top_texts).tolist()}
+        self.tokens = {text: ids for text, ids in self.tokens.items() if text in wanted}
 
     def metrics(self) -> dict[str, np.ndarray]:
         """Return the six metrics of `METRICS`, [L, H]; NaN where nothing was there to measure."""
@@ -125,7 +125,7 @@ class Scan:
             "induction_score": self.sums["induction"] / repeated}
 
     def chosen(self, layer: int, head: int) -> list[tuple[int, int]]:
-        """Return (interval, row) of the texts that a head is shown with; `layer` is an index.
+        """Return (interval, text) of the texts that a head is shown with; `layer` is an index.
 
         The highest interval comes first, with the largest maxima first; `ProbeError` without texts.
         """
@@ -133,14 +133,14 @@ class Scan:
               "some", ProbeError)
         n, drawn = self.settings.n_intervals, self._drawn[:, layer, head]
         edges = np.quantile(drawn, np.arange(1, n) / n)
-        top = self._top_rows[layer, head][
+        top = self._top_texts[layer, head][
             np.searchsorted(edges, self._top[layer, head], side="right") == n - 1]
-        found = [(n, int(row)) for row in top[:self.settings.at_top]]
+        found = [(n, int(text)) for text in top[:self.settings.at_top]]
         interval = np.searchsorted(edges, drawn, side="right")
         order = np.argsort(self._priority, kind="stable")
         for i in range(n - 2, -1, -1):
             some = order[interval[order] == i][:self.settings.per_interval]
-            found += [(i + 1, int(row)) for row in self._drawn_rows[some]]
+            found += [(i + 1, int(text)) for text in self._drawn_texts[some]]
         return found
 
     def _measure(self, place: int, where: _Where, maxima: np.ndarray) -> Callable[..., None]:
@@ -155,21 +155,21 @@ class Scan:
             maxima[:, place] = a[:, :, 1:, 1:].amax(dim=(-2, -1)).cpu().numpy()
         return store
 
-    def _choose(self, rows: np.ndarray, maxima: np.ndarray) -> None:
+    def _choose(self, texts: np.ndarray, maxima: np.ndarray) -> None:
         """Draw among the texts, and keep those with the largest maxima; of equal ones the first."""
-        priority = np.array([np.random.default_rng([self.settings.seed, PURPOSE, row]).random()
-                             for row in rows.tolist()])
+        priority = np.array([np.random.default_rng([self.settings.seed, PURPOSE, text]).random()
+                             for text in texts.tolist()])
         self._priority = np.concatenate([self._priority, priority])
         lowest = np.argsort(self._priority, kind="stable")[:DRAWN]
         self._priority = self._priority[lowest]
         self._drawn = np.concatenate([self._drawn, maxima])[lowest]
-        self._drawn_rows = np.concatenate([self._drawn_rows, rows])[lowest]
+        self._drawn_texts = np.concatenate([self._drawn_texts, texts])[lowest]
         values = np.concatenate([self._top, maxima.transpose(1, 2, 0)], axis=-1)
         numbers = np.concatenate(
-            [self._top_rows, np.broadcast_to(rows, (*values.shape[:2], len(rows)))], axis=-1)
+            [self._top_texts, np.broadcast_to(texts, (*values.shape[:2], len(texts)))], axis=-1)
         largest = np.argsort(-values, axis=-1, kind="stable")[..., :self.settings.at_top]
         self._top = np.take_along_axis(values, largest, axis=-1)
-        self._top_rows = np.take_along_axis(numbers, largest, axis=-1)
+        self._top_texts = np.take_along_axis(numbers, largest, axis=-1)
 
 
 class _Where:

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.errors import check, check_choice
+from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import check_free, replace_folder
+from latentcode.models.layers import check_layer
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
@@ -77,9 +78,9 @@ def write_headvis(
     asked, folder = as_language_model(model), Path(folder)
     check_free(folder, overwrite=overwrite, marker=SCATTER)
     shown = layout(asked.model)
-    kept = tuple(range(shown.n_layers)) if layers is None else as_tuple(layers)
+    kept = shown.layers if layers is None else as_tuple(layers)
     for layer in kept:
-        check_choice("layer", layer, range(shown.n_layers))
+        check_layer(asked.model, layer)
     name = str(asked.settings.get("run", "")) if model_name is None else model_name
     for what, given in (("model_name", name), ("dataset_name", dataset_name)):
         check(isinstance(given, str) and given.strip() != "", f"{what} is {given!r}, which HeadVis "

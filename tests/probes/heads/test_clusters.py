@@ -25,7 +25,7 @@ def codes_of(scores: np.ndarray, n_texts: int = TEXTS) -> LatentCodes:
     rng = np.random.default_rng(9)
     key, distance = rng.integers(0, 9, n), rng.integers(0, 4, n)
     labels = pd.DataFrame({
-        "text": np.arange(n) % n_texts, "row": np.arange(n) % n_texts,
+        "text": np.arange(n) % n_texts,
         "query_position": key + distance, "key_position": key, "distance": distance,
         "query_token": "q", "key_token": "k",
         "kind": np.where(key == 0, "first", np.where(distance == 0, "self", "other")),

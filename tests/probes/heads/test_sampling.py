@@ -28,10 +28,9 @@ def test_codes_are_those_of_the_forward_pass(
     asked = load_language_model(small_models(architecture))
     sample = sample_codes(asked, batches(asked, 6, 4), n=30)
     labels = sample.codes.labels
-    whole = dict.fromkeys(labels["row"])
-    assert set(whole) == set(sample.tokens)
+    assert set(labels["text"]) == set(sample.tokens)
     for i, row in enumerate(labels.itertuples()):
-        ids = torch.from_numpy(sample.tokens[row.row].astype(np.int64))[None]
+        ids = torch.from_numpy(sample.tokens[row.text].astype(np.int64))[None]
         _, cache = asked.model.run_with_cache(ids)
         for layer in range(2):
             code = cache[f"blocks.{layer}.attn.hook_pattern"][
@@ -90,7 +89,7 @@ def test_memory_does_not_grow_with_texts(asked: LanguageModel) -> None:
     for batch in batches(asked, 400, 20):
         sampler.add(batch)
         assert len(sampler._codes) <= 150
-        assert len(sampler._of_row) <= 150
+        assert len(sampler._tokens) <= 150
     assert len(sampler.finish()) == 50
 
 
