@@ -1,0 +1,280 @@
+"""Which codes does a model compute over texts? A bounded sample of (text, query, key).
+
+A pair is drawn in two steps. Its query is one of all tokens that have an earlier one, each as
+likely as any other. Its key is, of half the pairs,
+
+    uniform    any token up to the query, the first and the query itself among them
+    attended   token k with probability  sum_lh |a_lh,qk| / sum_k' sum_lh |a_lh,qk'|,  0 < k <= q,
+               what all heads give it; the first token, at which heads leave what they have no use
+               for, is left out
+
+Which pairs are drawn depends on the seed and on the numbers of the texts, not on how they come in
+batches: of all queries those are kept whose random numbers are the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.arguments import as_tuple
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.files.provenance import package_version
+from latentcode.models.layers import check_layer
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import layout
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.prompts import LanguageModel, as_language_model
+from latentcode.seeds import checked_seed
+from latentcode.tasks.pairs import Pair
+
+SAMPLED = Pair("query->key", "a token of a text, and one up to it")
+WINDOW = 8
+"""Tokens on either side of query and key that are kept as text."""
+KINDS = ("first", "self", "other")
+"""What the key of a pair is: the first token, the query itself, or neither."""
+PURPOSE = 0x70616972
+"""Sets the random numbers of pairs apart from those that others draw from the same seed."""
+
+
+@dataclass(frozen=True)
+class HeadSample:
+    """The codes of some (text, query, key) over all heads, and the texts that they are of.
+
+    codes   a `LatentCodes` with the pair `query->key`; labels: `text` (its number),
+            `query_position`, `key_position`, `distance`, `query_token`, `key_token`, `kind` (of
+            `KINDS`), `drawn` (`uniform` or `attended`) and `context`, the tokens around both, the
+            query as <<query>>, the key as [[key]]
+    tokens  text -> its ids, int32, up to the last query that was drawn; not saved with the codes
+    """
+
+    codes: LatentCodes
+    tokens: Mapping[int, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class PairSampler:
+    """Takes batches, one after the other, and keeps the codes of at most n pairs.
+
+    model     what `as_language_model` takes
+    n         pairs to keep; of batches each row is a text of its own
+    attended  share of them whose key is drawn in proportion to the attention that it gets
+    layers    default: all
+    window    tokens on either side that are kept as text
+
+    Memory: the pattern of one layer and one batch, [B, T, T] numbers more, and 2n codes; it does
+    not grow with the number of texts. Raises what `layout` and `check_layer` raise, and
+    `ConfigError` for codes that are not finite.
+    """
+
+    def __init__(
+        self, model: Any, *, n: int = 5_000, attended: float = 0.5,
+        layers: Sequence[int] | int | None = None, window: int = WINDOW, seed: int = 0,
+    ) -> None:
+        check_count("n", n)
+        check_count("window", window)
+        check(0.0 <= attended <= 1.0, f"attended is {attended}; expected a share, 0 to 1")
+        self.asked: LanguageModel = as_language_model(model)
+        self.model = self.asked.model
+        self.layout = layout(self.model)
+        self.layers = self.layout.layers if layers is None else as_tuple(layers)
+        for layer in self.layers:
+            check_layer(self.model, layer)
+        self.n, self.attended, self.window, self.seed = n, attended, window, checked_seed(seed)
+        self.n_texts = self.n_tokens = 0
+        self._tokens: dict[int, np.ndarray] = {}
+        self._columns = {name: np.empty(0, kind) for name, kind in (
+            ("priority", np.float64), ("text", np.int64), ("query", np.int64), ("key", np.int64),
+            ("attended", bool))}
+        self._codes = np.empty((0, len(self.layers), self.layout.n_heads), np.float32)
+
+    def add(self, batch: TextBatch) -> None:
+        """Read a batch: at most two passes over those of its rows that have a pair to keep."""
+        drawn = self._draw(batch)
+        if not len(drawn["row"]):
+            return
+        rows, at = np.unique(drawn["row"], return_inverse=True)
+        place = torch.from_numpy(rows)
+        tokens = batch.tokens[place]
+        padding = {name: given[place.to(given.device)] for name, given in batch.padding.items()}
+        with evaluating(self.model):
+            key = self._keys(tokens, padding, drawn, at)
+            codes = self._read(tokens, padding, at, drawn["query"], key)
+        for row, ids in zip(rows.tolist(), tokens.cpu().numpy(), strict=True):
+            self._tokens[int(batch.text[row])] = ids[:int(batch.lengths[row])].astype(np.int32)
+        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[drawn["row"]]}
+        self._columns = {name: np.concatenate([kept, further[name]])
+                         for name, kept in self._columns.items()}
+        self._codes = np.concatenate([self._codes, codes])
+        if len(self._codes) > 2 * self.n:
+            self._keep_lowest()
+
+    def finish(self) -> HeadSample:
+        """Return what was kept, in the order of the texts; `ProbeError` where there is nothing."""
+        self._keep_lowest()
+        check(len(self._codes) > 0, f"no pair could be drawn from {self.n_texts:,} texts of "
+              f"{self.n_tokens:,} tokens; expected a text of at least two tokens", ProbeError)
+        order = np.lexsort((self._columns["query"], self._columns["text"]))
+        text, query, key, attended = (self._columns[name][order]
+                                      for name in ("text", "query", "key", "attended"))
+        labels = pd.DataFrame({"text": text, "query_position": query, "key_position": key,
+                               "distance": query - key})
+        ids = [self._tokens[one] for one in text.tolist()]
+        for role, position in (("query", query), ("key", key)):
+            labels[f"{role}_token"] = self.asked.texts(
+                [int(one[t]) for one, t in zip(ids, position, strict=True)])
+        labels["kind"] = np.where(key == 0, "first", np.where(key == query, "self", "other"))
+        labels["drawn"] = np.where(attended, "attended", "uniform")
+        labels["context"] = [
+            context(self.asked, one, int(q), int(k), self.window)
+            for one, q, k in zip(ids, query, key, strict=True)]
+        codes = LatentCodes(
+            self._codes[order][:, :, None], labels, (SAMPLED,), self.layers, {
+                **self.asked.settings, "split": "texts", "seed": self.seed, "n": self.n,
+                "attended": self.attended, "texts": self.n_texts, "tokens": self.n_tokens,
+                "latentcode_version": package_version("latentcode")})
+        last = dict(zip(text.tolist(), query.tolist(), strict=True))  # of a text the last is left
+        return HeadSample(codes, {one: self._tokens[one][:q + 1] for one, q in last.items()})
+
+    def _draw(self, batch: TextBatch) -> dict[str, np.ndarray]:
+        """Return the queries of a batch that may be kept; `uniform` is what their key is drawn by.
+        """
+        parts: dict[str, list[np.ndarray]] = {
+            name: [] for name in ("priority", "row", "query", "attended", "uniform")}
+        limit = np.inf if len(self._codes) < self.n else float(
+            np.partition(self._columns["priority"], self.n - 1)[self.n - 1])
+        for row, (text, length) in enumerate(zip(batch.text.tolist(), batch.lengths.tolist(),
+                                                 strict=True)):
+            rng = np.random.default_rng([self.seed, PURPOSE, text])
+            priority, coin, uniform = rng.random((3, max(length - 1, 0)))
+            kept = np.flatnonzero(priority < limit)
+            for name, values in (("priority", priority), ("attended", coin < self.attended),
+                                 ("uniform", uniform)):
+                parts[name].append(values[kept])
+            parts["query"].append(kept + 1)
+            parts["row"].append(np.full(len(kept), row))
+            self.n_texts += 1
+            self.n_tokens += length
+        drawn = {name: np.concatenate(values) for name, values in parts.items()}
+        lowest = np.sort(np.argsort(drawn["priority"], kind="stable")[:self.n])
+        return {name: values[lowest] for name, values in drawn.items()}
+
+    def _keys(
+        self, tokens: Tensor, padding: Mapping[str, Tensor], drawn: Mapping[str, np.ndarray],
+        at: np.ndarray,
+    ) -> np.ndarray:
+        """Return the key of each query; `at` is its row among `tokens`."""
+        query, uniform, attended = (drawn[name] for name in ("query", "uniform", "attended"))
+        key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
+        if not attended.any():
+            return key
+        size = tokens.shape[1]
+        given = torch.zeros(len(tokens), size, size, device=self._device)
+
+        def add(pattern: Tensor, hook: object) -> None:
+            given.add_(pattern.abs().sum(dim=1, dtype=torch.float32))
+
+        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], add)
+                                    for layer in self.layers])
+        total = given.cpu().double().numpy()
+        check(bool(np.isfinite(total).all()), f"model {self.asked.settings.get('run')!r} computes "
+              "codes that are not finite; expected numbers")
+        for i in np.flatnonzero(attended):
+            weights = total[at[i], query[i], 1:query[i] + 1]
+            if not weights.any():  # all of it goes to the first token: one is as good as another
+                weights = np.ones_like(weights)
+            edges = np.cumsum(weights)
+            key[i] = 1 + min(np.searchsorted(edges, uniform[i] * edges[-1], side="right"),
+                             query[i] - 1)
+        return key
+
+    def _read(
+        self, tokens: Tensor, padding: Mapping[str, Tensor], at: np.ndarray, query: np.ndarray,
+        key: np.ndarray,
+    ) -> np.ndarray:
+        """Return the codes [m, L, H] of m pairs."""
+        b, q, k = (torch.from_numpy(x).to(self._device) for x in (at, query, key))
+        found = np.empty((len(at), len(self.layers), self.layout.n_heads), np.float32)
+
+        def keep(place: int) -> Callable[..., None]:
+            def store(pattern: Tensor, hook: object) -> None:
+                found[:, place] = pattern[b, :, q, k].float().cpu().numpy()
+            return store
+
+        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], keep(i))
+                                    for i, layer in enumerate(self.layers)])
+        broken = [str(layer) for i, layer in enumerate(self.layers)
+                  if not np.isfinite(found[:, i]).all()]
+        check(not broken, f"layer {', '.join(broken)} of model {self.asked.settings.get('run')!r} "
+              "computes codes that are not finite; expected numbers")
+        return found
+
+    def _run(self, tokens: Tensor, padding: Mapping[str, Tensor], hooks: list[Any]) -> None:
+        self.model.run_with_hooks(
+            tokens.to(self._device), **{name: x.to(self._device) for name, x in padding.items()},
+            fwd_hooks=[*hooks, (read_out_hook(self.model), last_token)])
+
+    def _keep_lowest(self) -> None:
+        """Let go of all pairs but the n with the lowest numbers, and of texts that have none."""
+        lowest = np.argsort(self._columns["priority"], kind="stable")[:self.n]
+        self._columns = {name: values[lowest] for name, values in self._columns.items()}
+        self._codes = self._codes[lowest]
+        left = set(self._columns["text"].tolist())
+        self._tokens = {text: ids for text, ids in self._tokens.items() if text in left}
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def sample_codes(
+    model: Any, batches: Iterable[TextBatch], *, n: int = 5_000, attended: float = 0.5,
+    layers: Sequence[int] | int | None = None, window: int = WINDOW, seed: int = 0,
+) -> HeadSample:
+    """Read batches of texts once, and keep the codes of at most n pairs; see `PairSampler`."""
+    sampler = PairSampler(model, n=n, attended=attended, layers=layers, window=window, seed=seed)
+    for batch in batches:
+        sampler.add(batch)
+    return sampler.finish()
+
+
+def context(asked: LanguageModel, ids: np.ndarray, query: int, key: int, window: int) -> str:
+    """Return the tokens around a query and a key as text: `the [[ cat]] sat … and<< it>> ran`.
+
+    What lies between the two windows is left out as `…`, as is what lies before and after them.
+    """
+    near = [t for t in range(len(ids)) if min(abs(t - query), abs(t - key)) <= window]
+    texts = asked.texts([int(ids[t]) for t in near])
+    said = "… " if near[0] > 0 else ""
+    for i, (t, text) in enumerate(zip(near, texts, strict=True)):
+        said += " … " if i and t > near[i - 1] + 1 else ""
+        text = f"[[{text}]]" if t == key else text
+        said += f"<<{text}>>" if t == query else text
+    return said + (" …" if near[-1] < len(ids) - 1 else "")
+
+
+def flat_codes(codes: LatentCodes, layer: int | None = None) -> np.ndarray:
+    """Return the codes [instance, head] of one layer, or [instance, layer x head] of all."""
+    if layer is not None:
+        return codes.select(layer=layer, pair=codes.pairs[0].name).astype(np.float64)
+    return codes.scores[:, :, 0].reshape(len(codes), -1).astype(np.float64)
+
+
+def heads_of(codes: LatentCodes, layer: int | None = None) -> list[tuple[int, int]]:
+    """Return (layer, head) of each column of `flat_codes`."""
+    layers = codes.layers if layer is None else (layer,)
+    return [(of, head) for of in layers for head in range(codes.n_heads)]
+
+
+__all__ = ["KINDS", "SAMPLED", "HeadSample", "PairSampler", "flat_codes", "heads_of",
+           "sample_codes"]

@@ -1,0 +1,28 @@
+"""Texts of random tokens, in batches as `heads` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.prompts import LanguageModel
+
+
+def batches(
+    asked: LanguageModel, n: int, size: int, *, seed: int = 0, least: int = 3, most: int = 14
+) -> Iterator[TextBatch]:
+    """Yield n texts of random tokens in batches of a size, the same ones whatever the size."""
+    rng = np.random.default_rng(seed)
+    ids = [torch.from_numpy(rng.integers(1, 400, rng.integers(least, most + 1)))
+           for _ in range(n)]
+    for begin in range(0, n, size):
+        some = ids[begin:begin + size]
+        tokens = torch.nn.utils.rnn.pad_sequence(some, batch_first=True)
+        lengths = torch.tensor([len(one) for one in some])
+        mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+        targets = torch.cat([tokens[:, 1:], torch.zeros_like(tokens[:, :1])], dim=1)
+        yield TextBatch(tokens, lengths, targets, mask & (targets > 0),
+                        torch.arange(begin, begin + len(some)), asked.padded(mask))

@@ -1,0 +1,98 @@
+"""The nearest codes are those that every distance, taken one by one, says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_texts import batches
+from small_language_models import SmallModels
+
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.probes.heads.clusters import cluster_codes
+from latentcode.probes.heads.nearest import code_of_text, nearest_codes, nearest_to_centres
+from latentcode.probes.heads.sampling import HeadSample, sample_codes
+from latentcode.prompts import LanguageModel, load_language_model
+
+
+@pytest.fixture(scope="module")
+def asked(small_models: SmallModels) -> LanguageModel:
+    return load_language_model(small_models("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def sample(asked: LanguageModel) -> HeadSample:
+    return sample_codes(asked, batches(asked, 30, 10), n=150)
+
+
+def distances(x: np.ndarray, code: np.ndarray, metric: str) -> np.ndarray:
+    if metric == "euclidean":
+        return np.sqrt(((x - code) ** 2).sum(1))
+    return 1 - x @ code / np.linalg.norm(x, axis=1) / np.linalg.norm(code)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("layer", [None, 1])
+def test_they_are_the_nearest(sample: HeadSample, metric: str, layer: int | None) -> None:
+    codes = sample.codes
+    x = codes.scores[:, slice(None) if layer is None else [layer], 0].reshape(150, -1)
+    x, text = x.astype(np.float64), codes.labels["text"].to_numpy()
+    for row, own in ((7, True), (20, False)):
+        expected = distances(x, x[row], metric)
+        expected[text == text[row] if own else [row]] = np.inf
+        found = nearest_codes(codes, row, layer=layer, n=8, metric=metric, other_texts=own)
+        np.testing.assert_allclose(found["distance"], np.sort(expected)[:8], atol=1e-7)
+        np.testing.assert_allclose(found["distance"], expected[found["number"]], atol=1e-7)
+        assert (found["permuted"].diff().iloc[1:] >= 0).all()
+        shown = codes.labels.loc[found["number"], "context"].tolist()
+        assert found["context"].tolist() == shown
+
+
+def test_a_code_of_a_typed_text_is_found_where_it_was_sampled(
+    asked: LanguageModel, sample: HeadSample
+) -> None:
+    text = "The capital of France is"
+    code = code_of_text(asked, text, query=-1, key="France", prepend_bos=False)
+    ids, _ = asked.encode(text, False)
+    key = int(code.labels["key_position"].iloc[0])
+    import torch
+
+    _, cache = asked.model.run_with_cache(torch.tensor([ids]))
+    for layer in range(2):
+        np.testing.assert_allclose(
+            code.scores[0, layer, 0],
+            cache[f"blocks.{layer}.attn.hook_pattern"][0, :, -1, key].detach().numpy(), atol=1e-6)
+    found = nearest_codes(sample.codes, code, n=3, metric="euclidean")
+    again = nearest_codes(sample.codes, code.scores[0, :, 0].ravel(), n=3, metric="euclidean")
+    assert found.equals(again)
+
+
+def test_a_copy_of_a_code_is_the_nearest(sample: HeadSample) -> None:
+    code = sample.codes.scores[33, :, 0].ravel()
+    found = nearest_codes(sample.codes, code, n=1, metric="euclidean")
+    assert found["distance"].iloc[0] == pytest.approx(0.0, abs=1e-7)
+    assert np.array_equal(sample.codes.scores[found["number"].iloc[0], :, 0].ravel(), code)
+
+
+def test_centres(sample: HeadSample) -> None:
+    clusters = cluster_codes(sample.codes, n_clusters=3, n_bootstrap=50)
+    found = nearest_to_centres(sample.codes, clusters, n=4)
+    assert len(found) == 4 * sum(len(centres) for centres in clusters.centres.values())
+    x = sample.codes.scores[:, 0, 0].astype(np.float64)
+    mine = found[(found["layer"] == "0") & (found["cluster"] == 1)]
+    expected = np.sort(distances(x, clusters.centres["0"][1], "euclidean"))[:4]
+    np.testing.assert_allclose(mine["distance"], expected, atol=1e-7)
+
+
+def test_what_has_no_nearest(sample: HeadSample, asked: LanguageModel) -> None:
+    codes = sample.codes
+    for to, options, error, said in (
+            (150, {}, ProbeError, "to is row 150; expected 0 to 149"),
+            (np.zeros(3), {}, ConfigError, r"shape \(3,\); expected \(8,\)"),
+            (np.full(8, np.nan), {}, ConfigError, "finite"),
+            (0, {"n": 150}, ProbeError, "n is 150; expected at most"),
+            (0, {"metric": "city"}, UnknownNameError, "metric 'city'"),
+            (codes, {}, ConfigError, "to is 150 codes")):
+        with pytest.raises(error, match=said):
+            nearest_codes(codes, to, **options)
+    with pytest.raises(ConfigError):
+        code_of_text(asked, "The capital of France is", query=0, key=-1)

@@ -1,0 +1,142 @@
+"""The networks of clusters are those of matrices made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from random_texts import batches
+from small_language_models import SmallModels
+
+from latentcode.models.key_inputs import key_inputs
+from latentcode.probes.heads import networks
+from latentcode.probes.heads.clusters import Clusters, cluster_codes
+from latentcode.probes.heads.networks import cluster_networks, participation_ratio
+from latentcode.probes.heads.sampling import HeadSample, sample_codes
+from latentcode.prompts import LanguageModel, load_language_model
+
+Found = tuple[LanguageModel, HeadSample, Clusters]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def found(request: pytest.FixtureRequest, small_models: SmallModels) -> Found:
+    asked = load_language_model(small_models(request.param))
+    sample = sample_codes(asked, batches(asked, 30, 10), n=150)
+    return asked, sample, cluster_codes(sample.codes, n_clusters=3, n_bootstrap=50)
+
+
+def by_hand(model: object, layer: int, code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sum_h a_h W_V^h W_O^h and sum_h a_h b_V^h W_O^h, a head after the other."""
+    attention = model.blocks[layer].attn  # type: ignore[attr-defined]
+    w_v, w_o, b_v = attention.W_V, attention.W_O, attention.b_V
+    share = len(w_o) // len(w_v)
+    d = w_o.shape[-1]
+    matrix, offset = np.zeros((d, d)), np.zeros(d)
+    for h, a in enumerate(code):
+        matrix += a * (w_v[h // share].double() @ w_o[h].double()).detach().numpy()
+        if b_v is not None:
+            offset += a * (b_v[h // share].double() @ w_o[h].double()).detach().numpy()
+    return matrix, offset
+
+
+def test_norms_ratios_and_cosines(found: Found) -> None:
+    asked, sample, clusters = found
+    result = cluster_networks(*found)
+    assert not result.left_out
+    for said, place in (("own", "1"), ("all", "all")):
+        cluster = clusters.assigned[place]
+        matrices = [by_hand(asked.model, 1, sample.codes.scores[cluster == c, 1, 0].mean(
+            axis=0, dtype=np.float64))[0] for c in range(3)]
+        rows = result.networks[(result.networks["clusters"] == said)
+                               & (result.networks["layer"] == 1)]
+        for row, matrix in zip(rows.itertuples(), matrices, strict=True):
+            singular = np.linalg.svd(matrix, compute_uv=False)
+            assert row.norm == pytest.approx(np.linalg.norm(matrix), rel=1e-4)
+            assert row.participation_ratio == pytest.approx(
+                (singular**2).sum() ** 2 / (singular**4).sum(), rel=1e-4)
+            assert row.n == (cluster == row.cluster).sum()
+        between = result.cosines[(result.cosines["clusters"] == said)
+                                 & (result.cosines["layer"] == 1)]
+        assert len(between) == 6
+        mean = sum(matrices) / 3
+        for row in between.itertuples():
+            one, other = matrices[row.cluster], matrices[row.other]
+            assert row.cosine == pytest.approx(
+                (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-4)
+            one, other = one - mean, other - mean
+            assert row.centred == pytest.approx(
+                (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-3)
+
+
+def test_what_they_say(found: Found) -> None:
+    asked, sample, clusters = found
+    result = cluster_networks(*found, n_examples=2, n_tokens=3)
+    x = sample.codes.scores[:, :, 0].astype(np.float64)
+    for row in result.says[result.says["clusters"] == "own"].itertuples():
+        label = sample.codes.labels.loc[row.number]
+        ids = torch.from_numpy(sample.tokens[label["text"]].astype(np.int64))
+        key = label["key_position"]
+        inputs = key_inputs(asked.model, [(ids[None], torch.tensor([[key]]))], [row.layer])
+        mine = clusters.assigned[str(row.layer)] == row.cluster
+        for code, said in ((x[mine, row.layer].mean(0), row.logit),
+                           (x[:, row.layer].mean(0), row.by_mean)):
+            matrix, offset = by_hand(asked.model, row.layer, code)
+            out = inputs[0, 0, 0].double().numpy() @ matrix + offset
+            logits = by_transformers(asked, out)
+            order = np.argsort(-logits)
+            if said is row.logit:
+                token = order[row.rank - 1]
+                assert row.token == asked.texts([int(token)])[0]
+            assert logits[token] == pytest.approx(said, abs=2e-3)
+    assert len(result.says) == 3 * len(result.copies)
+    copy = result.copies.iloc[0]
+    assert copy["n_tokens"] == 400
+    assert 0 <= copy["key_rank"] < 400
+
+
+def by_transformers(asked: LanguageModel, vector: np.ndarray) -> np.ndarray:
+    """Return final norm and unembedding as the model of transformers has them."""
+    inner = asked.model.original_model
+    config = inner.config
+    v = vector.astype(np.float64)
+    if config.model_type == "gpt2":
+        norm = inner.transformer.ln_f
+        v = (v - v.mean()) / np.sqrt(v.var() + config.layer_norm_epsilon)
+        v = v * _numbers(norm.weight) + _numbers(norm.bias)
+    else:
+        norm = inner.model.norm
+        v = v / np.sqrt((v**2).mean() + config.rms_norm_eps) * _numbers(norm.weight)
+    return _numbers(inner.lm_head.weight) @ v
+
+
+def _numbers(weight: object) -> np.ndarray:
+    inner = getattr(weight, "original_component", weight)
+    return inner.detach().double().numpy()  # type: ignore[attr-defined]
+
+
+def test_participation_ratio() -> None:
+    orthogonal = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]
+    assert float(participation_ratio(orthogonal)) == pytest.approx(6.0)
+    assert float(participation_ratio(orthogonal[:, :2])) == pytest.approx(2.0)
+    assert float(participation_ratio(orthogonal[:3])) == pytest.approx(3.0)
+    assert torch.isnan(participation_ratio(torch.zeros(2, 3)))
+
+
+def test_layers_without_value_networks_are_left_out(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = networks.generated_and_shown
+
+    def gated(model: object, tokens: torch.Tensor, layer: int) -> object:
+        if layer == 0:
+            raise AttributeError("W_V is not available on MLA")
+        generated, shown = seen(model, tokens, layer)
+        return generated, 0.5 * shown
+
+    monkeypatch.setattr(networks, "generated_and_shown", gated)
+    result = cluster_networks(*found)
+    assert result.networks.empty
+    assert isinstance(result.says, pd.DataFrame)
+    assert result.left_out[0] == "no value network: W_V is not available on MLA"
+    assert "attention does more than its value networks" in result.left_out[1]
