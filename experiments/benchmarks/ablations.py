@@ -109,8 +109,9 @@ def main(
                 "passes": {name: asdict(sitting.ratio(name, PLAIN)) for name in (SHARED, WHOLE)},
                 "peak_mib": memory, "seconds_to_try_the_model": trying,
                 "layers": effects.settings["passes"]}
+        passes = {name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}
         report.finish(out, [case], table(case), bars(
-            ["mean ablation"], [{name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}], "plain passes"))
+            [str(case["name"])], [passes], "plain passes"))
 
 
 def random_model(size: Size) -> Any:

@@ -19,7 +19,7 @@ removes a part of it turns it further than what adds as much.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,22 +64,6 @@ COLUMNS = ("patch", "layer", "head", "quantity", "value", "low", "high", "contro
 CONTRASTS = contrast_columns("patch", "layer", "head")
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Of every pass and every token that is read, what the model says beside the clean pass.
-
-    values  float64 [quantity, N, R], in the order of `QUANTITIES`
-    """
-
-    values: Float[np.ndarray, "Q N R"]
-
-    @classmethod
-    def of(cls, before: Before, logits: Float[Tensor, "N R V"]) -> Changes:
-        """Return what logits of passes say."""
-        found = [before.compared(one) for one in logits]
-        return cls(torch.stack(found, 1).double().cpu().numpy())
-
-
 class Before:
     """What a clean pass says at the tokens that are read, for others to be compared with."""
 
@@ -90,6 +74,11 @@ class Before:
         self.targets = targets[:, None]
         self.loss = -log_p.gather(1, self.targets)[:, 0]
         self.says = logits.argmax(-1)
+
+    def changes(self, logits: Float[Tensor, "N R V"]) -> Float[np.ndarray, "Q N R"]:
+        """Return the `QUANTITIES` of every pass and token."""
+        found = [self.compared(one) for one in logits]
+        return np.asarray(torch.stack(found, 1).double().cpu().numpy())
 
     def compared(self, logits: Float[Tensor, "R V"]) -> Float[Tensor, "Q R"]:
         """Return the `QUANTITIES` of each token."""
@@ -215,10 +204,10 @@ class HeadEffects:
             room = clean.room
             for begin in range(0, len(jobs), room):
                 part = jobs[begin:begin + room]
-                changes = Changes.of(before, clean.after([[write()] for _, write in part]))
+                changes = before.changes(clean.after([[write()] for _, write in part]))
                 for n, ((k, of, head), _) in enumerate(part):
                     which = counted[self.kinds[k]]
-                    for q, values in enumerate(changes.values[:, n]):
+                    for q, values in enumerate(changes[:, n]):
                         np.add.at(self.sums[k, of, q, layer, head], group[which], values[which])
             if progress is not None:
                 progress(done, len(self.layers))

@@ -37,7 +37,6 @@ from latentcode.probes.heads.causal import (
     GROUPS,
     QUANTITIES,
     Before,
-    Changes,
     in_parts,
     mean_z,
     rows_of,
@@ -194,7 +193,7 @@ def ablated(
             np.add.at(counts, group, 1.0)
             for some in _alike(order, sets, clean.room):
                 logits = clean.after([writes(sets[i], means) for i in some])
-                for i, values in zip(some, Changes.of(before, logits).values[q], strict=True):
+                for i, values in zip(some, before.changes(logits)[q], strict=True):
                     np.add.at(sums[i], group, values)
         if done is not None:
             done(len(sets))
