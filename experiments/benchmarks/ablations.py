@@ -35,7 +35,8 @@ from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.replay import clean_pass
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.causal import HeadEffects, drawn, mean_z
+from latentcode.probes.heads.causal import HeadEffects, mean_z
+from latentcode.probes.heads.parts import drawn
 from latentcode.probes.heads.sets import writes
 from latentcode.progress import bar
 from latentcode.prompts import PretrainedLanguageModel

@@ -22,11 +22,10 @@ from latentcode.probes.heads.causal import (
     QUANTITIES,
     HeadEffects,
     donors,
-    drawn,
     effects,
     mean_z,
-    rows_of,
 )
+from latentcode.probes.heads.parts import drawn, rows_of
 from latentcode.prompts import PretrainedLanguageModel
 
 

@@ -16,7 +16,8 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.attributed import attributed, ranked
-from latentcode.probes.heads.causal import effects, mean_z, rows_of
+from latentcode.probes.heads.causal import effects, mean_z
+from latentcode.probes.heads.parts import rows_of
 from latentcode.probes.heads.sets import ablated, find_sets, halves, named, writes
 from latentcode.prompts import PretrainedLanguageModel
 
