@@ -35,7 +35,8 @@ from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.replay import clean_pass
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.causal import HeadEffects, drawn, mean_z
+from latentcode.probes.heads.causal import HeadEffects, mean_z
+from latentcode.probes.heads.parts import drawn
 from latentcode.probes.heads.sets import writes
 from latentcode.progress import bar
 from latentcode.prompts import PretrainedLanguageModel
@@ -109,8 +110,9 @@ def main(
                 "passes": {name: asdict(sitting.ratio(name, PLAIN)) for name in (SHARED, WHOLE)},
                 "peak_mib": memory, "seconds_to_try_the_model": trying,
                 "layers": effects.settings["passes"]}
+        passes = {name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}
         report.finish(out, [case], table(case), bars(
-            ["mean ablation"], [{name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}], "plain passes"))
+            [str(case["name"])], [passes], "plain passes"))
 
 
 def random_model(size: Size) -> Any:

@@ -26,7 +26,7 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.models.modes import evaluating
 from latentcode.models.replay import logits_at, z_hook
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.causal import in_parts
+from latentcode.probes.heads.parts import in_parts
 from latentcode.prompts import LanguageModel
 
 

@@ -13,13 +13,14 @@ where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d,
 normal numbers, others for every text, layer and head. So it is a head that sees the same and whose
 output matrix is random: one that does no more than the control does what any change of that size
 does. The part along x_t is the same in both because norms take out the length of the stream: what
-removes a part of it turns it further than what adds as much.
+removes a part of it turns it further than what adds as much. The interval is that of the mean over
+texts and such matrices. A head with random weights is one draw of them: it lies within it more
+often in loss than in KL, which varies less over texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,11 @@ from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.models.replay import (
-    NUMBERS,
-    CleanPass,
-    Write,
-    clean_pass,
-    unshared,
-    z_hook,
-)
+from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import percentile_interval, resample, resampled_means
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.parts import in_parts, on_device, rows_of
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator
@@ -64,22 +59,6 @@ COLUMNS = ("patch", "layer", "head", "quantity", "value", "low", "high", "contro
 CONTRASTS = contrast_columns("patch", "layer", "head")
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Of every pass and every token that is read, what the model says beside the clean pass.
-
-    values  float64 [quantity, N, R], in the order of `QUANTITIES`
-    """
-
-    values: Float[np.ndarray, "Q N R"]
-
-    @classmethod
-    def of(cls, before: Before, logits: Float[Tensor, "N R V"]) -> Changes:
-        """Return what logits of passes say."""
-        found = [before.compared(one) for one in logits]
-        return cls(torch.stack(found, 1).double().cpu().numpy())
-
-
 class Before:
     """What a clean pass says at the tokens that are read, for others to be compared with."""
 
@@ -90,6 +69,11 @@ class Before:
         self.targets = targets[:, None]
         self.loss = -log_p.gather(1, self.targets)[:, 0]
         self.says = logits.argmax(-1)
+
+    def changes(self, logits: Float[Tensor, "N R V"]) -> Float[np.ndarray, "Q N R"]:
+        """Return the `QUANTITIES` of every pass and token."""
+        found = [self.compared(one) for one in logits]
+        return np.asarray(torch.stack(found, 1).double().cpu().numpy())
 
     def compared(self, logits: Float[Tensor, "R V"]) -> Float[Tensor, "Q R"]:
         """Return the `QUANTITIES` of each token."""
@@ -215,10 +199,10 @@ class HeadEffects:
             room = clean.room
             for begin in range(0, len(jobs), room):
                 part = jobs[begin:begin + room]
-                changes = Changes.of(before, clean.after([[write()] for _, write in part]))
+                changes = before.changes(clean.after([[write()] for _, write in part]))
                 for n, ((k, of, head), _) in enumerate(part):
                     which = counted[self.kinds[k]]
-                    for q, values in enumerate(changes.values[:, n]):
+                    for q, values in enumerate(changes[:, n]):
                         np.add.at(self.sums[k, of, q, layer, head], group[which], values[which])
             if progress is not None:
                 progress(done, len(self.layers))
@@ -235,7 +219,7 @@ class HeadEffects:
             if kind == "mean":
                 assert self.means is not None
                 return Write(layer, (head,), self.means[layer][head].to(z))
-            return Write(layer, (head,), z[donor][:, :, head:head + 1])
+            return Write(layer, (head,), z[:, :, head:head + 1][donor])
 
         def elsewhere(kind: str, head: int) -> Write:
             assert matrices is not None
@@ -318,41 +302,6 @@ def effects(
             {**found.settings, "n_reference": n_reference})
 
 
-def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Tensor:
-    """Return where a batch is read, bool [B, T]: at most `n_read` tokens of each row."""
-    if n_read is None:
-        return batch.read
-    read = torch.zeros_like(batch.read)
-    for row, text in enumerate(batch.text.tolist()):
-        where = batch.read[row].nonzero().flatten()
-        generator = make_generator(seed, f"tokens of text {text}")
-        read[row, where[torch.randperm(len(where), generator=generator)[:n_read].to(
-            where.device)]] = True
-    return read
-
-
-def in_parts(
-    batch: TextBatch, model: Any, n_read: int | None, seed: int
-) -> list[TextBatch]:
-    """Return a batch on the device of a model, in parts whose logits fit into memory.
-
-    n_read  tokens of each row that are read, drawn at random (`drawn`); rows without any are left
-            out
-
-    A part has at least two rows, where the batch has, so that there is another text.
-    """
-    batch = on_device(batch, model)
-    batch = replace(batch, read=drawn(batch, n_read, seed))
-    batch = rows_of(batch, batch.read.any(1))
-    if not len(batch):
-        return []
-    logits = int(batch.read.sum(1).max()) * int(getattr(model.cfg, "d_vocab", 1))
-    n_rows = max(2, min(NUMBERS // logits, len(batch)))
-    n_parts = max(1, len(batch) // n_rows)
-    return [rows_of(batch, rows) for rows in torch.arange(
-        len(batch), device=batch.tokens.device).tensor_split(n_parts)]
-
-
 def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
     """Return of each row the row of another text that is put in; -1 where there is none."""
     lengths, texts = batch.lengths.tolist(), batch.text.tolist()
@@ -397,22 +346,6 @@ def _along(x: Tensor, unit: Tensor) -> Tensor:
     return (x * unit).sum(-1, keepdim=True) * unit
 
 
-def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:
-    """Return some rows of a batch, int64 or bool."""
-    return TextBatch(batch.tokens[rows], batch.lengths[rows], batch.targets[rows],
-                     batch.read[rows], batch.text[rows],
-                     {name: x[rows] for name, x in batch.padding.items()})
-
-
-def on_device(batch: TextBatch, model: Any) -> TextBatch:
-    """Return a batch on the device of a model."""
-    device = next(model.parameters()).device
-    return TextBatch(
-        batch.tokens.to(device), batch.lengths.to(device), batch.targets.to(device),
-        batch.read.to(device), batch.text.to(device),
-        {name: x.to(device) for name, x in batch.padding.items()})
-
-
 def _indices(tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return the number of the row and of the token at each place, int64 [B, T] each."""
     row, token = (torch.arange(n, device=tokens.device) for n in tokens.shape)
@@ -433,6 +366,5 @@ def _from(progress: Progress, begun: int, total: int) -> Progress:
     return lambda done, _: progress(begun + done, total)
 
 
-__all__ = ["COLUMNS", "CONTRASTS", "CONTROL", "GROUPS", "KINDS", "QUANTITIES", "HeadEffects",
-           "donors", "drawn", "effects", "in_parts", "in_random_direction", "mean_z", "on_device",
-           "rows_of"]
+__all__ = ["COLUMNS", "CONTRASTS", "CONTROL", "GROUPS", "KINDS", "QUANTITIES", "Before",
+           "HeadEffects", "donors", "effects", "in_random_direction", "mean_z"]

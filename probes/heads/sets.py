@@ -37,11 +37,9 @@ from latentcode.probes.heads.causal import (
     GROUPS,
     QUANTITIES,
     Before,
-    Changes,
-    in_parts,
     mean_z,
-    rows_of,
 )
+from latentcode.probes.heads.parts import in_parts, rows_of
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import make_generator
@@ -124,10 +122,10 @@ def find_sets(
     A set is `greedy` (the head first without which the most is lost, then the one with which the
     most is), `attributed` (the first ones of the estimate), a `pair`, or `random`. A greedy search
     finds heads that cover for each other, not those that need each other, of which one suffices;
-    pairs find both. The table (`COLUMNS`) has its
-    heads as `layer.head`, its effect with interval, the sum of the effects of its heads alone on
-    the same tokens, and the interaction; intervals resample whole texts. Contrasts (`CONTRASTS`)
-    say by how much the effect is above the mean of the random sets of equal size.
+    pairs find both. The table (`COLUMNS`) has its heads as `layer.head`, its effect with interval,
+    the sum of the effects of its heads alone on the same tokens, and the interaction; intervals
+    resample whole texts. Contrasts (`CONTRASTS`) say by how much the effect is above the mean of
+    the random sets of equal size.
 
     `ProbeError` for fewer than four texts.
     """
@@ -194,7 +192,7 @@ def ablated(
             np.add.at(counts, group, 1.0)
             for some in _alike(order, sets, clean.room):
                 logits = clean.after([writes(sets[i], means) for i in some])
-                for i, values in zip(some, Changes.of(before, logits).values[q], strict=True):
+                for i, values in zip(some, before.changes(logits)[q], strict=True):
                     np.add.at(sums[i], group, values)
         if done is not None:
             done(len(sets))

@@ -9,13 +9,17 @@ import numpy as np
 import pytest
 import torch
 from known_heads import Asked, known_model, signed_texts
+from small_language_models import SmallModels
 
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.models.config import ModelConfig
+from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.attributed import attributed, ranked
-from latentcode.probes.heads.causal import effects, mean_z, rows_of
+from latentcode.probes.heads.causal import effects, mean_z
+from latentcode.probes.heads.parts import rows_of
 from latentcode.probes.heads.sets import ablated, find_sets, halves, named, writes
+from latentcode.prompts import PretrainedLanguageModel
 
 
 @pytest.mark.parametrize("kind", ["redundant", "synergetic"])
@@ -70,10 +74,15 @@ def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
     assert found.mean(sets[2]) == pytest.approx(expected / n, abs=1e-6)
 
 
-def test_estimates_sum_up_to_what_ablating_all_heads_does() -> None:
-    asked, texts = Asked(_random_model()), signed_texts()
+@pytest.mark.parametrize("name", ["ours", "gpt2", "llama", "gemma2", "neox", "lfm2"])
+def test_estimates_sum_up_to_what_ablating_all_heads_does(
+    name: str, small_models: SmallModels
+) -> None:
+    asked = Asked(_random_model()) if name == "ours" else PretrainedLanguageModel(
+        load_pretrained(small_models(name)))
+    texts = signed_texts()
     means = mean_z(asked, texts)
-    whole = tuple((layer, head) for layer in range(2) for head in range(4))
+    whole = tuple((layer, head) for layer in means for head in range(4))
     effect = ablated(asked, texts, [whole], means, n_read=None).mean(whole)
     estimate = attributed(asked, texts, means, steps=50, n_read=None)
     assert estimate.sum((1, 2)).mean() == pytest.approx(effect, rel=1e-3, abs=1e-4)
