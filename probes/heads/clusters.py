@@ -81,7 +81,8 @@ def cluster_codes(
 
     codes       of `sample_codes`
     n_clusters  default: that of the `candidates` with the largest mean silhouette on a quarter of
-                the texts, where it was fitted to half; measured on the quarter that is left
+                the texts, where it was fitted to half; measured on the quarter that is left.
+                Numbers that a part of the texts has too few pairs for are not tried
     n_heads     heads that are shown of a cluster
     n_examples  pairs nearest to its centre, and as many random ones
 
@@ -89,14 +90,15 @@ def cluster_codes(
     four texts, and for fewer pairs in a part of them than clusters.
     """
     seed = checked_seed(seed)
-    tried = tuple(candidates) if n_clusters is None else (n_clusters,)
-    for number in tried:
+    wanted = tuple(candidates) if n_clusters is None else (n_clusters,)
+    for number in wanted:
         check_count("n_clusters", number, 2)
     text = texts_of(codes)
     parts = parted(text, (2, 1, 1), seed)
     fewest = min(int(part.sum()) for part in parts)
-    check(fewest > max(tried), f"there are {fewest} pairs in a part of the texts; expected more "
-          f"than the {max(tried)} clusters: draw more pairs, or say n_clusters", ProbeError)
+    tried = tuple(number for number in wanted if number < fewest)
+    check(len(tried) > 0, f"there are {fewest} pairs in a part of the texts; expected more than "
+          f"the {min(wanted)} clusters: draw more pairs", ProbeError)
     tables: dict[str, list[dict[str, object]]] = {
         name: [] for name in ("choices", "quality", "clusters", "heads", "examples")}
     assigned, centres = {}, {}

@@ -48,7 +48,7 @@ Head = tuple[int, int]
 class HeadVisFolder:
     """What a folder was found to hold.
 
-    metrics  per head, by name; None where it could not be measured
+    metrics      their names
     n_sequences  texts that are shown, summed over heads
     """
 

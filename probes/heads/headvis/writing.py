@@ -70,10 +70,11 @@ def write_headvis(
                   <model>/headvis/<dataset>
     overwrite     replace a folder that holds such a tree
 
-    The six metrics that Neuronpedia keeps are measured in the same pass. Memory does not grow with
-    the number of texts. `ConfigError` for metrics that do not fit the heads, and for codes that are
-    no attention from 0 to 1; `ProbeError` without a text of two tokens; `RunError` for a folder
-    that holds something else.
+    The six metrics that Neuronpedia keeps are measured in the same pass; one that could not be
+    measured is null, and the page offers no metric that the first head does not have. Memory does
+    not grow with the number of texts. `ConfigError` for metrics that do not fit the heads, and for
+    codes that are no attention from 0 to 1; `ProbeError` without a text of two tokens; `RunError`
+    for a folder that holds something else.
     """
     asked, folder = as_language_model(model), Path(folder)
     check_free(folder, overwrite=overwrite, marker=SCATTER)

@@ -167,7 +167,8 @@ def test_what_cannot_be_clustered() -> None:
     with pytest.raises(ProbeError, match="codes are of 3 text"):
         cluster_codes(codes[codes.labels["text"].to_numpy() < 3])
     with pytest.raises(ProbeError, match="expected more than the 12 clusters"):
-        cluster_codes(codes[:40])
+        cluster_codes(codes[:40], n_clusters=12)
+    assert cluster_codes(codes[:40], n_bootstrap=50).choices["n_clusters"].max() == 8
     constant = codes_of(np.full((TEXTS * PER_TEXT, LAYERS, HEADS), 0.5))
     found = cluster_codes(constant, n_bootstrap=50)
     assert found.quality["silhouette"].isna().all()
