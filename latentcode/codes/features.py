@@ -16,7 +16,7 @@ from typing import Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from latentcode.codes.aggregates import AGGREGATES
+from latentcode.codes.aggregates import AGGREGATES, MEAN_RESIDUAL, mean_residual
 from latentcode.errors import ConfigError, called, check, check_choice
 from latentcode.registry import Registry
 
@@ -70,7 +70,8 @@ class OwnFeatures:
 
 FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
     name: OwnFeatures(name, function, "code", (), of_library=True)
-    for name, function in AGGREGATES.items()})
+    for name, function in AGGREGATES.items()} | {
+        MEAN_RESIDUAL: OwnFeatures(MEAN_RESIDUAL, mean_residual, "residual", (), of_library=True)})
 """By name: those of the library, then those of users."""
 
 

@@ -12,12 +12,14 @@ import pandas as pd
 import torch
 
 from latentcode.arguments import as_tuple
+from latentcode.codes.aggregates import check_tokens
 from latentcode.codes.rows import RowBatch, Rows, gather_rows, sized_by_tokens
 from latentcode.errors import check, check_choice
 from latentcode.files.provenance import package_version
 from latentcode.models.pretrained import layout
 from latentcode.prompts import Prompts, Tokens, as_language_model, as_prompts
 from latentcode.prompts.codes import PATTERN_BYTES
+from latentcode.prompts.prompts import row_name
 
 
 def read_prompt_rows(
@@ -44,7 +46,7 @@ def read_prompt_rows(
 
     Raises what `Prompts.tokenize` and `gather_rows` raise, `UnknownNameError` for a pair,
     and `ConfigError` for prompts of different lengths, where features have different sizes then,
-    and for a key after its query in a causal model.
+    for one that is too short for a feature, and for a key after its query in a causal model.
     """
     asked, prompts = as_language_model(model), as_prompts(prompts)
     names = [each.name for each in prompts.pairs]
@@ -62,6 +64,10 @@ def read_prompt_rows(
           "of rows have a number for every token")
     device = next(asked.model.parameters()).device
     order = np.argsort(lengths, kind="stable")
+    first = int(order[0])
+    for name in () if features is None else as_tuple(features):
+        check_tokens(name, int(lengths[first]),
+                     of=row_name(first, str(prompts.labels["prompt"].iloc[first])))
     batches = _batches(prompts, tokens, names.index(pair), order, batch_size, shape.n_heads, device)
     rows = gather_rows(asked.model, batches, n=len(prompts), layers=layers, features=features,
                        batch_size=batch_size, meta={

@@ -28,7 +28,8 @@ MEASURED = ("quantity", "against", "value", "low", "high", "n", "n_clusters")
 """The columns of every table of contrasts, after those that name the place."""
 WORDS: Mapping[str, str] = {
     "shuffled": "shuffled labels", "untrained": "the untrained model",
-    "residual": "the residual stream", "bag": "the bag of tokens",
+    "residual": "the residual stream", "mean_residual": "the stream's mean over tokens",
+    "bag": "the bag of tokens",
     "chance": "the best constant answer",
     "largest other": "the largest cosine of either with a third",
     "random": "random ones", "whole": "all dimensions"}

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.parallel import Parallel, delayed
 
+from latentcode.codes.aggregates import MEAN_RESIDUAL
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import (
     LEVEL,
@@ -225,7 +226,7 @@ def _contrasts(
             continue
         shuffled = of[about[1], layer, width, name].shuffled
         others = {other: outcomes[about, layer, width, other].scores
-                  for other in (shuffled, named(name, "untrained"), "residual", BAG)
+                  for other in (shuffled, named(name, "untrained"), "residual", MEAN_RESIDUAL, BAG)
                   if other and other != name and (about, layer, width, other) in outcomes}
         others["chance"] = outcome.constant
         reference = first.get((about[1], width, name), layer)

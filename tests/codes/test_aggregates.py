@@ -11,7 +11,7 @@ import torch
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.codes.aggregates import AGGREGATES, TOP_K, lap_eigvals
+from latentcode.codes.aggregates import AGGREGATES, MEAN_RESIDUAL, TOP_K, lap_eigvals
 from latentcode.codes.rows import WIDEST, RowBatch, gather_rows
 from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
@@ -68,10 +68,17 @@ def test_patterns_of_one_kind_have_its_number() -> None:
 
 def test_eigenvalues_need_enough_tokens_of_causal_attention() -> None:
     assert lap_eigvals(causal(1, 2, 5), k=5).shape == (1, 10)
-    with pytest.raises(ConfigError, match="lap_eigvals needs 10 tokens, and there are 5"):
+    with pytest.raises(ConfigError, match="needs texts of 10 tokens, and this one has 5"):
         lap_eigvals(causal(1, 2, 5))
     with pytest.raises(ConfigError, match="attend to later tokens"):
         lap_eigvals(torch.full((1, 2, 12, 12), 1 / 12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_softmax_has_rows_of_one_whatever_their_rounding(dtype: torch.dtype) -> None:
+    for length in (5, 40, 300):
+        assert (AGGREGATES["attn_sum"](causal(2, 2, length).to(dtype)) == 1.0).all()
+    assert AGGREGATES["attn_sum"](0.9 * causal(1, 1, 20)).item() == pytest.approx(0.9, abs=1e-5)
 
 
 @pytest.mark.usefixtures("own_names")
@@ -97,7 +104,7 @@ def test_prompts_of_different_lengths_are_read_as_alone(
     which: str, small_models: SmallModels
 ) -> None:
     model, prompts = as_language_model(load_pretrained(small_models(which))), texts()
-    names = ["code", "residual", *AGGREGATES]
+    names = ["code", "residual", MEAN_RESIDUAL, *AGGREGATES]
     rows = read_prompt_rows(model, prompts, features=names, batch_size=2)
     assert rows.labels["number"].tolist() == list(range(len(prompts)))
     for i in range(len(prompts)):
@@ -108,7 +115,8 @@ def test_prompts_of_different_lengths_are_read_as_alone(
             pattern = seen[f"blocks.{layer}.attn.hook_pattern"].float()
             expected = {name: AGGREGATES[name](pattern)[0] for name in AGGREGATES}
             expected |= {"code": pattern[0, :, -1, -2],
-                         "residual": seen[f"blocks.{layer}.hook_resid_pre"][0, -1]}
+                         "residual": seen[f"blocks.{layer}.hook_resid_pre"][0, -1],
+                         MEAN_RESIDUAL: seen[f"blocks.{layer}.hook_resid_pre"][0].mean(0)}
             for name, values in expected.items():
                 np.testing.assert_allclose(rows.values[name, str(layer)][i], values, rtol=1e-3,
                                            atol=1e-4, err_msg=name)
@@ -133,6 +141,9 @@ def test_many_layers_together_are_projected(
 @pytest.mark.usefixtures("own_names")
 def test_what_depends_on_the_length_is_refused(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("gpt2"))
+    short = pd.concat([texts(), texts()[:1].assign(prompt="The river in")])
+    with pytest.raises(ConfigError, match=r"10 tokens, and row 8 \('The river in'\) has 4; .*k=5"):
+        read_prompt_rows(model, short, features=["entropy", "lap_eigvals"])
     with pytest.raises(ConfigError, match="prompts have 13, 14, 15, 21 tokens"):
         read_prompt_rows(model, texts(), features=["entropy", "row"])
     lc.register_features("diagonal")(lambda codes: codes.diagonal(0, -2, -1).flatten(1))

@@ -74,6 +74,19 @@ def test_codes_alone_have_the_same_controls(ordered: lc.DecodingResult) -> None:
     alone.figure()
 
 
+def test_what_is_anywhere_in_the_stream_can_stand_beside() -> None:
+    """The mean of one-hot embeddings has the words of a text, as its bag, and no order."""
+    result = lc.decode(same_token_model(), ordered_texts(40), ["kind"],
+                       features=["distance", "mean_residual"], **FEW)
+    assert score(result, "mean_residual").value == 0.5
+    over = result.contrasts.against("mean_residual", features="distance").iloc[0]
+    assert over["value"] == 0.5
+    assert over["low"] > 0.0
+    words = lc.decode(same_token_model(), worded_texts(120), ["kind"], features="mean_residual",
+                      **FEW)
+    assert score(words, "mean_residual").value > 0.8
+
+
 def test_the_bag_is_fitted_once_and_stands_at_every_pair_and_width() -> None:
     result = lc.decode(same_token_model(), worded_texts(40), ["kind"], features="distance",
                        pairs="all", widths=[2, 8], controls=True, heldout=0.4, **FEW)
