@@ -39,6 +39,7 @@ from latentcode.probes.common.bootstrap import percentile_interval, resample, re
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.parts import in_parts, on_device, rows_of
+from latentcode.probes.heads.tables import EFFECTS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator
@@ -54,8 +55,6 @@ GROUPS = 256
 """Groups of texts that the bootstrap resamples: text i is in group i mod 256, by itself where there
 are no more texts."""
 CONTROL = "random direction"
-COLUMNS = ("patch", "layer", "head", "quantity", "value", "low", "high", "control", "control_low",
-           "control_high", "n", "n_clusters")
 CONTRASTS = contrast_columns("patch", "layer", "head")
 
 
@@ -234,7 +233,7 @@ class HeadEffects:
     def tables(
         self, n_bootstrap: int = 1000, seed: int | None = None
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rows of effects (`COLUMNS`) and of contrasts with the control (`CONTRASTS`).
+        """Return the rows of effects (`EFFECTS`) and of contrasts with the control (`CONTRASTS`).
 
         value, control  means over the tokens that were read, of the `QUANTITIES`
         low, high   their 95 % intervals, which resample whole texts
@@ -297,7 +296,7 @@ def effects(
     for batch in reported(batches, total, progress):
         found.read(batch)
     rows, contrasts = found.tables(n_bootstrap)
-    return (pd.DataFrame(rows, columns=list(COLUMNS)),
+    return (pd.DataFrame(rows, columns=list(EFFECTS)),
             pd.DataFrame(contrasts, columns=list(CONTRASTS)),
             {**found.settings, "n_reference": n_reference})
 
@@ -366,5 +365,17 @@ def _from(progress: Progress, begun: int, total: int) -> Progress:
     return lambda done, _: progress(begun + done, total)
 
 
-__all__ = ["COLUMNS", "CONTRASTS", "CONTROL", "GROUPS", "KINDS", "QUANTITIES", "Before",
-           "HeadEffects", "donors", "effects", "in_random_direction", "mean_z"]
+__all__ = [
+    "CONTRASTS",
+    "CONTROL",
+    "EFFECTS",
+    "GROUPS",
+    "KINDS",
+    "QUANTITIES",
+    "Before",
+    "HeadEffects",
+    "donors",
+    "effects",
+    "in_random_direction",
+    "mean_z",
+]

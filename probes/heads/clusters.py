@@ -24,6 +24,7 @@ from latentcode.probes.common.bootstrap import (
     resample,
 )
 from latentcode.probes.heads.sampling import flat_codes, heads_of
+from latentcode.probes.heads.tables import CLUSTER_HEADS, CLUSTERS, CONTEXT, EXAMPLES, QUALITY
 from latentcode.probes.heads.together import parted, permuted, texts_of
 from latentcode.seeds import checked_seed
 
@@ -33,14 +34,6 @@ CANDIDATES = (2, 3, 4, 6, 8, 12)
 """Numbers of clusters that are tried."""
 RESTARTS = 4
 """Of k-means."""
-CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")
-"""Labels of a pair that are shown of it."""
-QUALITY = ("layer", "n_clusters", "silhouette", "low", "high", "permuted", "difference",
-           "difference_low", "difference_high", "stability", "stability_permuted", "n", "n_texts")
-CLUSTERS = ("layer", "cluster", "n", "share", "low", "high", "silhouette", "first", "self",
-            "attended", "distance")
-HEADS = ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference", "low", "high")
-EXAMPLES = ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)
 
 
 @dataclass(frozen=True)
@@ -131,7 +124,8 @@ def cluster_codes(
                 ("examples", _examples(codes, x, cluster, centres[place], n_examples, seed))):
             tables[table] += [{"layer": place} | row for row in rows]
     columns = {"choices": ("layer", "n_clusters", "silhouette", "permuted", "chosen"),
-               "quality": QUALITY, "clusters": CLUSTERS, "heads": HEADS, "examples": EXAMPLES}
+               "quality": QUALITY, "clusters": CLUSTERS, "heads": CLUSTER_HEADS,
+               "examples": EXAMPLES}
     return Clusters(**{name: pd.DataFrame(rows, columns=list(columns[name]))
                        for name, rows in tables.items()}, assigned=assigned, centres=centres)
 

@@ -31,7 +31,8 @@ from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import cluster_sums, percentile_interval, resample
-from latentcode.probes.heads.causal import COLUMNS, CONTRASTS
+from latentcode.probes.heads.causal import CONTRASTS
+from latentcode.probes.heads.tables import EFFECTS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator
@@ -56,7 +57,7 @@ def interchange(
     n      pairs drawn, at most; those count that the model answers rightly, base and source
     progress  called with (batches done, batches in all)
 
-    Columns are those of `causal.COLUMNS` and `causal.CONTRASTS`, quantities `QUANTITIES`; intervals
+    Columns are those of `causal.EFFECTS` and `causal.CONTRASTS`, quantities `QUANTITIES`; intervals
     resample whole combinations. `ConfigError` for a site that there is not, and where the model
     does not go on with codes that are written; `TooFewCountError` where fewer than two pairs count.
     """
@@ -90,7 +91,7 @@ def interchange(
     rows, contrasts = _tables(
         np.concatenate(found, -1), np.concatenate(wholes), np.concatenate(combinations), sites,
         attention_layers(model), " or ".join(sorted(controls)), n_bootstrap, seed)
-    return (pd.DataFrame(rows, columns=list(COLUMNS)),
+    return (pd.DataFrame(rows, columns=list(EFFECTS)),
             pd.DataFrame(contrasts, columns=list(CONTRASTS)),
             {"sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
              "passes": f"whole: {why}" if why else "layers below shared"})

@@ -10,15 +10,15 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_choice, check_count
-from latentcode.probes.heads.clusters import ALL, CONTEXT, Clusters
+from latentcode.probes.heads.clusters import ALL, Clusters
 from latentcode.probes.heads.sampling import flat_codes
+from latentcode.probes.heads.tables import CONTEXT, NEAREST
 from latentcode.probes.heads.together import permuted
 from latentcode.prompts import Prompts, as_language_model
 from latentcode.prompts.codes import PromptReader
 from latentcode.seeds import checked_seed
 
 METRICS = ("cosine", "euclidean")
-NEAREST = ("rank", "number", "distance", "permuted", *CONTEXT)
 
 
 def nearest_codes(

@@ -28,6 +28,7 @@ from latentcode.models.key_inputs import key_inputs
 from latentcode.models.modes import evaluating
 from latentcode.probes.heads.clusters import ALL, Clusters
 from latentcode.probes.heads.sampling import HeadSample
+from latentcode.probes.heads.tables import NETWORKS, SAYS
 from latentcode.probes.heads.together import permuted
 from latentcode.probes.value_networks.measures import (
     centred,
@@ -43,11 +44,7 @@ TRUSTED = 1e-3
 """How far, relative to the largest number, sum_k W_qk x_k + b_O may be from attention's output."""
 TRIED = 4
 """Tokens on which that is tried."""
-NETWORKS = ("clusters", "layer", "cluster", "part", "n", "norm", "participation_ratio", "apart",
-            "apart_permuted")
 COSINES = ("clusters", "layer", "part", "cluster", "other", "cosine", "centred")
-SAYS = ("clusters", "layer", "cluster", "number", "text", "query_token", "key_token", "context",
-        "rank", "token", "logit", "by_mean")
 COPIES = ("clusters", "layer", "cluster", "number", "text", "key_token", "key_rank",
           "key_rank_by_mean", "n_tokens")
 

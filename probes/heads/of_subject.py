@@ -1,28 +1,32 @@
-"""Which heads of a language model attend to what, and what do they add to what it says?"""
+"""Which heads of a language model attend to what, what do they cause, and which act together?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from latentcode.arguments import as_tuple
 from latentcode.codes.reader import weights_digest
-from latentcode.errors import ProbeError, check_count
+from latentcode.errors import ProbeError, check_count, check_whole
 from latentcode.files.provenance import software
 from latentcode.models.layers import attention_layers
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
+from latentcode.probes.heads.stages import Beyond, chosen_effects, measured
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
 from latentcode.probes.heads.working import working
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
 
+CODES = 5_000
+"""Pairs that are sampled where all is asked."""
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
 
@@ -32,8 +36,14 @@ def heads(
     model: Model | Texts,
     problems: Problems | Iterable[str] = None,
     *,
+    effects: Sequence[Literal["mean", "resample", "interchange"]] | str | None = None,
+    sets: bool = False,
+    codes: int = 0,
+    whole: bool = False,
     longest: int | None = None,
     n: int | None = None,
+    n_ablated: int = 64,
+    n_read: int = 64,
     tokens_at_once: int = TOKENS_AT_ONCE,
     prepend_bos: bool | None = None,
     controls: bool = True,
@@ -44,19 +54,30 @@ def heads(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> HeadsResult:
-    """Which heads attend to what, and what do they add to the logit of the next token?
+    """Which heads attend to what, what do they cause, and which of them act together?
 
     model     a language model: see `subject`
     problems  texts: a list, a DataFrame with `text`, or a file, a text a line (.txt) or an object
               with `text` a line (.jsonl); or prompts, see `subject`, of which the `answer` is what
               comes next; default: held-out excerpts of a run's own text
+    effects   what is done to each head by itself: `mean` and `resample` ablation and, on prompts
+              with sources, `interchange`; default: mean ablation, and interchange where there are
+              sources. An empty list: nothing
+    sets      search for sets of heads that act together, redundant or synergetic
+    codes     number of (query, key) pairs whose codes over all heads are clustered, compared and
+              made value networks of; 0: none
+    whole     all effects, sets, and 5,000 codes
     longest   tokens of a text, longer ones are cut; default: the context, and longer ones are an
               error
     n         number of texts; default: all, of a run's own text 512
+    n_ablated  texts that heads and sets of heads are ablated in, the first ones
+    n_read    tokens of each of these, drawn at random, after which it is measured what the model
+              says
     tokens_at_once  tokens of one forward pass, padding included; less takes less memory
     prepend_bos  whether texts begin with the token for a beginning; default: as the model's own
               setting says
-    controls  False leaves out the heads of the untrained model, and marks the result
+    controls  False leaves out the untrained model and what ablations are compared with, and marks
+              the result
     n_bootstrap  replicates of the 95 % intervals, which resample the texts
     seed      of the untrained models and the bootstrap
     device    cpu or cuda; default: cpu
@@ -65,44 +86,57 @@ def heads(
     overwrite  replace a result that `out` already holds, and unfinished work of other settings
     progress  called with (how much of the texts is read, of all) over the model and its controls
 
-    See `latentcode.probes.heads.metrics` and `latentcode.probes.heads.direct` for the equations.
-    The control is the same architecture with fresh weights (of small models several) on the same
-    texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward pass per
-    batch computes the metrics of all heads; memory is that of one batch and one layer's pattern.
+    For the equations see `metrics`, `direct` (metrics), `causal`, `interchange` (effects), `sets`,
+    `together`, `clusters`, `networks` and `nearest` in `latentcode.probes.heads`.
+    The control of metrics is the same architecture with fresh weights (of small models several) on
+    the same texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward
+    pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
+    pattern.
     Raises `ConfigError` for texts that are longer than the context and for a model without causal
     patterns, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
-    suffice, and `RunError` for what `out` cannot take.
+    suffice, `TooFewCountError` where the model answers too few prompts, and `RunError` for what
+    `out` cannot take.
     """
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    check_whole("codes", codes, 0, ProbeError)
     texts = read_texts(model, problems, longest=longest, n=n, tokens_at_once=tokens_at_once,
                        prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
     bridge = texts.model.model
     layers = attention_layers(bridge)
     n_heads = len(layers) * int(bridge.cfg.n_heads)
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
+    beyond = Beyond(
+        chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
+        sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap,
+        seed)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
-             "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed}
+             "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
+             "effects": list(beyond.effects), "n_ablated": n_ablated, "n_read": n_read}
     kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),
                                    "device": next(bridge.parameters()).device.type}
     with working(out, {**asked, **kept}, HeadsResult.marker(), overwrite=overwrite) as work:
-        of, n_texts, notes = observe_texts("model", bridge, texts, work,
-                                           _part(progress, 0, 1 + n_fresh))
-        fresh = [observe_texts(f"untrained-{i}", untrained(bridge, seed + i), texts, work,
-                               _part(progress, 1 + i, 1 + n_fresh))[0] for i in range(n_fresh)]
+        stages = ["model", *(f"untrained-{i}" for i in range(n_fresh)), *beyond.stages]
+        parts = {name: _part(progress, i, len(stages), name) for i, name in enumerate(stages)}
+        of, n_texts, notes = observe_texts("model", bridge, texts, work, parts["model"])
+        fresh = [observe_texts(name, untrained(bridge, seed + i), texts, work, parts[name])[0]
+                 for i, name in enumerate(stages[1:1 + n_fresh])]
         table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
-        result = HeadsResult(table, {**asked, "n_texts": n_texts, "notes": notes}, contrasts)
+        tables, settings = measured(texts, beyond, work, parts)
+        result = HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
+            **asked, **settings, "n_texts": n_texts, "notes": notes})
         if out is not None:
             result.save(out, overwrite=overwrite)
     return result
 
 
-def _part(progress: Progress | None, part: int, parts: int) -> Progress | None:
-    """Return what reports one of several equal parts of the work."""
+def _part(progress: Progress | None, part: int, parts: int, doing: str) -> Progress | None:
+    """Return what reports one of several equal parts of the work, and says which."""
     if progress is None:
         return None
 
     def report(done: int, total: int) -> None:
+        say_doing(progress, doing)
         progress(part * total + done, parts * total)
 
     return report

@@ -6,20 +6,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
+from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts
 from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.heads.figure import maps_figure
-from latentcode.probes.heads.tables import COLUMNS, CONTRASTS, by_metric, outside
+from latentcode.probes.heads.tables import (
+    BEYOND,
+    COLUMNS,
+    CONTRASTS,
+    LABELS,
+    by_metric,
+    outside,
+)
 
 NAMES: Mapping[str, str] = {
     "previous_token": "previous token", "duplicate_token": "duplicate token",
     "first_token": "first token", "distance": "distance (tokens)", "entropy": "entropy (nats)",
     "normalized_entropy": "entropy / largest", "direct_logit_attribution": "direct logits"}
 """Metrics as maps call them, where it is not their name."""
+EFFECTS: Mapping[str, str] = {
+    "mean": "mean ablation ({})", "resample": "resample ablation ({})",
+    "interchange z": "interchange of z ({})", "interchange code": "interchange of codes ({})"}
+"""What is said of a patch, with what is measured."""
 SHOWN = 3
 """Heads of each metric in the summary."""
 
@@ -34,6 +47,17 @@ class HeadsResult(TableResult):
                of these heads lie. `n` is how many queries (of the direct logit attribution, read
                positions) the value is a mean over
     contrasts  one row per layer, head and metric: the value less the mean of the control
+    effects    one row per patch (mean, resample, interchange z or code), layer, head and quantity:
+               `value`, that of the `control`, and the `difference`, paired over the same tokens or
+               pairs of prompts, each with its interval
+    sets       one row per set of heads: the `effect` of ablating them together, the `sum` of what
+               each does alone, on texts that they were not searched on, the `interaction` and how
+               they act; `difference` is from random sets as large
+    together   the two heads whose codes go together most, over pairs of a query and a key
+    quality, clusters, cluster_heads, examples  clusters of codes, layer by layer and over `all`
+    networks, says  the value network of each cluster's mean code, and which tokens it promotes
+    nearest    the codes nearest to each cluster's mean code
+    codes      the pairs that were sampled: labels, and a column per head
     settings   everything else that determines the numbers
 
     The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Intervals are 95 %
@@ -42,10 +66,24 @@ class HeadsResult(TableResult):
 
     FORMAT = "latentcode.heads"
     SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
-    COLUMNS: ClassVar = {"heads": COLUMNS, "contrasts": CONTRASTS}
+    COLUMNS: ClassVar = {"heads": COLUMNS, **BEYOND, "codes": LABELS, "contrasts": CONTRASTS}
+    OPEN: ClassVar = ("codes",)
+    TEXT: ClassVar = ("heads", "how", "acts", "patch", "quantity", "query_token",
+                      "key_token", "context", "token", "against", "clusters")
     BEST_OF: ClassVar = ("layer", "head")
 
     heads: pd.DataFrame
+    effects: pd.DataFrame
+    sets: pd.DataFrame
+    together: pd.DataFrame
+    quality: pd.DataFrame
+    clusters: pd.DataFrame
+    cluster_heads: pd.DataFrame
+    examples: pd.DataFrame
+    networks: pd.DataFrame
+    says: pd.DataFrame
+    nearest: pd.DataFrame
+    codes: pd.DataFrame
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
 
@@ -68,7 +106,7 @@ class HeadsResult(TableResult):
         """Say how many heads are above fresh ones, metric by metric, and which is most."""
         if self.missing_controls:
             return [self.contrasts.reason]
-        sentences = []
+        sentences = [*self._said_of_effects(), *self._said_of_sets()]
         for metric, rows in by_metric(self.marked()):
             over, under = (int((rows["outside"] == side).sum()) for side in (1, -1))
             if over + under == 0:
@@ -84,12 +122,14 @@ class HeadsResult(TableResult):
     def summary(self) -> pd.DataFrame:
         """Return, per metric, the control, how many heads are outside it, and the largest."""
         rows = []
-        for metric, block in by_metric(self.marked()):
+        for metric, block in by_metric(self._drawn()):
             first = block.iloc[0]
             largest = block.sort_values("value", ascending=False).head(SHOWN)
+            of_control = (f"{first['control']:.3f} [{first['control_low']:.3f}, "
+                          f"{first['control_high']:.3f}]" if first["control"] == first["control"]
+                          else "by head")
             control = {} if self.missing_controls else {
-                "untrained": f"{first['control']:.3f} [{first['control_low']:.3f}, "
-                             f"{first['control_high']:.3f}]",
+                "control": of_control,
                 "above": int((block["outside"] == 1).sum()),
                 "below": int((block["outside"] == -1).sum())}
             rows.append({"metric": metric, **control, "largest": "; ".join(
@@ -101,6 +141,65 @@ class HeadsResult(TableResult):
         interval of untrained ones, -1 where it is below, else 0."""
         return self.heads.assign(outside=outside(self.heads, self.contrasts.table))
 
+    def _drawn(self) -> pd.DataFrame:
+        """Return what is drawn and summed up: metrics, and the first quantity of each effect, whose
+        control has no number for all heads."""
+        of_effects = []
+        for patch, rows in self.effects.groupby("patch", sort=False):
+            rows = where(rows, quantity=rows["quantity"].iloc[0])
+            sure = ((rows["difference_low"] > 0).astype(int)
+                    - (rows["difference_high"] < 0).astype(int))
+            of_effects.append(rows.assign(
+                metric=EFFECTS[str(patch)].format(rows["quantity"].iloc[0]), outside=sure,
+                control=float("nan")))
+        metrics = self.marked()
+        return pd.concat([metrics, *(rows[list(metrics)] for rows in of_effects if len(metrics))],
+                         ignore_index=True) if of_effects else metrics
+
+    def _said_of_effects(self) -> list[str]:
+        """Say of which heads an effect is above its control, the largest first."""
+        sentences = []
+        for patch, rows in self.effects.groupby("patch", sort=False):
+            rows = where(rows, quantity=rows["quantity"].iloc[0])
+            sure = rows[rows["difference_low"] > 0].sort_values("value", ascending=False)
+            what = EFFECTS[str(patch)].format(rows["quantity"].iloc[0])
+            first = "" if sure.empty else (f"; most {_named(sure.iloc[0])} (control "
+                                           f"{sure.iloc[0]['control']:.2f})")
+            sentences.append(f"{what}: {len(sure)} of {len(rows)} heads above their control"
+                             f"{first}")
+        return sentences
+
+    def _said_of_sets(self) -> list[str]:
+        """Say which heads found on other texts act together, the strongest interaction first."""
+        found = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
+        if found.empty:
+            return [] if self.sets.empty else [
+                "no set of heads is more or less than the sum of its heads"]
+        order = found["interaction"].abs().sort_values(ascending=False).index
+        first = found.loc[order[0]]
+        return [f"heads {first['heads']} are {first['acts']}: ablated together "
+                f"{first['effect']:.2f}, one by one {first['sum']:.2f} in sum (interaction "
+                f"{first['interaction']:.2f} [{first['interaction_low']:.2f}, "
+                f"{first['interaction_high']:.2f}])"]
+
+    def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
+        """Return the sampled pairs whose codes are nearest to a code.
+
+        to  the row of a pair of `codes`, a code, or what `code_of_text` of
+            `latentcode.probes.heads.nearest` returns, where the options and errors are described
+
+        `ProbeError` where no codes were sampled (`lc.heads(..., codes=5_000)`).
+        """
+        from latentcode.probes.heads.nearest import nearest_codes
+
+        return nearest_codes(self.sampled(), to, **options)
+
+    def sampled(self) -> LatentCodes:
+        """Return the sampled codes as a data set; `ProbeError` where there are none."""
+        check(len(self.codes) > 0, "no codes were sampled; expected lc.heads(..., codes=5_000)",
+              ProbeError)
+        return as_codes(self.codes)
+
     def matrix(self, metric: str, column: str = "value") -> pd.DataFrame:
         """Return a metric of all heads, layers [L] by heads [H]."""
         rows = where(self.heads, metric=metric)
@@ -110,12 +209,25 @@ class HeadsResult(TableResult):
 
     def figure(self) -> Figure:
         """Return a map of layers and heads for each metric."""
-        marked = "" if self.missing_controls else "; dots: outside 95 % of untrained heads"
-        return maps_figure(self.marked(), NAMES, f"{self.settings['run']}{marked}")
+        marked = "" if self.missing_controls else (
+            "; dots: outside 95 % of untrained heads" + (
+                ", of effects apart from the control" if len(self.effects) else ""))
+        return maps_figure(self._drawn(), NAMES, f"{self.settings['run']}{marked}")
 
 
 def _named(row: pd.Series) -> str:
     return f"L{int(row['layer'])}H{int(row['head'])} {with_interval(row)}"
+
+
+def as_codes(table: pd.DataFrame) -> LatentCodes:
+    """Return the codes of a table with a column for each head, such as `2.11`."""
+    from latentcode.probes.heads.sampling import SAMPLED
+
+    named = [name for name in table if name not in LABELS]
+    layers = tuple(dict.fromkeys(int(name.split(".")[0]) for name in named))
+    scores = table[named].to_numpy(np.float32).reshape(len(table), len(layers), 1, -1)
+    labels = table[list(LABELS)].reset_index(drop=True)
+    return LatentCodes(scores, labels, (SAMPLED,), layers, {})
 
 
 __all__ = ["HeadsResult"]

@@ -40,6 +40,7 @@ from latentcode.probes.heads.causal import (
     mean_z,
 )
 from latentcode.probes.heads.parts import in_parts, rows_of
+from latentcode.probes.heads.tables import SETS
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import make_generator
@@ -49,8 +50,6 @@ Head = tuple[int, int]
 Heads = tuple[Head, ...]
 HOW = ("greedy", "attributed", "pair", "random")
 ACTS = ("redundant", "synergetic", "additive")
-COLUMNS = ("set", "how", "heads", "size", "effect", "low", "high", "sum", "interaction",
-           "interaction_low", "interaction_high", "acts", "n", "n_clusters")
 CONTRASTS = contrast_columns("set", "search", "heads", "size")
 
 
@@ -122,7 +121,7 @@ def find_sets(
     A set is `greedy` (the head first without which the most is lost, then the one with which the
     most is), `attributed` (the first ones of the estimate), a `pair`, or `random`. A greedy search
     finds heads that cover for each other, not those that need each other, of which one suffices;
-    pairs find both. The table (`COLUMNS`) has its heads as `layer.head`, its effect with interval,
+    pairs find both. The table (`SETS`) has its heads as `layer.head`, its effect with interval,
     the sum of the effects of its heads alone on the same tokens, and the interaction; intervals
     resample whole texts. Contrasts (`CONTRASTS`) say by how much the effect is above the mean of
     the random sets of equal size.
@@ -157,7 +156,7 @@ def find_sets(
     told = measure(told_by, [*sets, *(one for one in alone if one not in sets)], report)
     report.end()
     rows, contrasts = _tables(by_how, sets, told, quantity, n_bootstrap, seed)
-    return (pd.DataFrame(rows, columns=list(COLUMNS)),
+    return (pd.DataFrame(rows, columns=list(SETS)),
             pd.DataFrame(contrasts, columns=list(CONTRASTS)),
             {"quantity": quantity, "size": size, "n_candidates": n_candidates,
              "candidates": named(candidates), "n_paired": n_paired, "n_random": n_random,
@@ -329,5 +328,16 @@ def _tables(
     return rows, contrasts
 
 
-__all__ = ["ACTS", "COLUMNS", "CONTRASTS", "HOW", "Half", "SetSums", "ablated", "find_sets",
-           "halves", "named", "writes"]
+__all__ = [
+    "ACTS",
+    "CONTRASTS",
+    "HOW",
+    "SETS",
+    "Half",
+    "SetSums",
+    "ablated",
+    "find_sets",
+    "halves",
+    "named",
+    "writes",
+]

@@ -1,8 +1,11 @@
-"""The table of heads: its columns, and which of its heads are outside the control."""
+"""The tables of heads: their columns, and which heads are outside the control.
+
+Here, where nothing imports torch, for a saved result is opened without it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -11,6 +14,39 @@ from latentcode.probes.common.contrasts import contrast_columns
 COLUMNS = ("layer", "head", "metric", "value", "low", "high", "control", "control_low",
            "control_high", "n")
 CONTRASTS = contrast_columns("layer", "head", "features")
+
+EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", "control", "control_low",
+           "control_high", "n", "n_clusters")
+SETS = ("set", "how", "heads", "size", "effect", "low", "high", "sum", "interaction",
+        "interaction_low", "interaction_high", "acts", "n", "n_clusters")
+TOGETHER = ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
+            "high", "permuted", "difference", "difference_low", "difference_high", "n", "n_texts")
+CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")
+"""Labels of a pair that are shown of it."""
+QUALITY = ("layer", "n_clusters", "silhouette", "low", "high", "permuted", "difference",
+           "difference_low", "difference_high", "stability", "stability_permuted", "n", "n_texts")
+CLUSTERS = ("layer", "cluster", "n", "share", "low", "high", "silhouette", "first", "self",
+            "attended", "distance")
+CLUSTER_HEADS = ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference",
+                 "low", "high")
+EXAMPLES = ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)
+NETWORKS = ("clusters", "layer", "cluster", "part", "n", "norm", "participation_ratio", "apart",
+            "apart_permuted")
+SAYS = ("clusters", "layer", "cluster", "number", "text", "query_token", "key_token", "context",
+        "rank", "token", "logit", "by_mean")
+NEAREST = ("rank", "number", "distance", "permuted", *CONTEXT)
+LABELS = ("text", "query_position", "key_position", "distance", "query_token", "key_token", "kind",
+          "drawn", "context")
+"""Of the table of codes, before a column per head, such as `2.11`."""
+APART = ("difference", "difference_low", "difference_high")
+"""What is above the control, with its interval."""
+BEYOND: Mapping[str, tuple[str, ...]] = {
+    "effects": (*EFFECTS[:-2], "against", *APART, *EFFECTS[-2:]),
+    "sets": (*SETS[:-2], *APART, *SETS[-2:]),
+    "together": TOGETHER, "quality": QUALITY, "clusters": CLUSTERS,
+    "cluster_heads": CLUSTER_HEADS, "examples": EXAMPLES, "networks": NETWORKS, "says": SAYS,
+    "nearest": ("layer", "cluster", *NEAREST)}
+"""The tables beyond that of the metrics."""
 
 
 def outside(heads: pd.DataFrame, contrasts: pd.DataFrame) -> pd.Series:
@@ -36,4 +72,4 @@ def by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             yield str(name), rows
 
 
-__all__ = ["COLUMNS", "CONTRASTS", "by_metric", "outside"]
+__all__ = ["APART", "BEYOND", "COLUMNS", "CONTRASTS", "LABELS", "by_metric", "outside"]

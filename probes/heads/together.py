@@ -18,14 +18,13 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.heads.sampling import flat_codes, heads_of
+from latentcode.probes.heads.tables import TOGETHER
 from latentcode.seeds import checked_seed
 
 LEAST = 8
 """Pairs that are permuted among each other at least; texts that follow each other and have fewer
 are taken together."""
 FEWEST_TEXTS = 4
-TOGETHER = ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
-            "high", "permuted", "difference", "difference_low", "difference_high", "n", "n_texts")
 
 
 def together(

@@ -1,0 +1,211 @@
+"""What heads cause, alone and together, and the codes across them: the stages after the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from latentcode.errors import ConfigError, check
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.causal import CONTROL, KINDS, HeadEffects, mean_z
+from latentcode.probes.heads.clusters import cluster_codes
+from latentcode.probes.heads.interchange import interchange
+from latentcode.probes.heads.nearest import nearest_to_centres
+from latentcode.probes.heads.networks import cluster_networks
+from latentcode.probes.heads.sampling import HeadSample, PairSampler, heads_of
+from latentcode.probes.heads.sets import find_sets
+from latentcode.probes.heads.tables import APART, BEYOND, LABELS
+from latentcode.probes.heads.texts import Texts
+from latentcode.probes.heads.together import together
+from latentcode.probes.heads.working import Work
+from latentcode.progress import Progress
+from latentcode.prompts.pairs import PromptCounterfactuals
+
+INTERCHANGE = "interchange"
+SITES: Mapping[str, str] = {"z": "interchange z", "code": "interchange code"}
+"""What tables call the patches of single heads, by site."""
+
+@dataclass(frozen=True)
+class Beyond:
+    """What is asked beyond the metrics.
+
+    effects    some of `mean`, `resample` and `interchange`
+    sets       whether sets of heads are searched
+    codes      pairs whose codes over all heads are sampled, 0: none
+    n_ablated  texts that heads are ablated in
+    n_read     tokens of each of them that are read
+    """
+
+    effects: tuple[str, ...] = ()
+    sets: bool = False
+    codes: int = 0
+    n_ablated: int = 64
+    n_read: int = 64
+    controls: bool = True
+    n_bootstrap: int = 1_000
+    seed: int = 0
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages of the work, by name."""
+        return [*(["effects"] if {*KINDS} & {*self.effects} else []),
+                *([INTERCHANGE] if INTERCHANGE in self.effects else []),
+                *(["sets"] if self.sets else []), *(["codes"] if self.codes else [])]
+
+
+def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) -> tuple[str, ...]:
+    """Return which effects are measured; `ConfigError` for what the problems do not allow.
+
+    asked  None: mean ablation, and interchange where there are sources; with `whole` resample
+           ablation, too
+    """
+    sources = _sources(texts) is not None
+    if asked is None:
+        return (*(KINDS if whole else KINDS[:1]), *((INTERCHANGE,) if sources else ()))
+    known = (*KINDS, INTERCHANGE)
+    for name in asked:
+        check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")
+    check(INTERCHANGE not in asked or sources, "effects has 'interchange', and the problems have "
+          "no sources; expected prompts in pairs (source, answer, source_answer) or a factorial "
+          "(operation, operands, answer), with query and key")
+    return tuple(dict.fromkeys(asked))
+
+
+def _sources(texts: Texts) -> PromptCounterfactuals | None:
+    """Return the pairs of prompts, of a factorial those that differ in the operation alone."""
+    if texts.problems is None:
+        return None
+    try:
+        found = texts.problems.counterfactuals(factorial=False)
+    except ConfigError:  # prompts that are no pairs
+        return None
+    return found if isinstance(found, PromptCounterfactuals) else None
+
+
+def measured(
+    texts: Texts, beyond: Beyond, work: Work, progress: Mapping[str, Progress | None]
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings."""
+    tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()}
+    tables["codes"] = pd.DataFrame(columns=list(LABELS))
+    settings: dict[str, Any] = {}
+    few = _Few(texts, beyond.n_ablated)
+    effects = []
+    kinds = tuple(name for name in beyond.effects if name in KINDS)
+    if kinds:
+        rows, contrasts, settings["ablation"] = _ablated(
+            texts, few, kinds, beyond, work, progress.get("effects"))
+        effects.append(_apart(rows, contrasts.assign(against=CONTROL),
+                              ["patch", "layer", "head", "quantity"]))
+    if INTERCHANGE in beyond.effects:
+        task = _sources(texts)
+        assert task is not None
+        split = "ood" if "split" in task.prompts.labels else "prompts"
+        rows, contrasts, settings["interchange"] = interchange(
+            texts.model, task, split=split, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
+            progress=progress.get("interchange"))
+        rows, contrasts = (of.assign(patch=of["patch"].map(SITES)) for of in (rows, contrasts))
+        effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
+    if effects:
+        tables["effects"] = pd.concat(effects, ignore_index=True)[list(BEYOND["effects"])]
+    if beyond.sets:
+        sets, above, settings["sets"] = find_sets(
+            texts.model, few, n_read=beyond.n_read, n_bootstrap=beyond.n_bootstrap,
+            seed=beyond.seed, progress=progress.get("sets"))
+        tables["sets"] = _apart(sets, above, ["set"])[list(BEYOND["sets"])]
+    if beyond.codes:
+        sampled, settings["codes"] = _across(texts, beyond, progress.get("codes"))
+        tables |= sampled
+    return tables, settings
+
+
+class _Few:
+    """The first texts, again and again."""
+
+    def __init__(self, texts: Texts, n: int) -> None:
+        few = n if texts.n is None else min(n, texts.n)
+        self.texts = Texts(
+            texts.model, texts.source, problems=texts.problems, prepend_bos=texts.prepend_bos,
+            longest=texts.longest, n=few, tokens_at_once=texts.tokens_at_once)
+
+    def __iter__(self) -> Iterator[TextBatch]:
+        return self.texts.batches()
+
+
+def _ablated(
+    texts: Texts, few: _Few, kinds: tuple[str, ...], beyond: Beyond, work: Work,
+    progress: Progress | None,
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Return effects, contrasts and settings of ablations, batch after batch as `work` has them."""
+    means = mean_z(texts.model, few) if "mean" in kinds else None
+    found = HeadEffects(texts.model, means, kinds=kinds, control=beyond.controls,
+                        n_read=beyond.n_read, seed=beyond.seed)
+    known = work.found("effects")
+    done = 0
+    if known is not None:
+        found.sums[:], found.counts[:], done = known.arrays["sums"], known.arrays["counts"], known.n
+    total = sum(1 for _ in few)
+
+    def within(layers: int, of: int) -> None:
+        if progress is not None:
+            progress(done * of + layers, total * of)
+
+    for number, batch in enumerate(few):
+        if number < done:
+            continue
+        found.read(batch, within)
+        done = number + 1
+        work.keep("effects", {"sums": found.sums, "counts": found.counts}, done, done,
+                  finished=done == total)
+    rows, contrasts = found.tables(beyond.n_bootstrap)
+    return (pd.DataFrame(rows), pd.DataFrame(contrasts, columns=[
+        "patch", "layer", "head", "quantity", "against", "value", "low", "high"]),
+        found.settings)
+
+
+def _across(
+    texts: Texts, beyond: Beyond, progress: Progress | None
+) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
+    """Return what is found of codes over all heads."""
+    sampler = PairSampler(texts.model, n=beyond.codes, seed=beyond.seed)
+    for block in texts.blocks():
+        for batch in block.batches:
+            sampler.add(batch)
+        if progress is not None:
+            progress(min(block.after, texts.total), texts.total)
+    sample = sampler.finish()
+    some = {"n_bootstrap": beyond.n_bootstrap, "seed": beyond.seed}
+    clusters = cluster_codes(sample.codes, **some)
+    networks = cluster_networks(texts.model, sample, clusters, seed=beyond.seed)
+    return {
+        "together": together(sample.codes, **some), "quality": clusters.quality,
+        "clusters": clusters.clusters, "cluster_heads": clusters.heads,
+        "examples": clusters.examples, "networks": networks.networks, "says": networks.says,
+        "nearest": nearest_to_centres(sample.codes, clusters, seed=beyond.seed),
+        "codes": as_table(sample)}, {
+        "n": len(sample), "without_networks": {
+            str(layer): why for layer, why in networks.left_out.items()}}
+
+
+def as_table(sample: HeadSample) -> pd.DataFrame:
+    """Return a row per pair: its labels, and the code of each head in a column such as `2.11`."""
+    codes = sample.codes
+    numbers = codes.scores[:, :, 0].reshape(len(codes), -1)
+    named = [f"{layer}.{head}" for layer, head in heads_of(codes)]
+    return pd.concat([codes.labels[list(LABELS)].reset_index(drop=True),
+                      pd.DataFrame(numbers, columns=named)], axis=1)
+
+
+def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return rows with what they are above their control by."""
+    found = contrasts.rename(columns=dict(zip(("value", "low", "high"), APART, strict=True)))
+    kept = [*keys, *(["against"] if "against" in found else []), *APART]
+    return rows.merge(found[kept].drop_duplicates(keys), on=keys, how="left")
+
+
+__all__ = ["INTERCHANGE", "SITES", "Beyond", "as_table", "chosen_effects",
+           "measured"]
