@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -60,12 +61,14 @@ class Beyond:
 def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) -> tuple[str, ...]:
     """Return which effects are measured; `ConfigError` for what the problems do not allow.
 
-    asked  None: mean ablation, and interchange where there are sources; with `whole` resample
-           ablation, too
+    asked  None: mean ablation where something is to be said, and interchange where there are
+           sources; with `whole` resample ablation, too
     """
     sources = _sources(texts) is not None
     if asked is None:
-        return (*(KINDS if whole else KINDS[:1]), *((INTERCHANGE,) if sources else ()))
+        # Prompts without answers are read nowhere.
+        says = any(bool(batch.read.any()) for batch in islice(texts.batches(), 1))
+        return (*((KINDS if whole else KINDS[:1]) if says else ()), *((INTERCHANGE,) if sources else ()))
     known = (*KINDS, INTERCHANGE)
     for name in asked:
         check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")

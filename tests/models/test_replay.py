@@ -103,8 +103,10 @@ def test_layers_that_need_more_than_the_one_below_are_not_shared() -> None:
 def test_a_model_that_does_not_go_on_with_z_is_refused() -> None:
     model = own_model("softmax")
     with torch.no_grad():
-        model.layer(1).attn.W_O.zero_()
-    with pytest.raises(ConfigError, match=r"head 1\.1 changes no logit"):
+        model.layer(1).attn.W_O.zero_()  # writes nothing, which a layer may
+        assert not unshared(model)
+        model.layer(0).attn.W_O.zero_()
+    with pytest.raises(ConfigError, match="changes no logit of this model, in any layer"):
         unshared(model)
 
 
