@@ -105,7 +105,8 @@ def test_a_model_that_does_not_go_on_with_z_is_refused() -> None:
     with torch.no_grad():
         model.layer(1).attn.W_O.zero_()  # writes nothing, which a layer may
         assert not unshared(model)
-        model.layer(0).attn.W_O.zero_()
+        for layer in range(model.config.n_layers):
+            model.layer(layer).attn.W_O.zero_()
     with pytest.raises(ConfigError, match="changes no logit of this model, in any layer"):
         unshared(model)
 
