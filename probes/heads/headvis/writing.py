@@ -20,7 +20,9 @@ from latentcode.models.layers import check_layer
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.probes.common.results import where
 from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.direct import DIRECT
 from latentcode.probes.heads.headvis.scanning import Scan, Shown
 from latentcode.probes.heads.headvis.tree import (
     CONFIG,
@@ -36,6 +38,7 @@ from latentcode.probes.heads.headvis.tree import (
     rounded,
     top_tokens,
 )
+from latentcode.probes.heads.result import HeadsResult
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, as_language_model
 
@@ -122,6 +125,21 @@ def write_headvis(
                     "n_samples": len(sequences),
                     "mean_max_activation": rounded(scan.sum_of_maxima[place] / scan.n_texts)}})
     return folder
+
+
+def by_head(result: HeadsResult) -> pd.DataFrame:
+    """Return what else a result has of each head, a row each: the direct logit attribution, and of
+    each effect the first quantity and what it is above its control by."""
+    keys = ["layer", "head"]
+    found = where(result.heads, metric=DIRECT)[[*keys, "value"]].rename(columns={"value": DIRECT})
+    for patch, rows in result.effects.groupby("patch", sort=False):
+        first = str(rows["quantity"].iloc[0])
+        name = f"{patch} {first}".replace(" ", "_")
+        columns = {"value": name, **({"difference": f"{name}_above_control"}
+                                     if rows["difference"].notna().any() else {})}
+        found = found.merge(where(rows, quantity=first)[[*keys, *columns]].rename(columns=columns),
+                            on=keys)
+    return found.dropna(axis=1).reset_index(drop=True)
 
 
 def _further(
@@ -300,4 +318,4 @@ def _write(path: Path, data: object) -> None:
                     encoding="utf-8")
 
 
-__all__ = ["write_headvis"]
+__all__ = ["by_head", "write_headvis"]
