@@ -100,7 +100,7 @@ def test_it_is_saved_and_opened(asked: LanguageModel, tmp_path: object) -> None:
     assert np.array_equal(opened.scores, sample.codes.scores)
     assert set(opened.mean_by("kind", layer=0, pair="query->key").index) == {
         "first", "self", "other"}
-    assert "mean codes" in opened._repr_html_()
+    assert opened.figure("kind").axes
 
 
 def test_texts_of_one_token_are_refused(asked: LanguageModel) -> None:
