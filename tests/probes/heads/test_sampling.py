@@ -98,6 +98,9 @@ def test_it_is_saved_and_opened(asked: LanguageModel, tmp_path: object) -> None:
     opened = LatentCodes.load(sample.codes.save(f"{tmp_path}/sample"))
     assert opened.labels.equals(sample.codes.labels)
     assert np.array_equal(opened.scores, sample.codes.scores)
+    assert set(opened.mean_by("kind", layer=0, pair="query->key").index) == {
+        "first", "self", "other"}
+    assert opened.figure("kind").axes
 
 
 def test_texts_of_one_token_are_refused(asked: LanguageModel) -> None:
