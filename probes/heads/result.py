@@ -223,7 +223,7 @@ def as_codes(table: pd.DataFrame) -> LatentCodes:
     """Return the codes of a table with a column for each head, such as `2.11`."""
     from latentcode.probes.heads.sampling import SAMPLED
 
-    named = [name for name in table if name not in LABELS]
+    named = [str(name) for name in table if name not in LABELS]
     layers = tuple(dict.fromkeys(int(name.split(".")[0]) for name in named))
     scores = table[named].to_numpy(np.float32).reshape(len(table), len(layers), 1, -1)
     labels = table[list(LABELS)].reset_index(drop=True)

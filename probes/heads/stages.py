@@ -68,7 +68,8 @@ def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) ->
     if asked is None:
         # Prompts without answers are read nowhere.
         says = any(bool(batch.read.any()) for batch in islice(texts.batches(), 1))
-        return (*((KINDS if whole else KINDS[:1]) if says else ()), *((INTERCHANGE,) if sources else ()))
+        ablations = (KINDS if whole else KINDS[:1]) if says else ()
+        return (*ablations, *((INTERCHANGE,) if sources else ()))
     known = (*KINDS, INTERCHANGE)
     for name in asked:
         check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")
@@ -181,7 +182,7 @@ def _across(
         if progress is not None:
             progress(min(block.after, texts.total), texts.total)
     sample = sampler.finish()
-    some = {"n_bootstrap": beyond.n_bootstrap, "seed": beyond.seed}
+    some: dict[str, Any] = {"n_bootstrap": beyond.n_bootstrap, "seed": beyond.seed}
     clusters = cluster_codes(sample.codes, **some)
     networks = cluster_networks(texts.model, sample, clusters, seed=beyond.seed)
     return {
