@@ -122,6 +122,7 @@ class Gathered:
                 for name, keys in sets.items():
                     index = keys[:, None].expand(-1, row.shape[1], -1)
                     found[f"row.{name}"] = row.gather(2, index)
+                found |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
                 self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1))
                                  | made("code", pattern))
             return store
@@ -334,7 +335,7 @@ def _wanted(
     model: Any, batch: RowBatch, features: Sequence[str] | None, layers: Sequence[int]
 ) -> tuple[str, ...]:
     """Return which features are kept; raises what `gather_rows` says of features and layers."""
-    known = (*feature_names(batch.key_sets, batch.places), *FEATURES)
+    known = (*feature_names(batch.key_sets, batch.places), *of_heads(model.cfg.n_heads), *FEATURES)
     wanted = feature_names(batch.key_sets) if features is None else as_tuple(features)
     for what, names, available in (
             ("feature", wanted, known), ("layer", layers, attention_layers(model))):
@@ -350,6 +351,11 @@ def _wanted(
 def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:
     """Yield those of the library's features that have a number for every token."""
     return (name for name in features if name not in OF_ONE_PLACE and name not in FEATURES)
+
+
+def of_heads(n_heads: int) -> tuple[str, ...]:
+    """Return the names of what single heads attend to, `row.head0` and so on."""
+    return tuple(f"row.head{head}" for head in range(n_heads))
 
 
 def feature_names(
