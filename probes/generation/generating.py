@@ -171,10 +171,8 @@ class _Kept:
         shown = layout(model)
         check(shown.causal, "the model sees later tokens, too; expected one that goes on with a "
               "text")
-        there = [layer for layer in range(shown.n_layers)
-                 if SITES["code"].hook.format(layer) in shown.pattern_hooks]
         none = layers is not None and not isinstance(layers, int) and len(layers) == 0
-        self.layers: tuple[int, ...] = () if none else chosen("layer", layers, there)
+        self.layers: tuple[int, ...] = () if none else chosen("layer", layers, shown.layers)
         shape = n_new, len(self.layers), shown.n_heads, n_tokens
         needed, free = 4 * math.prod(shape), available(torch.device("cpu"))
         check(free is None or needed <= free, f"codes of {n_new} new tokens in {len(self.layers)} "

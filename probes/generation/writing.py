@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import UnknownNameError, check, check_choice
+from latentcode.models.layers import check_layer
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.patch import Added, Patch, Tokens
 from latentcode.probes.interventions.problem import Problem
@@ -81,7 +82,7 @@ class Writing:
             _check(part, model, self.n_prompt, n_new)
         for site, layer in self.edits:
             check_choice("site", site, SITES)
-            check_choice("layer", layer, range(model.cfg.n_layers))
+            check_layer(model, layer, attention=site != "residual")
         for name, _ in self.fwd_hooks:
             if isinstance(name, str) and name not in model.hook_dict:
                 raise UnknownNameError("hook", name, model.hook_dict)

@@ -64,7 +64,7 @@ def _of_transformers(folder: Path, tokens: Tensor, n: int) -> tuple[list[int], n
     return text[0].tolist(), rows.permute(2, 0, 1, 3).numpy()
 
 
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sliding", "gptj"])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sliding", "gptj", "opt"])
 def test_it_says_what_transformers_says(
     small_models: SmallModels, sliding: Path, architecture: str
 ) -> None:
@@ -117,7 +117,7 @@ PATCHES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("patch", PATCHES)
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "sliding"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "sliding", "gptj"])
 def test_patches_land_on_the_same_places_with_and_without_a_cache(
     small_models: SmallModels, sliding: Path, architecture: str, patch: str
 ) -> None:
@@ -306,11 +306,31 @@ def test_what_it_does_not_take(
         lc.generate(model, given.pop("prompt"), **given)
 
 
-def test_patterns_that_cannot_be_written_are_refused(small_models: SmallModels) -> None:
+def test_of_a_hybrid_the_layers_with_attention_are_read_and_written(
+    small_models: SmallModels
+) -> None:
+    model = _model(small_models("lfm2"))
+    options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
+    plain = lc.generate(model, PROMPT, **options)
+    assert plain.layers == (1,)
+    for patches in ((), lc.Patch("zero_ablation", layers=1, heads=3)):
+        found, whole = (lc.generate(model, PROMPT, patches=patches, cache=cache, **options)
+                        for cache in (None, False))
+        _alike(found, whole)
+    assert not np.allclose(found.logits, plain.logits, atol=1e-4)
+    with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
+        lc.generate(model, PROMPT, patches={("code", 0): _squared})
+
+
+def test_patterns_that_cannot_be_written_are_refused(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentcode.models import pretrained
+
+    monkeypatch.setattr(pretrained, "add_seam", lambda bridge, n_heads: False)
     model = load_pretrained(small_models("gptj"))
-    if not lc.models.layout(model).writable:  # type: ignore[attr-defined]
-        with pytest.raises(ConfigError, match="changes nothing"):
-            lc.generate(model, PROMPT, patches=lc.Patch("zero_ablation"))
+    with pytest.raises(ConfigError, match="written there changes nothing"):
+        lc.generate(model, PROMPT, patches=lc.Patch("zero_ablation"))
 
 
 def test_codes_that_memory_does_not_suffice_for_are_refused(
