@@ -126,6 +126,8 @@ def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
     """
     check(isinstance(name_or_folder, str | Path), f"model is {name_or_folder!r}; {INSTEAD}")
     text = str(name_or_folder)
+    check(not text.startswith("hf://"), f"model is {text!r}, and such addresses are those of runs "
+          f"and codes; expected the name alone, {text.removeprefix('hf://')!r}")
     if not Path(text).exists() and isinstance(name_or_folder, str) and AT in text:
         text, _, given = text.partition(AT)
         check(revision in (None, given), f"{name_or_folder!r} names revision {given!r}, and "
@@ -151,13 +153,14 @@ def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
 def _on_hub(name: str, revision: str | None) -> Named:
     from huggingface_hub import HfApi, errors
 
+    lost: tuple[type[Exception], ...] = (*unreachable(), OSError)
     try:
         info = HfApi().model_info(name, revision=revision or "main", timeout=PATIENCE)
     except errors.HfHubHTTPError as error:
         if error.response.status_code < 500 and error.response.status_code != 429:
             raise ArtifactError(_refusal(name, revision, error)) from error
         return _in_cache(name, revision, error)
-    except (*unreachable(), OSError) as error:
+    except lost as error:
         return _in_cache(name, revision, error)
     except ValueError as error:  # no name of a repository
         raise ArtifactError(f"model folder {name!r} does not exist, and it is no name on the "
@@ -169,12 +172,14 @@ def _on_hub(name: str, revision: str | None) -> Named:
 def _in_cache(name: str, revision: str | None, why: Exception) -> Named:
     """Return the copy of an earlier download."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     found = try_to_load_from_cache(name, CONFIG, revision=revision or "main")
-    at = "" if revision is None else f" at revision {revision!r}"
-    check(isinstance(found, str), f"model {name!r} is no folder here, and could not be fetched "
-          f"from the Hugging Face hub: {first_line(why)}; expected a network, a model of which "
-          f"this machine has a copy{at}, or a folder that save_pretrained wrote", ArtifactError)
+    reason = "HF_HUB_OFFLINE is set" if isinstance(why, OfflineModeIsEnabled) else first_line(why)
+    full = name if revision is None else f"{name}{AT}{revision}"
+    check(isinstance(found, str), f"model {full!r} is no folder here, and could not be fetched "
+          f"from the Hugging Face hub ({reason}), nor is there a copy in its cache; expected a "
+          "network, or a folder", ArtifactError)
     snapshot = Path(str(found)).parent
     return Named(name, None, revision, snapshot.name,
                  frozenset(path.name for path in snapshot.iterdir()), True)

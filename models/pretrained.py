@@ -187,15 +187,12 @@ def load_pretrained(
     return as_bridge(of.full, network, found)
 
 
-def _in_hand(
-    network: nn.Module, tokenizer: Any, *, untrained: bool, seed: int
-) -> TransformerBridge:
+def _in_hand(network: Any, tokenizer: Any, *, untrained: bool, seed: int) -> TransformerBridge:
     """Return the bridge of a model of `transformers`, which it takes over."""
     from transformers import PreTrainedModel
 
     check(isinstance(network, PreTrainedModel), f"the model is a {type(network).__name__}; "
           "expected a model of transformers, a name or a folder (a bridge needs no loading)")
-    assert isinstance(network, PreTrainedModel)
     name = str(network.config._name_or_path or type(network).__name__)
     check(tokenizer is not None, f"the model is a {type(network).__name__} in hand without a "
           "tokenizer; expected lc.load_pretrained(network, tokenizer=tokenizer)")

@@ -27,8 +27,7 @@ from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_mo
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.patch import Patch
-    from latentcode.probes.interventions.patches import Patches
+    from latentcode.probes.interventions.patch import Patch, Patches
 
 
 @watched("generating")

@@ -142,8 +142,7 @@ def _check(part: Patch, model: Any, n_prompt: int, n_new: int) -> None:
     given = not isinstance(part.value, str)
     check(not how.needs and (not how.source or given), f"patch {part.named!r} takes activations "
           "from a source or from training problems, and a prompt has none; expected zero_ablation, "
-          "random, identity, one that is registered with source=None, or a function (base, source, "
-          "problem), which is given None for the source")
+          "random, identity, or a function (base, source, problem)")
     check(isinstance(part.where, str) and part.where in WHOLE, f"where is {part._where()!r}, and a "
           "text that grows has no such places; expected 'everything', of which queries= and keys= "
           "choose: 'prompt', 'generated', or positions")

@@ -88,6 +88,10 @@ def test_every_result_says_the_revision_and_its_commit(
     control = lc.extract(f"{NAME}@step0", prompts, untrained=True)
     assert control.meta["commit"] == repo.oid(0)
     assert not {"revision", "commit"} & {*lc.extract(small_models("neox"), prompts).meta}
+    checked = lc.check_model(f"{NAME}@step1000", lengths=[4])
+    assert checked.supported
+    assert checked.settings["model"] == f"{NAME}@step1000"
+    assert checked.settings["commit"] == repo.oid(1)
     aligned = lc.align([f"{NAME}@{step}" for step in STEPS], prompts, n_bootstrap=100)
     assert {*aligned.heads["run_a"], *aligned.heads["run_b"]} == {f"{NAME}@{s}" for s in STEPS}
 
@@ -103,6 +107,14 @@ def test_a_revision_is_asked_for_on_the_command_line(models: Hub, tmp_path: Path
     assert codes.meta["commit"] == models.repos["models", NAME].oid(0)
     np.testing.assert_array_equal(
         codes.scores, lc.extract(f"{NAME}@step0", str(file)).scores)
+
+
+def test_the_control_needs_no_weights(models: Hub) -> None:
+    wanted = lc.load_pretrained(NAME, untrained=True, seed=2)(TOKENS)
+    assert not any("safetensors" in asked for asked in models.asked)
+    files = models.repos["models", NAME].commits[-1]
+    models.repos["models", "lab/bare"] = Repo(commits=[_without(files, "model.safetensors")])
+    assert torch.equal(lc.load_pretrained("lab/bare", untrained=True, seed=2)(TOKENS), wanted)
 
 
 def test_the_tokenizer_is_that_of_the_revision(models: Hub) -> None:
@@ -137,7 +149,8 @@ def test_what_was_loaded_once_is_there_without_a_network(
             assert torch.equal(lc.load_pretrained(f"{NAME}@step0")(TOKENS), wanted)
             for name in (NAME, f"{NAME}@step1000", "lab/other"):
                 with pytest.raises(ArtifactError, match=(
-                        r"could not be fetched from the Hugging Face hub: .*; expected a network")):
+                        r"could not be fetched from the Hugging Face hub \(.*\), nor is there a "
+                        "copy in its cache; expected a network, or a folder")):
                     lc.load_pretrained(name)
             assert monotonic() - begin < 60.0
     assert len(models.asked) == n_asked
@@ -161,6 +174,8 @@ def _without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
      r"which of many models a pull request has \(revision='refs/pr/1'"),
     (NAME, {"broken": {"info": 500}}, "could not be fetched from the Hugging Face hub"),
     (NAME, {"broken": {"info": 429}}, "could not be fetched from the Hugging Face hub"),
+    ("hf://lab/tiny@step0", {}, r"of runs and codes; expected the name alone, 'lab/tiny@step0'"),
+    ("lab/tiny@", {}, "revision of model 'lab/tiny' is ''; expected a branch, a tag or a commit"),
     ("lab/tiny@../secret", {}, "revision of model 'lab/tiny' is '../secret'"),
 ])
 def test_what_the_hub_does_not_have_is_one_clear_error(
