@@ -49,7 +49,8 @@ def test_help_of_a_command_is_whole(
         "latentcode.probes.similarity.similarity").items()
         if option.words and name not in ("model", "problems", "controls")}
     assert options == {"--out", "--overwrite", "--prompts", "--no-controls", "--step", "--device",
-                       "--dtype", "--prepend-bos", "--batch-size", "--revision", "--device-map"} | own
+                       "--dtype", "--prepend-bos", "--batch-size", "--revision",
+                       "--device-map"} | own
     for command in ("train", "decode", "zoo", "sweep"):
         assert "--import FILE" in help_of(capsys, command)
 
