@@ -29,6 +29,12 @@ from latentcode.seeds import checked_seed
 if TYPE_CHECKING:
     from latentcode.probes.interventions.patch import Patch, Patches
 
+TRIED = 8
+"""Tokens on which it is tried whether a model keeps keys and values."""
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""How far from each other logits of the two ways may be, relative to the largest; of narrower types
+1e-2."""
+
 
 @watched("generating")
 def generate(
@@ -73,9 +79,9 @@ def generate(
     stop       end where the model says the token that ends a text
     cache      keep keys and values, so that a pass computes the new token alone: codes are then
                [1, H, 1, K], and a value is written once, when its token is computed; default:
-               where the model can. Without it every pass computes all tokens, with the same
-               patches at the same places, and tokens, logits and codes are the same up to rounding
-               (but for noise that is drawn)
+               where the model can, which is tried on a few tokens first. Without it every pass
+               computes all tokens, with the same patches at the same places, and tokens, logits
+               and codes are the same up to rounding (but for noise that is drawn)
     seed       of drawn tokens and of noise that is written
 
     Codes are read after what is written, one row for each new token: memory is that of a pass and
@@ -94,10 +100,13 @@ def generate(
     asked = load_language_model(model)
     ids = asked.encode(prompt, prepend_bos)[0] if isinstance(prompt, str) else list(prompt)
     _check_prompt(asked, ids, max_new_tokens)
-    passes = _Passes(asked.model, cache)
     kept = _Kept(asked.model, layers, max_new_tokens, len(ids) + max_new_tokens)
     device = next(asked.model.parameters()).device
     tokens = torch.tensor([ids], device=device)
+    passes = _Passes(asked.model, cached=cache is not False and _keeps(asked.model, tokens))
+    check(passes.cached or cache is not True, "cache is True, and the model keeps no keys and "
+          "values with which a pass of the new token alone says what a whole pass says; expected "
+          "None, with which every pass computes all tokens")
     writing = Writing(asked.model, tokens, patches, fwd_hooks, n_new=max_new_tokens, seed=seed)
     drawn = torch.Generator().manual_seed(seed)
     ends = _ends(asked) if stop else set()
@@ -134,31 +143,41 @@ class _Passes:
 
     cached  whether a pass computes the tokens alone that are new
     first   the position of the first that the next pass computes
+    past    what is kept of those before it; None where there are none, or nothing is kept
     """
 
-    def __init__(self, model: Any, cache: bool | None) -> None:
-        self.model, self.first, self._past, self._asked = model, 0, None, cache
-        bridged = hasattr(model, "original_model")
-        check(bridged or cache is not True, "cache is True, and a model that was trained here "
-              "keeps no keys and values; expected None, with which a pass computes all tokens")
-        self.cached = bridged and cache is not False
+    def __init__(self, model: Any, *, cached: bool) -> None:
+        self.model, self.cached, self.first, self.past = model, cached, 0, None
 
-    def run(self, tokens: Tensor, hooks: Sequence[Hook]) -> Tensor:
+    def run(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
         """Return what is said next, float64 [V] on the CPU."""
         if not self.cached:
             logits = self.model.run_with_hooks(tokens, fwd_hooks=list(hooks))
         else:
-            logits, self._past = self.model.run_with_hooks(
+            logits, self.past = self.model.run_with_hooks(
                 tokens[:, self.first:], fwd_hooks=list(hooks), return_type="logits_and_cache",
-                past_key_values=self._past, use_cache=True)
-            held = getattr(self._past, "get_seq_length", lambda: 0)()
-            if held == tokens.shape[1]:
-                self.first = held
-            else:
-                check(self._asked is None and self.first == 0, "the model keeps keys and values "
-                      f"of {held} tokens of {tokens.shape[1]}; expected cache=False")
-                self.cached = False
+                past_key_values=self.past, use_cache=True)
+            self.first = tokens.shape[1]
         return logits[0, -1].double().cpu()
+
+
+def _keeps(model: Any, tokens: Tensor) -> bool:
+    """Whether a model goes on from what it keeps as it does from all tokens: tried on a few.
+
+    Ours keep nothing, nor do some bridges; those of some hybrids keep something else.
+    """
+    if not hasattr(model, "original_model"):
+        return False
+    few = tokens.repeat(1, TRIED)[:, :TRIED]
+    whole, parts = _Passes(model, cached=False), _Passes(model, cached=True)
+    with evaluating(model), written_out():
+        wanted = whole.run(few)
+        for n in (TRIED - 2, TRIED - 1, TRIED):
+            said = parts.run(few[:, :n])
+            if parts.past is None:
+                return False
+    dtype = next(model.parameters()).dtype
+    return bool((said - wanted).abs().max() <= ROUNDING.get(dtype, 1e-2) * wanted.abs().max())
 
 
 class _Kept:

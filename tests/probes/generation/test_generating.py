@@ -272,8 +272,29 @@ def test_a_model_that_was_trained_here_goes_on_by_whole_passes() -> None:
     cut = lc.generate("text-softmax", prompt, max_new_tokens=6, stop=False,
                       patches=lc.Patch("zero_ablation", layers=(0, 1)))
     assert not np.allclose(cut.table["logprob"], found.table["logprob"][:len(cut)], atol=1e-3)
-    with pytest.raises(ConfigError, match="trained here keeps no keys and values"):
+    with pytest.raises(ConfigError, match="the model keeps no keys and values with"):
         lc.generate("text-softmax", prompt, cache=True)
+
+
+def test_what_is_kept_wrongly_is_not_used(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import DynamicCache
+
+    model = load_pretrained(small_models("gpt2"))
+    wanted = lc.generate(model, PROMPT, max_new_tokens=N, stop=False, cache=False)
+    update = DynamicCache.update
+
+    def late(self: Any, k: Tensor, v: Tensor, layer: int, *more: Any, **rest: Any) -> Any:
+        keys, values = update(self, k, v, layer, *more, **rest)
+        return keys, values if values.shape[2] == v.shape[2] else values.roll(1, 2)
+
+    monkeypatch.setattr(DynamicCache, "update", late)
+    found = lc.generate(model, PROMPT, max_new_tokens=N, stop=False)
+    assert not found.cached
+    assert found.tokens == wanted.tokens
+    with pytest.raises(ConfigError, match="cache is True, and the model keeps no keys and values"):
+        lc.generate(model, PROMPT, cache=True)
 
 
 @pytest.mark.parametrize(("options", "message"), [
