@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -235,6 +236,14 @@ class OwnLanguageModel(LanguageModel):
                 **self.settings, **({"step": 0} if "step" in self.settings else {})})
 
 
+def check_bridged(model: Any) -> None:
+    """Raise `ConfigError` for a model of `transformers`, whose codes are not shown yet."""
+    transformers = sys.modules.get("transformers")  # of which there is none before that
+    check(transformers is None or not isinstance(model, transformers.PreTrainedModel),
+          f"the model is a {type(model).__name__} of transformers, whose codes are not shown; "
+          "expected lc.load_pretrained(model, tokenizer=tokenizer), the bridge that shows them")
+
+
 def as_language_model(model: Any) -> LanguageModel:
     """Return a language model that is in hand, or a bridge as one.
 
@@ -242,6 +251,7 @@ def as_language_model(model: Any) -> LanguageModel:
     """
     if isinstance(model, LanguageModel):
         return model
+    check_bridged(model)
     name = f"run {model.name!r}" if isinstance(model, Run) else repr(str(model))
     check(not isinstance(model, (str, Path, Run)), f"model is {name}, which is not loaded; "
           f"expected a bridge, such as lc.load_pretrained returns, or what {LOAD} makes of it")
@@ -309,4 +319,4 @@ def _names_run(model: object) -> bool:
 
 
 __all__ = ["LanguageModel", "OwnLanguageModel", "PretrainedLanguageModel", "as_language_model",
-           "load_language_model"]
+           "check_bridged", "load_language_model"]

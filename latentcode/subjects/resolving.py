@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check
 from latentcode.hub.address import Address, is_address
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
+from latentcode.prompts.language_models import check_bridged
 from latentcode.runs import Run
 from latentcode.runs.named import folder_of as run_folder
 from latentcode.runs.named import load_run, zoo_folders
@@ -104,9 +104,7 @@ def subject(
         return CodesSubject((found, *heldout), initial)
     check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
           "expected codes for both", ProbeError)
-    check(not _is_network(found), f"the model is a {type(found).__name__} of transformers, whose "
-          "codes are not shown; expected lc.load_pretrained(model, tokenizer=tokenizer), the "
-          "bridge that shows them", ConfigError)
+    check_bridged(found)
     check(isinstance(found, Run | LanguageModel | str | Path) or hasattr(found, "run_with_hooks"),
           f"model is {found!r}; expected a run, the name of a model, or a model in hand",
           ConfigError)
@@ -189,12 +187,6 @@ def _check_known(model: str | Path) -> None:
     except UnknownNameError as error:
         raise UnknownNameError("model", str(model), error.valid, ". A language model's name also "
                                "needs problems: prompts or texts") from None
-
-
-def _is_network(model: object) -> bool:
-    """Whether it is a model of `transformers`, of which there is none unless that is imported."""
-    transformers = sys.modules.get("transformers")
-    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
 
 
 def _said(model: Any) -> str:

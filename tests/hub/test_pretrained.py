@@ -88,6 +88,9 @@ def test_every_result_says_the_revision_and_its_commit(
     control = lc.extract(f"{NAME}@step0", prompts, untrained=True)
     assert control.meta["commit"] == repo.oid(0)
     assert not {"revision", "commit"} & {*lc.extract(small_models("neox"), prompts).meta}
+    heads = lc.heads(f"{NAME}@step0", ["a text of Paris and Rome and then Paris"] * 2, effects=[],
+                     n_bootstrap=100)
+    assert (heads.settings["revision"], heads.settings["commit"]) == ("step0", repo.oid(0))
     checked = lc.check_model(f"{NAME}@step1000", lengths=[4])
     assert checked.supported
     assert checked.settings["model"] == f"{NAME}@step1000"

@@ -75,9 +75,11 @@ def test_what_a_model_in_hand_does_not_take(small_models: SmallModels) -> None:
         lc.load_pretrained(small_models("gpt2"), tokenizer=tokenizer)
     with pytest.raises(ConfigError, match="model is a Linear; expected a model of transformers"):
         lc.load_pretrained(nn.Linear(1, 1), tokenizer=tokenizer)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"a GPT2LMHeadModel of transformers, whose codes are not "
-                                          r"shown; expected lc.load_pretrained\(model, tokenizer="):
-        lc.decode(network, factorial_prompts())
+    for ask in (lambda: lc.decode(network, factorial_prompts()), lambda: lc.heads(network, ["a"]),
+                lambda: lc.generate(network, "a")):
+        with pytest.raises(ConfigError, match=r"a GPT2LMHeadModel of transformers, whose codes are "
+                                              r"not shown; expected lc.load_pretrained\(model, "):
+            ask()
     bridge = lc.load_pretrained(network, tokenizer=tokenizer)
     for option, value in (("revision", "step1"), ("device_map", "auto")):
         with pytest.raises(lc.LatentCodeError, match=f"{option} is '{value}', but the model is in"):
