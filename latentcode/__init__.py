@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from latentcode.probes.das import das as das
     from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
+    from latentcode.probes.generation import Generation as Generation
+    from latentcode.probes.generation import generate as generate
     from latentcode.probes.heads import HeadsResult as HeadsResult
     from latentcode.probes.heads import heads as heads
     from latentcode.probes.interventions import Bench as Bench

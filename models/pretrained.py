@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,21 +22,27 @@ from torch import Tensor, nn
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers, other_layers
+from latentcode.models.opening import (
+    INSTEAD,
+    TOKENIZERS,
+    Named,
+    as_dtype,
+    check_eager,
+    check_memory,
+    check_not_quantized,
+    first_line,
+    is_run,
+    named,
+    one_device,
+    one_line,
+)
 from latentcode.models.pattern_seam import add_seam
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedModel
 
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-SAFE = ("model.safetensors", "model.safetensors.index.json")
-TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
-ZOO = Path(__file__).parent / "zoo"
-OURS = "config.yaml", "provenance.json"
-"""Files of a run, which a model folder of transformers does not have."""
-INSTEAD = ("expected a pretrained language model, which a bridge opens; one trained here needs no "
-           "bridge: latentcode.prompts.load_language_model opens it for prompts, and lc.extract, "
-           "lc.decode and lc.intervene ask it about its own text")
 ROUNDING = 0.01
 """How far from 1 the sum of a row of a softmax may be, whatever the type of the weights."""
 
@@ -126,79 +133,140 @@ def _tried(
 
 
 def load_pretrained(
-    name_or_folder: str | Path,
+    name_or_folder: str | Path | PreTrainedModel,
     *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    device_map: str | int | Mapping[str, Any] | None = None,
+    dtype: str | torch.dtype | None = None,
+    attn_implementation: str | None = None,
     untrained: bool = False,
     seed: int = 0,
+    tokenizer: Any = None,
 ) -> TransformerBridge:
     """What does a pretrained language model look like to this toolkit? A `TransformerBridge`.
 
     name_or_folder  a folder that `save_pretrained` wrote, tokenizer included, read without a
-                    network; or a name on the Hugging Face hub, such as `gpt2`
+                    network; a name on the Hugging Face hub, such as `gpt2`, also with its revision,
+                    such as `EleutherAI/pythia-70m@step1000`; or a model of `transformers` in hand,
+                    with its `tokenizer`, which the bridge takes over and changes: where it is still
+                    needed as it is, give a `copy.deepcopy`
+    revision        a branch, a tag or a commit on the hub; default: the newest commit
+    device          `cpu` or `cuda`; default: cpu
+    device_map      in its place, as `transformers` takes it: `auto`, the GPU with the most memory
+                    left or else the CPU; or one device for all modules
+    dtype           of the weights, such as `bfloat16`; default: float32
+    attn_implementation  None or `eager`: no other forms a pattern
     untrained       the same architecture with fresh weights, drawn from `seed`: the control of
                     probes
-    dtype           of the weights
+    tokenizer       of a model in hand, and of nothing else
 
     Attention is computed openly (the `eager` implementation), so that
     `blocks.{l}.attn.hook_pattern` shows the codes and, where `layout(model).writable`, takes them.
     No layer keeps its pattern after its turn. Weights are read from safetensors only: a pickle
-    runs whatever code it contains. The model is in evaluation mode.
+    runs whatever code it contains. The model is in evaluation mode. `cfg.model_name` is the name,
+    with `@revision` where one was asked for.
 
     `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
-    do not fit, and for a name that cannot be fetched; `ConfigError` for an architecture without
-    an attention pattern, and for a model that was trained here.
+    do not fit, and for a name or a revision that cannot be fetched; `ConfigError` for an
+    architecture without an attention pattern, for quantised weights, for weights that are more
+    than the memory that is left, and for a model that was trained here.
     """
-    network, tokenizer = load_network(name_or_folder, device=device, dtype=dtype,
-                                      untrained=untrained, seed=seed)
-    return as_bridge(str(name_or_folder), network, tokenizer)
+    check_eager(attn_implementation)
+    if isinstance(name_or_folder, nn.Module):
+        given = {"revision": revision, "device": device, "device_map": device_map, "dtype": dtype}
+        for option, value in given.items():
+            check(value is None, f"{option} is {value!r}, and the model is in hand; expected no "
+                  f"{option}: network.to(...) moves and converts it")
+        return _in_hand(name_or_folder, tokenizer, untrained=untrained, seed=seed)
+    check(tokenizer is None, f"tokenizer is given, and the model is {str(name_or_folder)!r}, which "
+          "brings its own; expected one with a model of transformers in hand alone")
+    network, found, of = _opened(
+        name_or_folder, revision, one_device(device, device_map), as_dtype(dtype),
+        untrained=untrained, seed=seed)
+    return as_bridge(of.full, network, found)
+
+
+def _in_hand(network: Any, tokenizer: Any, *, untrained: bool, seed: int) -> TransformerBridge:
+    """Return the bridge of a model of `transformers`, which it takes over."""
+    from transformers import PreTrainedModel
+
+    check(isinstance(network, PreTrainedModel), f"the model is a {type(network).__name__}; "
+          "expected a model of transformers, a name or a folder (a bridge needs no loading)")
+    name = str(network.config._name_or_path or type(network).__name__)
+    check(tokenizer is not None, f"the model is a {type(network).__name__} in hand without a "
+          "tokenizer; expected lc.load_pretrained(network, tokenizer=tokenizer)")
+    check_not_quantized(name, network.config)
+    weights = [*network.parameters()]
+    where = sorted({str(weight.device) for weight in weights})
+    check(len(where) == 1, f"the weights of model {name!r} are on {' and '.join(where)}; expected "
+          "all of them on one device")
+    if untrained:
+        network = fresh_network(network.config, weights[0].dtype, seed).to(weights[0].device)
+    network.set_attn_implementation("eager")
+    network.config.output_attentions = False
+    # TransformerLens reads a tokenizer again from where it says it is from, which need not be so.
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        found = copy.deepcopy(tokenizer)
+        found.init_kwargs["name_or_path"] = folder
+        return as_bridge(name, network.eval(), found)
 
 
 def load_network(
     name_or_folder: str | Path,
     *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
     untrained: bool = False,
     seed: int = 0,
     tokenized: bool = True,
 ) -> tuple[Any, Any]:
     """What is it before it is a bridge? The model of `transformers`, and its tokenizer.
 
-    tokenized  False: the tokenizer is None where a folder holds none
+    tokenized  False: the tokenizer is None where there is none
 
     Other arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet,
     so that its own forward pass can be compared with the bridge's.
     """
+    return _opened(name_or_folder, revision, one_device(device, None), as_dtype(dtype),
+                   untrained=untrained, seed=seed, tokenized=tokenized)[:2]
+
+
+def _opened(
+    name_or_folder: str | Path, revision: str | None, device: torch.device, dtype: torch.dtype,
+    *, untrained: bool, seed: int, tokenized: bool = True,
+) -> tuple[Any, Any, Named]:
     seed = checked_seed(seed)
-    folder = _folder(name_or_folder)
-    has_tokenizer = folder is None or any(
-        found for pattern in TOKENIZERS for found in folder.glob(pattern))
+    of = named(name_or_folder, revision)
+    of.check_files(weights=not untrained or of.folder is not None)
+    has_tokenizer = of.has(*TOKENIZERS)
     # transformers would make up an empty tokenizer.
-    check(has_tokenizer or not tokenized, f"model folder {str(name_or_folder)!r} holds no "
-          "tokenizer; expected tokenizer.json, which the tokenizer's save_pretrained writes",
-          ArtifactError)
-    name = str(name_or_folder)
-    with _quiet(), _as_artifact_error(name, folder):
+    check(has_tokenizer or not tokenized, f"{of.called} holds no tokenizer; expected "
+          "tokenizer.json, which the tokenizer's save_pretrained writes", ArtifactError)
+    with _quiet(), one_line(of):
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-        source = {"local_files_only": folder is not None, "trust_remote_code": False}
-        config = AutoConfig.from_pretrained(name, **source)
+        config = AutoConfig.from_pretrained(**of.asked)
+        check_not_quantized(of.full, config)
         config.output_attentions = False  # or the patterns of all layers would be collected
-        tokenizer = AutoTokenizer.from_pretrained(name, **source) if has_tokenizer else None
+        # What goes to a GPU is read into the memory of the machine first.
+        check_memory(of.full, config, dtype, dict.fromkeys((torch.device("cpu"), device)))
+        tokenizer = AutoTokenizer.from_pretrained(**of.asked) if has_tokenizer else None
         if untrained:
             network = fresh_network(config, dtype, seed)
         else:
             opened: Any = AutoModelForCausalLM.from_pretrained(
-                name, config=config, dtype=dtype, attn_implementation="eager",
-                use_safetensors=True, output_loading_info=True, **source)
+                config=config, dtype=dtype, attn_implementation="eager",
+                use_safetensors=True, output_loading_info=True, **of.asked)
             network, loading = opened
             lacking = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
-            check(not lacking, f"the weights of model {name!r} lack {', '.join(lacking[:5])}"
+            check(not lacking, f"the weights of model {of.full!r} lack {', '.join(lacking[:5])}"
                   f"{f' and {len(lacking) - 5} more' if len(lacking) > 5 else ''}; expected one "
                   "of the right shape for every parameter", ArtifactError)
-        return network.to(device).eval(), tokenizer
+        of.tie(network, tokenizer)
+        return network.to(device).eval(), tokenizer, of
 
 
 def fresh_network(config: Any, dtype: torch.dtype, seed: int) -> Any:
@@ -244,7 +312,7 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
         raise
     except Exception as error:  # adapters check what they support in many ways
         raise ConfigError(f"model {name!r} is a {architecture}, which TransformerLens cannot open: "
-                          f"{_first_line(error)}") from error
+                          f"{first_line(error)}") from error
     for layer in attention_layers(model):
         model.blocks[layer].attn.register_forward_hook(_forget_pattern)
     return model.eval()
@@ -266,57 +334,6 @@ def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> Non
     A plain function, so that models can be copied.
     """
     attention._pattern = None  # type: ignore[assignment]
-
-
-def is_run(name_or_folder: str | Path) -> bool:
-    """Whether a name or a folder is that of a model which was trained here."""
-    folder = Path(name_or_folder)
-    ours = folder if folder.is_dir() else ZOO / str(name_or_folder).removeprefix("zoo:")
-    return all((ours / file).is_file() for file in OURS)
-
-
-def _folder(name_or_folder: str | Path) -> Path | None:
-    """Return a model folder after a look at its files, or None for a name on the hub."""
-    check(isinstance(name_or_folder, (str, Path)), f"model is {name_or_folder!r}; {INSTEAD}")
-    folder = Path(name_or_folder)
-    # A name of the zoo would be looked for on the hub, for half a minute.
-    check(not is_run(name_or_folder),
-          f"{str(name_or_folder)!r} is a model that was trained here; {INSTEAD}")
-    text = str(name_or_folder)
-    if not folder.is_dir():
-        is_name = isinstance(name_or_folder, str) and not folder.exists() and (
-            text.count("/") <= 1 and "\\" not in text and not text.startswith((".", "/", "~")))
-        check(is_name, f"model folder {text!r} does not exist", ArtifactError)
-        return None
-    check((folder / "config.json").is_file(), f"folder {text!r} holds no config.json; expected a "
-          "model that save_pretrained wrote", ArtifactError)
-    if not any((folder / file).is_file() for file in SAFE):
-        pickled = [file for file in PICKLED if (folder / file).is_file()]
-        why = (f"only {pickled[0]}, a pickle, which runs whatever code it contains and is never "
-               "loaded" if pickled else "no weights")
-        raise ArtifactError(f"model folder {text!r} holds {why}; expected {SAFE[0]}, which "
-                            "save_pretrained writes")
-    return folder
-
-
-@contextmanager
-def _as_artifact_error(name: str, folder: Path | None) -> Iterator[None]:
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        if isinstance(error, (ArtifactError, ConfigError, torch.OutOfMemoryError)):
-            raise
-        where = (f"model folder {name!r} cannot be opened" if folder is not None else
-                 f"model {name!r} is no folder here, and could not be fetched from the Hugging "
-                 "Face hub")
-        raise ArtifactError(f"{where}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()),
-                type(error).__name__)
 
 
 @contextmanager

@@ -13,12 +13,14 @@ from latentcode.probes.registered.registry import PROBES
 ROOM = "latentcode.probes."
 REGISTERS = "register_"
 """How the names of functions begin that register something and ask nothing."""
+OF_A_TEXT = ("generate",)
+"""Functions of a single text, which have no problems and no result with a score."""
 
 
 def questions() -> dict[str, str]:
     """Return the questions that come with the library: name -> address of the function."""
     return {name: f"{module}.{name}" for name, module in _of_probes().items()
-            if name.islower() and not name.startswith(REGISTERS)}
+            if name.islower() and not name.startswith(REGISTERS) and name not in OF_A_TEXT}
 
 
 def results() -> dict[str, str]:

@@ -17,6 +17,7 @@ from latentcode.cli.asking import Verb
 from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
+from latentcode.cli.generate import Generate
 from latentcode.cli.mistakes import Argument, arguments_of, in_flags
 from latentcode.cli.official import Official
 from latentcode.cli.options import take_imports
@@ -33,8 +34,9 @@ from latentcode.cli.zoo import Zoo
 from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type | Verb] = {
-    "train": Train, **VERBS, "show": Show, "explore": Explore, "zoo": Zoo, "push": Push,
-    "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "study": Study, "official": Official}
+    "train": Train, **VERBS, "generate": Generate, "show": Show, "explore": Explore, "zoo": Zoo,
+    "push": Push, "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "study": Study,
+    "official": Official}
 """Every command of the library by its name, in the order in which `latentcode --help` lists them.
 """
 FORMER: dict[str, str] = {

@@ -24,7 +24,7 @@ class CheckModel:
     """
 
     model: tyro.conf.Positional[str]
-    """Folder that save_pretrained wrote, or a name on the Hugging Face hub."""
+    """Folder that save_pretrained wrote, or a name on the Hugging Face hub, also with @revision."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of the weights; in float64 rounding hides no mistake."""
     lengths: Annotated[tuple[int, ...], default_is("4 9 32")] = ()

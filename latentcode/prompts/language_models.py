@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,7 +16,8 @@ from torch import Tensor
 from latentcode.errors import check
 from latentcode.hub.address import is_address
 from latentcode.models.config import kind_of
-from latentcode.models.pretrained import is_run, load_pretrained
+from latentcode.models.opening import AT, as_dtype, is_run
+from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
@@ -40,7 +42,8 @@ class LanguageModel(ABC):
     """A model with hooks, and the text that it is asked in.
 
     model       what is run: a `TransformerBridge` or a `HookedTransformer`
-    settings    what results say of it: run, kind, architecture, and of a run run_id and step
+    settings    what results say of it: run, kind, architecture, of a run run_id and step, and of
+                a model on the hub revision (where one was asked for) and commit
     context     tokens that a prompt may have at most; None: any number
     vocabulary  number of token ids, each of which can be an answer
     padding     the id that fills up shorter prompts of a batch
@@ -100,7 +103,7 @@ class PretrainedLanguageModel(LanguageModel):
         name = str(getattr(model.cfg, "model_name", ""))
         self.settings = {
             "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
-            "architecture": getattr(model.cfg, "architecture", None)}
+            "architecture": getattr(model.cfg, "architecture", None), **_version(name, model)}
         self.context = getattr(model.cfg, "n_ctx", None)
         self.vocabulary = getattr(model.cfg, "d_vocab", len(self.tokenizer))
         self.padding = self.tokenizer.pad_token_id or 0
@@ -233,6 +236,14 @@ class OwnLanguageModel(LanguageModel):
                 **self.settings, **({"step": 0} if "step" in self.settings else {})})
 
 
+def check_bridged(model: Any) -> None:
+    """Raise `ConfigError` for a model of `transformers`, whose codes are not shown yet."""
+    transformers = sys.modules.get("transformers")  # of which there is none before that
+    check(transformers is None or not isinstance(model, transformers.PreTrainedModel),
+          f"the model is a {type(model).__name__} of transformers, whose codes are not shown; "
+          "expected lc.load_pretrained(model, tokenizer=tokenizer), the bridge that shows them")
+
+
 def as_language_model(model: Any) -> LanguageModel:
     """Return a language model that is in hand, or a bridge as one.
 
@@ -240,6 +251,7 @@ def as_language_model(model: Any) -> LanguageModel:
     """
     if isinstance(model, LanguageModel):
         return model
+    check_bridged(model)
     name = f"run {model.name!r}" if isinstance(model, Run) else repr(str(model))
     check(not isinstance(model, (str, Path, Run)), f"model is {name}, which is not loaded; "
           f"expected a bridge, such as lc.load_pretrained returns, or what {LOAD} makes of it")
@@ -253,8 +265,10 @@ def load_language_model(
     model: TransformerBridge | LanguageModel | Run | str | Path,
     *,
     step: int | None = None,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
+    dtype: str | torch.dtype | None = None,
     untrained: bool = False,
     seed: int = 0,
 ) -> LanguageModel:
@@ -264,6 +278,7 @@ def load_language_model(
            address `hf://user/name`; what `load_pretrained` takes, a folder that `save_pretrained`
            wrote or a name on the hub; or a model in hand, which stays where it is
     step   the checkpoint of a run; default: the newest
+    revision, device_map  of what `load_pretrained` opens
     untrained  the same with fresh weights: of a run its initial ones, else drawn from `seed`
 
     Raises what `load_run`, `load_pretrained` and `as_language_model` raise, and `ConfigError` for
@@ -271,14 +286,30 @@ def load_language_model(
     """
     if isinstance(model, Run) or _names_run(model):
         assert isinstance(model, (Run, str, Path))
-        own = OwnLanguageModel.of_run(load_run(model), step=step, device=device, dtype=dtype)
+        check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
+              f"{device_map!r}, but the model is a run; expected None, and step= and device=")
+        own = OwnLanguageModel.of_run(
+            load_run(model), step=step, device="cpu" if device is None else device,
+            dtype=as_dtype(dtype))
         return own.untrained() if untrained else own
     check(step is None, f"step is {step}, but the model is no run; expected None")
     if isinstance(model, (str, Path)):
         return PretrainedLanguageModel(load_pretrained(
-            model, device=device, dtype=dtype, untrained=untrained, seed=seed))
+            model, revision=revision, device=device, device_map=device_map, dtype=dtype,
+            untrained=untrained, seed=seed))
+    check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
+          f"{device_map!r}, but the model is in hand; expected None")
     given = as_language_model(model)
     return given.untrained(seed) if untrained else given
+
+
+def _version(name: str, model: Any) -> dict[str, str]:
+    """Return revision and commit of a model on the hub, as far as they are known."""
+    revision = "" if Path(name).exists() else name.partition(AT)[2]
+    commit = getattr(getattr(getattr(model, "original_model", None), "config", None),
+                     "_commit_hash", None)
+    return {**({"revision": revision} if revision else {}),
+            **({"commit": str(commit)} if commit else {})}
 
 
 def _names_run(model: object) -> bool:
@@ -288,4 +319,4 @@ def _names_run(model: object) -> bool:
 
 
 __all__ = ["LanguageModel", "OwnLanguageModel", "PretrainedLanguageModel", "as_language_model",
-           "load_language_model"]
+           "check_bridged", "load_language_model"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,10 @@ import pandas as pd
 
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_choice
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check
 from latentcode.hub.address import Address, is_address
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
+from latentcode.prompts.language_models import check_bridged
 from latentcode.runs import Run
 from latentcode.runs.named import folder_of as run_folder
 from latentcode.runs.named import load_run, zoo_folders
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from latentcode.subjects.asked import Model, Problems
 
-DTYPES = "float32", "bfloat16", "float16"
 TENSORS = "codes.safetensors"
 """What makes a folder one of codes."""
 PRETRAINED = "config.json"
@@ -53,7 +53,9 @@ def subject(
     problems: Problems = None,
     *,
     step: int | None = None,
+    revision: str | None = None,
     device: str | None = None,
+    device_map: str | Mapping[str, Any] | None = None,
     dtype: str | torch.dtype | None = None,
     prepend_bos: bool | None = None,
     batch_size: int | None = None,
@@ -70,7 +72,11 @@ def subject(
                  (`latentcode.prompts.whole_texts`); default: what a run was trained on. Of codes,
                  those of held-out combinations
     step         the checkpoint of a run; default: the newest
+    revision     of a pretrained model on the hub: a branch, a tag or a commit; default: the newest
+                 commit
     device       `cpu` or `cuda` of what is loaded here; default: cpu
+    device_map   of a pretrained model, in place of the device: `auto`, the GPU with the most
+                 memory left or else the CPU, or one device for all modules; default: as device says
     dtype        of a pretrained model's weights, such as `bfloat16`; default: float32
     prepend_bos  whether prompts begin with the token for a beginning; default: as the model's own
                  setting says
@@ -83,19 +89,22 @@ def subject(
     """
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
-                      step=step, device=device, dtype=dtype, prepend_bos=prepend_bos,
-                      batch_size=batch_size, untrained=untrained or None)
+                      step=step, revision=revision, device=device, device_map=device_map,
+                      dtype=dtype, prepend_bos=prepend_bos, batch_size=batch_size,
+                      untrained=untrained or None)
         return model
     found = (opened_model(model, pretrained=problems is not None)
              if isinstance(model, str | Path) else model)
     if isinstance(found, LatentCodes):
-        check_nothing("the model is codes that were read before", step=step, device=device,
-                      dtype=dtype, prepend_bos=prepend_bos, batch_size=batch_size)
+        check_nothing("the model is codes that were read before", step=step, revision=revision,
+                      device=device, device_map=device_map, dtype=dtype, prepend_bos=prepend_bos,
+                      batch_size=batch_size)
         heldout = () if problems is None else map(opened_codes, as_tuple(problems))
         initial = (untrained,) if isinstance(untrained, LatentCodes) else tuple(untrained)
         return CodesSubject((found, *heldout), initial)
     check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
           "expected codes for both", ProbeError)
+    check_bridged(found)
     check(isinstance(found, Run | LanguageModel | str | Path) or hasattr(found, "run_with_hooks"),
           f"model is {found!r}; expected a run, the name of a model, or a model in hand",
           ConfigError)
@@ -103,9 +112,11 @@ def subject(
     check(len(untrained) == 0, "untrained is given, but the model is not codes; expected a model, "
           "of which the untrained one is known", ProbeError)
     if isinstance(asked, Prompts | Texts):
-        return _on_prompts(found, asked, step=step, device=device, dtype=dtype,
-                           prepend_bos=prepend_bos, batch_size=batch_size)
-    check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos)
+        return _on_prompts(found, asked, step=step, revision=revision, device=device,
+                           device_map=device_map, dtype=dtype, prepend_bos=prepend_bos,
+                           batch_size=batch_size)
+    check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos,
+                  revision=revision, device_map=device_map)
     check(not isinstance(found, LanguageModel), "problems are missing: expected prompts (a "
           "DataFrame or a JSONL file), or texts", ConfigError)
     if isinstance(found, Run):
@@ -178,15 +189,6 @@ def _check_known(model: str | Path) -> None:
                                "needs problems: prompts or texts") from None
 
 
-def as_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Return a type of weights by its name; `UnknownNameError` for another."""
-    import torch
-
-    if isinstance(dtype, str):
-        check_choice("dtype", dtype, DTYPES)
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
-
-
 def _said(model: Any) -> str:
     """Return what errors call a model."""
     if isinstance(model, Run):
@@ -195,11 +197,10 @@ def _said(model: Any) -> str:
 
 
 def _on_prompts(
-    model: Any, asked: Prompts | Texts, *, step: int | None, device: str | None,
+    model: Any, asked: Prompts | Texts, *, step: int | None, revision: str | None,
+    device: str | None, device_map: str | Mapping[str, Any] | None,
     dtype: str | torch.dtype | None, prepend_bos: bool | None, batch_size: int | None,
 ) -> Subject:
-    import torch
-
     from latentcode.subjects.of_texts import TextSubject
 
     what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
@@ -208,12 +209,14 @@ def _on_prompts(
           f"problems are {what}, and run {_said(model)} reads no text; expected a language model, "
           "or a task; what is asked about goes by labels=", ConfigError)
     if not isinstance(model, Run | str | Path):
-        check_nothing("the model is in hand", device=device, dtype=dtype)
-    of = load_language_model(model, step=step, device=placed(device),
-                             dtype=torch.float32 if dtype is None else as_dtype(dtype))
+        check_nothing("the model is in hand", revision=revision, device=device,
+                      device_map=device_map, dtype=dtype)
+    of = load_language_model(
+        model, step=step, revision=revision, device=None if device is None else placed(device),
+        device_map=device_map, dtype=dtype)
     if isinstance(asked, Texts):
         return TextSubject(of, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
     return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
 
 
-__all__ = ["as_dtype", "as_problems", "subject"]
+__all__ = ["as_problems", "subject"]

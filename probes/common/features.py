@@ -183,5 +183,6 @@ def varies(x: np.ndarray) -> bool:
 
 def origin(codes: LatentCodes | Rows) -> dict[str, Any]:
     """Return how many instances codes are of, and where they come from as far as they say."""
-    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos")
+    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos",
+             "revision", "commit")
     return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}

@@ -32,7 +32,7 @@ from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_nothing
 from latentcode.subjects.of_prompts import PromptSubject
 from latentcode.subjects.of_tasks import RunSubject, placed
-from latentcode.subjects.resolving import as_dtype, opened_model, subject
+from latentcode.subjects.resolving import opened_model, subject
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
@@ -280,8 +280,8 @@ def _opened(model: Any, **opening: Any) -> LanguageModel:
     check(not isinstance(found, LatentCodes), "the model is codes that were read before; expected "
           "a language model", ProbeError)
     if isinstance(found, Run | str | Path):
-        given["device"] = placed(given.get("device"))
-        given["dtype"] = as_dtype(given.get("dtype", "float32"))
+        if "device" in given:
+            given["device"] = placed(given["device"])
     else:
         check_nothing("the model is in hand", **given)
     return load_language_model(found, **given)

@@ -66,6 +66,7 @@ def check_model(
     check(not limit or max(lengths) <= limit, f"the longest prompt has {max(lengths)} tokens; "
           f"expected at most {limit}, the context of the model")
     weight = next(network.parameters())
+    commit = getattr(network.config, "_commit_hash", None)
     references = [reference(network, tokens) for tokens in random_prompts(
         config.vocab_size, lengths, seed, weight.device)]
     model = as_bridge(str(name_or_folder), network, tokenizer)
@@ -77,6 +78,7 @@ def check_model(
     name = str(name_or_folder)
     return ModelCheckResult(_worst(found, TOLERANCES[dtype]), settings={
         "model": Path(name).name if Path(name).is_dir() else name,
+        **({"commit": commit} if commit else {}),
         "architecture": type(network).__name__, "dtype": dtype,
         "tolerance": TOLERANCES[dtype], "lengths": list(lengths), "seed": seed,
         "n_layers": model.cfg.n_layers, "n_heads": model.cfg.n_heads,

@@ -49,7 +49,8 @@ def test_help_of_a_command_is_whole(
         "latentcode.probes.similarity.similarity").items()
         if option.words and name not in ("model", "problems", "controls")}
     assert options == {"--out", "--overwrite", "--prompts", "--no-controls", "--step", "--device",
-                       "--dtype", "--prepend-bos", "--batch-size"} | own
+                       "--dtype", "--prepend-bos", "--batch-size", "--revision",
+                       "--device-map"} | own
     for command in ("train", "decode", "zoo", "sweep"):
         assert "--import FILE" in help_of(capsys, command)
 
@@ -97,7 +98,7 @@ def test_options_are_the_arguments_of_the_function(name: str) -> None:
 def test_every_option_of_a_subject_is_one_of_every_question() -> None:
     known = {name for name, option in options_of(SUBJECT).items() if option.words}
     assert known - {"model", "problems"} == {
-        "step", "device", "dtype", "prepend_bos", "batch_size"}
+        "step", "revision", "device", "device_map", "dtype", "prepend_bos", "batch_size"}
 
 
 @pytest.mark.parametrize("name", FORMER)

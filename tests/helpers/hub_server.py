@@ -26,11 +26,17 @@ HIDDEN = b"*.safetensors filter=lfs\n"
 
 @dataclass
 class Repo:
-    """A repository: its commits, the newest last, each with all its files."""
+    """A repository: its commits, the newest last, each with all its files.
+
+    refs   branches beside main -> the number of their commit
+    gated  whether its files are for those alone who were granted access
+    """
 
     private: bool = False
     messages: list[str] = field(default_factory=lambda: ["initial commit"])
     commits: list[dict[str, bytes]] = field(default_factory=lambda: [{".gitattributes": HIDDEN}])
+    refs: dict[str, int] = field(default_factory=dict)
+    gated: bool = False
 
     def oid(self, number: int) -> str:
         known = [sorted((name, data.hex()) for name, data in files.items())
@@ -39,7 +45,8 @@ class Repo:
 
     def find(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
         oids = [self.oid(number) for number in range(len(self.commits))]
-        oid = oids[-1] if revision == "main" else revision
+        oid = (oids[-1] if revision == "main" else
+               oids[self.refs[revision]] if revision in self.refs else revision)
         return (oid, self.commits[oids.index(oid)]) if oid in oids else None
 
 
@@ -173,6 +180,14 @@ class Handler(BaseHTTPRequestHandler):
             self.say(200, {"id": name, "sha": oid, "siblings": siblings, "tags": [],
                            "private": self.hub.repos[kind, name].private})
 
+    def branches(self, kind: str, name: str) -> None:
+        repo = self.repo(kind, name)
+        if repo is not None:
+            numbers = {"main": len(repo.commits) - 1, **repo.refs}
+            self.say(200, {"tags": [], "converts": [], "branches": [
+                {"name": branch, "ref": f"refs/heads/{branch}", "targetCommit": repo.oid(number)}
+                for branch, number in numbers.items()]})
+
     def tree(self, kind: str, name: str, revision: str) -> None:
         found = self.commit_of(kind, name, revision)
         if found is not None:
@@ -236,6 +251,8 @@ class Handler(BaseHTTPRequestHandler):
         if found is None or (self.command == "GET" and self.fails("file")):
             return
         oid, files = found
+        if not datasets and self.hub.repos["models", name].gated:
+            return self.say(403, {"error": "gated"}, X_Error_Code="GatedRepo")
         if path not in files:
             return self.say(404, {}, X_Error_Code="EntryNotFound", X_Repo_Commit=oid)
         told = blob(path, files[path])
@@ -246,11 +263,12 @@ class Handler(BaseHTTPRequestHandler):
         self.say(200, data, ETag=f'"{etag}"', X_Repo_Commit=oid, Accept_Ranges="bytes")
 
 
-NAMED = r"/api/(models|datasets)/([^/]+/[^/]+)"
+NAMED = r"/api/(models|datasets)/([^/]+(?:/(?!revision/)[^/]+)?)"
 ROUTES = (
     (r"/api/repos/create", Handler.create),
     (r"/api/validate-yaml", Handler.validate),
     (rf"{NAMED}(?:/revision/([^/]+))?", Handler.info),
+    (rf"{NAMED}/refs", Handler.branches),
     (rf"{NAMED}/tree/([^/]+)", Handler.tree),
     (rf"{NAMED}/preupload/([^/]+)", Handler.preupload),
     (rf"{NAMED}/commit/([^/]+)", Handler.commit),

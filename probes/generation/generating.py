@@ -1,0 +1,250 @@
+"""What does a model go on to say, with which codes, and what if these are written?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.arguments import chosen
+from latentcode.errors import check, check_count
+from latentcode.files.provenance import package_version
+from latentcode.models.kernels.fused import written_out
+from latentcode.models.memory import available, readable
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import layout
+from latentcode.probes.generation.result import Generation
+from latentcode.probes.generation.writing import Extent, Hook, Writing
+from latentcode.probes.interventions.sites import SITES, Edit, Place
+from latentcode.progress import Progress, watched
+from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_model
+from latentcode.seeds import checked_seed
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.patch import Patch, Patches
+
+TRIED = 8
+"""Tokens on which it is tried whether a model keeps keys and values."""
+ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""How far from each other logits of the two ways may be, relative to the largest; of narrower types
+1e-2."""
+
+
+@watched("generating")
+def generate(
+    model: Any,
+    prompt: str | Sequence[int],
+    *,
+    max_new_tokens: int = 20,
+    patches: Patch | Patches | Sequence[Patch] | Mapping[Place, Edit] = (),
+    fwd_hooks: Sequence[Hook] = (),
+    layers: Sequence[int] | int | None = None,
+    logits: bool = False,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+    stop: bool = True,
+    cache: bool | None = None,
+    prepend_bos: bool | None = None,
+    progress: Progress | None = None,
+) -> Generation:
+    """What does a model go on to say, with which codes, and what if these are written?
+
+        lc.generate(model, "The capital of France is")
+        lc.generate(model, "The capital of France is",     # without head 3 of layer 5
+                    patches=lc.Patch("zero_ablation", layers=5, heads=3))
+
+    model      a bridge, as `lc.load_pretrained` returns it; a name or a folder; a text model that
+               was trained here
+    prompt     text, or ids of tokens as they are
+    max_new_tokens  fewer come where the model ends the text
+    patches    what is written, at all tokens or at some: `lc.Patch` (one, several or their sum) of
+               `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
+               source is None; `queries` and `keys` choose `prompt`, `generated` or positions, from
+               0, negative ones from the end of the prompt. Or site and layer -> edit, a function
+               of what a pass computes there: codes [1, H, Q, K], values [1, K, H, d], residual
+               streams [1, Q, D], Q and K the tokens of the pass
+    fwd_hooks  hooks as TransformerLens takes them, (name, function of activation and hook), after
+               the patches
+    layers     whose codes are kept; default: all; none with ()
+    logits     keep the logits of every new token, too
+    temperature  0: the most probable token; else p^(1 / temperature), drawn from `seed`
+    top_k      draw from the most probable ones alone; default: from all
+    stop       end where the model says the token that ends a text
+    cache      keep keys and values, so that a pass computes the new token alone: codes are then
+               [1, H, 1, K], and a value is written once, when its token is computed; default:
+               where the model can, which is tried on a few tokens first. Without it every pass
+               computes all tokens, with the same patches at the same places, and tokens, logits
+               and codes are the same up to rounding (but for noise that is drawn)
+    seed       of drawn tokens and of noise that is written
+
+    Codes are read after what is written, one row for each new token: memory is that of a pass and
+    4 x N x L x H x (P + N) bytes.
+
+    `ConfigError` for a prompt that is empty or leaves no room for the new tokens in the context of
+    the model, for patches that it cannot take, codes that memory does not suffice for, and a model
+    that keeps no keys and values where `cache` is True; and what `load_language_model` raises.
+    """
+    check_count("max_new_tokens", max_new_tokens)
+    check(math.isfinite(temperature) and temperature >= 0.0,
+          f"temperature is {temperature!r}; expected a number of at least 0")
+    if top_k is not None:
+        check_count("top_k", top_k)
+    seed = checked_seed(seed)
+    asked = load_language_model(model)
+    ids = asked.encode(prompt, prepend_bos)[0] if isinstance(prompt, str) else list(prompt)
+    _check_prompt(asked, ids, max_new_tokens)
+    kept = _Kept(asked.model, layers, max_new_tokens, len(ids) + max_new_tokens)
+    device = next(asked.model.parameters()).device
+    tokens = torch.tensor([ids], device=device)
+    passes = _Passes(asked.model, cached=cache is not False and _keeps(asked.model, tokens))
+    check(passes.cached or cache is not True, "cache is True, and the model keeps no keys and "
+          "values with which a pass of the new token alone says what a whole pass says; expected "
+          "None, with which every pass computes all tokens")
+    writing = Writing(asked.model, tokens, patches, fwd_hooks, n_new=max_new_tokens, seed=seed)
+    drawn = torch.Generator().manual_seed(seed)
+    ends = _ends(asked) if stop else set()
+    rows: list[tuple[int, float]] = []
+    said: list[Tensor] = []
+    with evaluating(asked.model), written_out():
+        for i in range(max_new_tokens):
+            extent = Extent(passes.first, tokens.shape[1], len(ids))
+            last = passes.run(tokens, [*writing.hooks(extent), *kept.hooks(i, extent.total)])
+            token = _next(last, temperature, top_k, drawn)
+            rows.append((token, float(last.log_softmax(0)[token])))
+            if logits:
+                said.append(last.float())
+            tokens = torch.cat([tokens, torch.tensor([[token]], device=device)], 1)
+            if progress is not None:
+                progress(i + 1, max_new_tokens)
+            if token in ends:
+                break
+    new = [token for token, _ in rows]
+    table = pd.DataFrame({
+        "token": new, "text": asked.texts(new), "position": range(len(ids), tokens.shape[1]),
+        "logprob": [logprob for _, logprob in rows]})
+    return Generation(
+        prompt if isinstance(prompt, str) else _text(asked, ids), _text(asked, new),
+        (*ids, *new), len(ids), table, kept.scores[:len(new), ..., :tokens.shape[1]], kept.layers,
+        torch.stack(said).numpy() if said else None, passes.cached, settings={
+            **asked.settings, "dtype": str(next(asked.model.parameters()).dtype),
+            "temperature": temperature, "top_k": top_k, "seed": seed, "cached": passes.cached,
+            "latentcode_version": package_version("latentcode")})
+
+
+class _Passes:
+    """Forward passes over a text that grows by a token.
+
+    cached  whether a pass computes the tokens alone that are new
+    first   the position of the first that the next pass computes
+    past    what is kept of those before it; None where there are none, or nothing is kept
+    """
+
+    def __init__(self, model: Any, *, cached: bool) -> None:
+        self.model, self.cached, self.first, self.past = model, cached, 0, None
+
+    def run(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
+        """Return what is said next, float64 [V] on the CPU."""
+        if not self.cached:
+            logits = self.model.run_with_hooks(tokens, fwd_hooks=list(hooks))
+        else:
+            logits, self.past = self.model.run_with_hooks(
+                tokens[:, self.first:], fwd_hooks=list(hooks), return_type="logits_and_cache",
+                past_key_values=self.past, use_cache=True)
+            self.first = tokens.shape[1]
+        return logits[0, -1].double().cpu()
+
+
+def _keeps(model: Any, tokens: Tensor) -> bool:
+    """Whether a model goes on from what it keeps as it does from all tokens: tried on a few.
+
+    Ours keep nothing, nor do some bridges; those of some hybrids keep something else.
+    """
+    if not hasattr(model, "original_model"):
+        return False
+    few = tokens.repeat(1, TRIED)[:, :TRIED]
+    whole, parts = _Passes(model, cached=False), _Passes(model, cached=True)
+    with evaluating(model), written_out():
+        wanted = whole.run(few)
+        for n in (TRIED - 2, TRIED - 1, TRIED):
+            said = parts.run(few[:, :n])
+            if parts.past is None:
+                return False
+    dtype = next(model.parameters()).dtype
+    return bool((said - wanted).abs().max() <= ROUNDING.get(dtype, 1e-2) * wanted.abs().max())
+
+
+class _Kept:
+    """The codes of the query that says a token, of some layers."""
+
+    def __init__(
+        self, model: Any, layers: Sequence[int] | int | None, n_new: int, n_tokens: int
+    ) -> None:
+        shown = layout(model)
+        check(shown.causal, "the model sees later tokens, too; expected one that goes on with a "
+              "text")
+        none = layers is not None and not isinstance(layers, int) and len(layers) == 0
+        self.layers: tuple[int, ...] = () if none else chosen("layer", layers, shown.layers)
+        shape = n_new, len(self.layers), shown.n_heads, n_tokens
+        needed, free = 4 * math.prod(shape), available(torch.device("cpu"))
+        check(free is None or needed <= free, f"codes of {n_new} new tokens in {len(self.layers)} "
+              f"layers take {readable(needed)}, and {readable(free or 0)} are left; expected "
+              "layers=, some of them, or fewer tokens")
+        self.scores = np.zeros(shape, np.float32)
+
+    def hooks(self, i: int, total: int) -> list[Hook]:
+        """Return what keeps the codes of the i-th new token."""
+        def keep(place: int, pattern: Tensor, hook: object) -> None:
+            row = pattern[0, :, -1].float().cpu().numpy()  # [H, K]
+            # Layers with a sliding window keep the last keys alone.
+            self.scores[i, place, :, total - row.shape[1]:total] = row
+
+        return [(SITES["code"].hook.format(layer), partial(keep, place))
+                for place, layer in enumerate(self.layers)]
+
+
+def _check_prompt(asked: LanguageModel, ids: Sequence[int], n_new: int) -> None:
+    check(len(ids) > 0, "the prompt has no tokens; expected at least one")
+    for token in ids:
+        check(0 <= token < asked.vocabulary, f"the prompt has token {token}; expected ids below "
+              f"{asked.vocabulary:,}")
+    check(asked.context is None or len(ids) + n_new <= asked.context, f"the prompt has {len(ids)} "
+          f"tokens, and max_new_tokens is {n_new}; expected at most {asked.context} tokens in all, "
+          "the context of the model")
+
+
+def _ends(asked: LanguageModel) -> set[int]:
+    """Return the tokens that end a text."""
+    if isinstance(asked, OwnLanguageModel):
+        return {asked.tokenizer.end}
+    chosen_ends = getattr(asked.model.original_model, "generation_config", None)
+    found = [getattr(asked.model.tokenizer, "eos_token_id", None),
+             getattr(chosen_ends, "eos_token_id", None)]
+    return {int(token) for ends in found if ends is not None
+            for token in (ends if isinstance(ends, list | tuple) else [ends])}
+
+
+def _next(logits: Tensor, temperature: float, top_k: int | None, drawn: torch.Generator) -> int:
+    if temperature == 0.0:
+        return int(logits.argmax())
+    scaled = logits / temperature
+    if top_k is not None and top_k < len(scaled):
+        best = scaled.topk(top_k)
+        scaled = torch.full_like(scaled, -torch.inf).scatter(0, best.indices, best.values)
+    return int(torch.multinomial(scaled.softmax(0), 1, generator=drawn))
+
+
+def _text(asked: LanguageModel, ids: Sequence[int]) -> str:
+    """Return the text of tokens, of which several can share a character."""
+    if isinstance(asked, OwnLanguageModel):
+        return "".join(asked.texts(ids))
+    return str(asked.model.tokenizer.decode(list(ids)))
+
+
+__all__ = ["generate"]

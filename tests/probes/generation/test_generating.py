@@ -1,0 +1,367 @@
+"""Does a model go on with the same text, codes and patches, with keys and values kept or not?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from small_language_models import GROUPED, SmallModels, make_tokenizer
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+import latentcode as lc
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.models.pretrained import load_pretrained
+from latentcode.prompts import load_language_model
+
+PROMPT = "The capital of France is"
+N = 9
+ARCHITECTURES = ["gpt2", "llama", "neox", "qwen2", "gemma2"]
+Generate = Callable[..., lc.Generation]
+
+
+@pytest.fixture(scope="module")
+def sliding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Gemma 2 of which every other layer sees four tokens."""
+    folder = tmp_path_factory.mktemp("sliding")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_config(transformers.Gemma2Config(
+            **GROUPED, head_dim=16, sliding_window=4, tie_word_embeddings=False))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def _model(folder: Path) -> Any:
+    return load_pretrained(folder, dtype=torch.float64)
+
+
+def _alike(found: lc.Generation, wanted: lc.Generation, tolerance: float = 1e-9) -> None:
+    assert found.tokens == wanted.tokens
+    np.testing.assert_allclose(found.logits, wanted.logits, atol=max(tolerance, 1e-5))
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=max(tolerance, 1e-6))
+    np.testing.assert_allclose(found.table["logprob"], wanted.table["logprob"], atol=tolerance)
+
+
+def _of_transformers(folder: Path, tokens: Tensor, n: int) -> tuple[list[int], np.ndarray]:
+    """What `transformers` says by itself, and the rows of its attention for each new token."""
+    network = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        text = network.generate(tokens, max_new_tokens=n, do_sample=False, eos_token_id=None,
+                                attention_mask=torch.ones_like(tokens), use_cache=False)
+        shown = network(text[:, :-1], output_attentions=True, use_cache=False).attentions
+    rows = torch.stack([layer[0, :, tokens.shape[1] - 1:] for layer in shown])  # [L, H, N, K]
+    return text[0].tolist(), rows.permute(2, 0, 1, 3).numpy()
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sliding", "gptj", "opt"])
+def test_it_says_what_transformers_says(
+    small_models: SmallModels, sliding: Path, architecture: str
+) -> None:
+    folder = sliding if architecture == "sliding" else small_models(architecture)
+    model = _model(folder)
+    cached, whole = (lc.generate(model, PROMPT, max_new_tokens=N, stop=False, logits=True,
+                                 cache=cache) for cache in (None, False))
+    assert cached.cached
+    assert not whole.cached
+    _alike(cached, whole)
+    tokens = torch.tensor([cached.tokens[:cached.n_prompt]])
+    text, rows = _of_transformers(folder, tokens, N)
+    assert list(cached.tokens) == text
+    assert len({*text[-N:]}) > 1  # no token repeated, of which a mistake would show nothing
+    np.testing.assert_allclose(cached.scores[..., :-1], rows, atol=1e-6)
+    assert not cached.scores[..., -1].any()  # the last token is said, and sees nothing yet
+    assert cached.text == model.tokenizer.decode(text[-N:])
+    assert cached.table["position"].tolist() == list(range(len(text) - N, len(text)))
+
+
+def _squared(live: Tensor) -> Tensor:
+    return live.square()
+
+
+def _halved(base: Tensor, source: Tensor | None, problem: lc.Problem) -> Tensor:
+    assert source is None
+    return 0.5 * base
+
+
+def _without_head(z: Tensor, hook: object) -> Tensor:
+    z = z.clone()
+    z[:, :, 2] = 0.0
+    return z
+
+
+PATCHES: dict[str, dict[str, Any]] = {
+    "head": {"patches": lc.Patch("zero_ablation", layers=1, heads=3)},
+    "prompt": {"patches": lc.Patch("zero_ablation", layers=(0, 1), heads=1, queries="prompt")},
+    "generated": {"patches": lc.Patch(_halved, layers=0, queries="generated", keys=[0, -1])},
+    "values": {"patches": lc.Patch(_halved, where="everything", layers=1, site="value",
+                                   keys="generated")},
+    "residual": {"patches": [lc.Patch(_halved, layers=1, site="residual", queries=[-2, 9])]},
+    "renormalised": {"patches": lc.Patch("zero_ablation", layers=1, keys=0, queries="generated",
+                                         renormalize=True)},
+    "several": {"patches": lc.Patch(_halved, layers=0, heads=0)
+                + lc.Patch("zero_ablation", layers=1, site="value", keys=1, where="everything")},
+    "edit": {"patches": {("code", 0): _squared, ("value", 1): _squared}},
+    "hook": {"fwd_hooks": [("blocks.1.attn.hook_z", _without_head)]},
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "sliding", "gptj"])
+def test_patches_land_on_the_same_places_with_and_without_a_cache(
+    small_models: SmallModels, sliding: Path, architecture: str, patch: str
+) -> None:
+    folder = sliding if architecture == "sliding" else small_models(architecture)
+    model = _model(folder)
+    options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
+    plain = lc.generate(model, PROMPT, **options)
+    cached, whole = (lc.generate(model, PROMPT, cache=cache, **options, **PATCHES[patch])
+                     for cache in (True, False))
+    _alike(cached, whole)
+    assert not np.allclose(cached.logits, plain.logits, atol=1e-4)
+    # The first new token is said by the prompt alone.
+    first = np.allclose(cached.logits[0], plain.logits[0], atol=1e-9)
+    assert first == (patch in ("generated", "values", "renormalised"))
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_head_without_codes_is_one_without_weights(
+    small_models: SmallModels, tmp_path: Path, architecture: str
+) -> None:
+    """Independent of hooks: rows of W_O are zero instead."""
+    folder = small_models(architecture)
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    head = slice(3 * 8, 4 * 8)
+    with torch.no_grad():
+        if architecture == "gpt2":
+            network.transformer.h[1].attn.c_proj.weight[head] = 0.0
+        else:
+            network.model.layers[1].self_attn.o_proj.weight[:, head] = 0.0
+    network.save_pretrained(tmp_path / "cut")
+    make_tokenizer().save_pretrained(tmp_path / "cut")
+    found = lc.generate(_model(folder), PROMPT, max_new_tokens=N, stop=False,
+                        patches=lc.Patch("zero_ablation", layers=1, heads=3))
+    tokens = torch.tensor([found.tokens[:found.n_prompt]])
+    wanted, rows = _of_transformers(tmp_path / "cut", tokens, N)
+    assert list(found.tokens) == wanted
+    rows[:, 1, 3] = 0.0
+    np.testing.assert_allclose(found.scores[..., :-1], rows, atol=1e-6)
+
+
+def test_codes_written_at_positions_are_those_of_a_pass_by_hand(small_models: SmallModels) -> None:
+    """Independent of the scopes: absolute positions in whole passes."""
+    model = _model(small_models("gpt2"))
+    patch = lc.Patch("zero_ablation", layers=1, heads=2, queries=[-1, 8, 10], keys=[0, 7])
+    found = lc.generate(model, PROMPT, max_new_tokens=N, stop=False, patches=patch)
+    p = found.n_prompt
+
+    def erase(pattern: Tensor, hook: object) -> Tensor:
+        pattern = pattern.clone()
+        for query in (p - 1, 8, 10):
+            for key in (0, 7):
+                if query < pattern.shape[2] and key < pattern.shape[3]:
+                    pattern[:, 2, query, key] = 0.0
+        return pattern
+
+    tokens = list(found.tokens[:p])
+    for i in range(N):
+        with torch.no_grad():
+            logits = model.run_with_hooks(torch.tensor([tokens]), fwd_hooks=[
+                ("blocks.1.attn.hook_pattern", erase)])
+        tokens.append(int(logits[0, -1].argmax()))
+        assert found.table["logprob"][i] == pytest.approx(
+            float(logits[0, -1].log_softmax(0)[tokens[-1]]), abs=1e-9)
+    assert tokens == list(found.tokens)
+
+
+def test_the_identity_changes_nothing_and_noise_does(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("llama"))
+    options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
+    plain = lc.generate(model, PROMPT, **options)
+    for patches in (lc.Patch("identity", layers=(0, 1)), {("code", 0): lambda live: live}):
+        same = lc.generate(model, PROMPT, patches=patches, **options)
+        assert same.tokens == plain.tokens
+        np.testing.assert_array_equal(same.logits, plain.logits)
+        np.testing.assert_array_equal(same.scores, plain.scores)
+    noise = [lc.generate(model, PROMPT, patches=lc.Patch("random", layers=(0, 1)), seed=seed,
+                         **options) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(noise[0].logits, noise[1].logits)
+    for other in (plain, noise[2]):
+        assert not np.allclose(noise[0].logits, other.logits, atol=1e-3)
+
+
+def test_tokens_are_drawn_by_their_probabilities(small_models: SmallModels) -> None:
+    model = _model(small_models("gpt2"))
+    prompt = [5, 60, 7]
+    first = model(torch.tensor([prompt]))[0, -1]
+    drawn = [lc.generate(model, prompt, max_new_tokens=1, temperature=0.5, top_k=4, seed=seed,
+                         layers=()).tokens[-1] for seed in range(300)]
+    best = first.topk(4)
+    wanted = dict(zip(best.indices.tolist(), (best.values / 0.5).softmax(0).tolist(), strict=True))
+    assert {*drawn} <= {*wanted}
+    for token, probability in wanted.items():
+        deviation = (probability * (1 - probability) / 300) ** 0.5
+        assert abs(drawn.count(token) / 300 - probability) < 4 * deviation + 1e-9
+    texts = [lc.generate(model, prompt, temperature=1.0, seed=seed, stop=False).tokens
+             for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    greedy = lc.generate(model, prompt, stop=False)
+    assert lc.generate(model, prompt, temperature=3.0, top_k=1, stop=False).tokens == greedy.tokens
+
+
+def test_a_text_ends_where_the_model_says_so(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    plain = lc.generate(model, PROMPT, max_new_tokens=N, stop=False)
+    end = plain.tokens[plain.n_prompt + 2]
+    at = plain.tokens[plain.n_prompt:].index(end)
+    model.original_model.generation_config.eos_token_id = [3, end]
+    ended = lc.generate(model, PROMPT, max_new_tokens=N, logits=True)
+    assert ended.tokens == plain.tokens[:plain.n_prompt + at + 1]
+    assert len(ended) == len(ended.scores) == len(ended.logits) == at + 1  # type: ignore[arg-type]
+    assert ended.scores.shape[-1] == len(ended.tokens)
+    assert lc.generate(model, PROMPT, max_new_tokens=N, stop=False).tokens == plain.tokens
+
+
+def test_codes_of_some_layers_are_codes_as_any(
+    small_models: SmallModels, tmp_path: Path
+) -> None:
+    model = load_pretrained(small_models("llama"))
+    whole = lc.generate(model, PROMPT, max_new_tokens=N, stop=False)
+    some = lc.generate(model, PROMPT, max_new_tokens=N, stop=False, layers=1)
+    assert some.layers == (1,)
+    np.testing.assert_array_equal(some.scores, whole.scores[:, 1:])
+    assert lc.generate(model, PROMPT, layers=()).scores.shape[1] == 0
+    codes = whole.codes(0, -1)
+    last = whole.n_prompt - 1
+    assert [pair.name for pair in codes.pairs] == ["query->0", f"query->{last}"]
+    for layer in (0, 1):
+        np.testing.assert_array_equal(codes.select(layer=layer, pair=f"query->{last}"),
+                                      whole.scores[:, layer, :, last])
+    assert whole.codes().scores.shape == (N, 2, whole.n_prompt, 4)
+    codes.save(tmp_path / "codes")
+    np.testing.assert_array_equal(lc.LatentCodes.load(tmp_path / "codes").scores, codes.scores)
+    assert repr(PROMPT) in repr(whole)
+    assert codes.meta["temperature"] == 0.0
+    with pytest.raises(ConfigError, match=f"key is {last + 1}; expected a position of the prompt"):
+        whole.codes(last + 1)
+
+
+def test_a_model_that_was_trained_here_goes_on_by_whole_passes() -> None:
+    asked = load_language_model("text-softmax")
+    prompt = "def name(self):\n    return self."
+    found = lc.generate("text-softmax", prompt, max_new_tokens=6, stop=False)
+    assert not found.cached
+    tokens = asked.encode(prompt)[0]
+    for i in range(6):
+        with torch.no_grad():
+            logits, shown = asked.model.run_with_cache(torch.tensor([tokens]))
+        np.testing.assert_allclose(found.scores[i, 1, :, :len(tokens)],
+                                   shown["blocks.1.attn.hook_pattern"][0, :, -1], atol=1e-6)
+        tokens.append(int(logits[0, -1].argmax()))
+    assert list(found.tokens) == tokens
+    cut = lc.generate("text-softmax", prompt, max_new_tokens=6, stop=False,
+                      patches=lc.Patch("zero_ablation", layers=(0, 1)))
+    assert not np.allclose(cut.table["logprob"], found.table["logprob"][:len(cut)], atol=1e-3)
+    with pytest.raises(ConfigError, match="the model keeps no keys and values with"):
+        lc.generate("text-softmax", prompt, cache=True)
+
+
+def test_what_is_kept_wrongly_is_not_used(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import DynamicCache
+
+    model = load_pretrained(small_models("gpt2"))
+    wanted = lc.generate(model, PROMPT, max_new_tokens=N, stop=False, cache=False)
+    update = DynamicCache.update
+
+    def late(self: Any, k: Tensor, v: Tensor, layer: int, *more: Any, **rest: Any) -> Any:
+        keys, values = update(self, k, v, layer, *more, **rest)
+        return keys, values if values.shape[2] == v.shape[2] else values.roll(1, 2)
+
+    monkeypatch.setattr(DynamicCache, "update", late)
+    found = lc.generate(model, PROMPT, max_new_tokens=N, stop=False)
+    assert not found.cached
+    assert found.tokens == wanted.tokens
+    with pytest.raises(ConfigError, match="cache is True, and the model keeps no keys and values"):
+        lc.generate(model, PROMPT, cache=True)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"max_new_tokens": 0}, "max_new_tokens is 0; expected a whole number of at least 1"),
+    ({"max_new_tokens": 64}, "tokens, and max_new_tokens is 64; expected at most 64 tokens in all"),
+    ({"temperature": -1.0}, r"temperature is -1\.0; expected a number of at least 0"),
+    ({"top_k": 0}, "top_k is 0"),
+    ({"layers": [2]}, "unknown layer 2; expected one of: 0, 1"),
+    ({"prompt": []}, "the prompt has no tokens"),
+    ({"prompt": [1, 400]}, "the prompt has token 400; expected ids below 400"),
+    ({"patches": lc.Patch("interchange")}, "'interchange' takes activations from a source"),
+    ({"patches": lc.Patch("mean_ablation")}, "'mean_ablation' takes activations from a source or"),
+    ({"patches": lc.Patch("zero_ablation", where="context")}, "where is 'context', and a text"),
+    ({"patches": lc.Patch("zero_ablation", heads=4)}, "head 4 at site 'code'; expected 0 to 3"),
+    ({"patches": lc.Patch("zero_ablation", layers=2)}, "unknown layer 2"),
+    ({"patches": lc.Patch("zero_ablation", queries=40)}, "queries has 40; expected positions from"),
+    ({"patches": lc.Patch("zero_ablation", queries="context")}, "unknown place 'context'"),
+    ({"patches": {("z", 0): _squared}}, "unknown site 'z'; expected one of: code, value, residual"),
+    ({"patches": [_squared]}, r"expected lc.Patch\(...\), several of them"),
+    ({"fwd_hooks": [("blocks.0.attn.hook_patern", _without_head)]}, "unknown hook"),
+    ({"patches": {("code", 0): lambda live: live[:, :1]}}, "the edit at site 'code' of layer 0 "
+     r"returned torch.Size\(\[1, 1, .*\]\); expected a tensor \[1, 4, "),
+])
+def test_what_it_does_not_take(
+    small_models: SmallModels, options: dict[str, Any], message: str
+) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    given = {"prompt": PROMPT, **options}
+    with pytest.raises((ConfigError, ProbeError, UnknownNameError), match=message):
+        lc.generate(model, given.pop("prompt"), **given)
+
+
+def test_of_a_hybrid_the_layers_with_attention_are_read_and_written(
+    small_models: SmallModels
+) -> None:
+    model = _model(small_models("lfm2"))
+    options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
+    plain = lc.generate(model, PROMPT, **options)
+    assert plain.layers == (1,)
+    for patches in ((), lc.Patch("zero_ablation", layers=1, heads=3)):
+        found, whole = (lc.generate(model, PROMPT, patches=patches, cache=cache, **options)
+                        for cache in (None, False))
+        _alike(found, whole)
+    assert not np.allclose(found.logits, plain.logits, atol=1e-4)
+    with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
+        lc.generate(model, PROMPT, patches={("code", 0): _squared})
+
+
+def test_patterns_that_cannot_be_written_are_refused(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentcode.models import pretrained
+
+    monkeypatch.setattr(pretrained, "add_seam", lambda bridge, n_heads: False)
+    model = load_pretrained(small_models("gptj"))
+    with pytest.raises(ConfigError, match="written there changes nothing"):
+        lc.generate(model, PROMPT, patches=lc.Patch("zero_ablation"))
+
+
+def test_codes_that_memory_does_not_suffice_for_are_refused(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from latentcode.probes.generation import generating
+
+    model = load_pretrained(small_models("gpt2"))
+    monkeypatch.setattr(generating, "available", lambda device: 2_000)
+    with pytest.raises(ConfigError, match=r"codes of 20 new tokens in 2 layers take .* KiB, and "
+                                          r"1\.953 KiB are left; expected layers="):
+        lc.generate(model, PROMPT)
+    lc.generate(model, PROMPT, layers=())
