@@ -4,6 +4,7 @@ features   numbers  in each layer
 code       H        the code of one (query, key) pair
 row        T H      the codes of that query over all keys
 row.NAME   n H      of that query over the keys of a set that the task names (`Task.key_sets`)
+row.head3  T        of that query and a single head, here number 3
 codes      T T H    the codes of all queries over all keys; of all layers together, too
 values     T H d    the values of all keys
 residual   D        the residual stream that enters the layer, at the query

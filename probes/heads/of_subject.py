@@ -19,7 +19,7 @@ from latentcode.probes.heads.headvis.writing import by_head, write_headvis
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
-from latentcode.probes.heads.stages import Beyond, chosen_effects, measured
+from latentcode.probes.heads.stages import Beyond, chosen_effects, chosen_labels, measured
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
 from latentcode.probes.heads.working import working
 from latentcode.progress import Progress, say_doing, watched
@@ -41,6 +41,7 @@ def heads(
     problems: Problems | Iterable[str] = None,
     *,
     effects: Sequence[Literal["mean", "resample", "interchange"]] | str | None = None,
+    tells: Sequence[str] | str = (),
     sets: bool = False,
     codes: int = 0,
     whole: bool = False,
@@ -68,10 +69,12 @@ def heads(
     effects   what is done to each head by itself: `mean` and `resample` ablation and, on prompts
               with sources, `interchange`; default: mean ablation, and interchange where there are
               sources. An empty list: nothing
+    tells     labels of prompts that are decoded from what each head attends to at the query,
+              beside heads of fresh weights (`decode` with features `row.head0` and so on)
     sets      search for sets of heads that act together, redundant or synergetic
     codes     number of (query, key) pairs whose codes over all heads are clustered, compared and
               made value networks of; 0: none
-    whole     all effects, sets, and 5,000 codes
+    whole     all effects, labels, sets, and 5,000 codes
     longest   tokens of a text, longer ones are cut; default: the context, and longer ones are an
               error
     n         number of texts; default: all, of a run's own text 512
@@ -116,11 +119,12 @@ def heads(
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
     beyond = Beyond(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
-        sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap,
-        seed)
+        chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
+        codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
-             "effects": list(beyond.effects), "n_ablated": n_ablated, "n_read": n_read}
+             "effects": list(beyond.effects), "tells": list(beyond.tells),
+             "n_ablated": n_ablated, "n_read": n_read}
     kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),
                                    "device": next(bridge.parameters()).device.type}
     if headvis is not None:

@@ -47,7 +47,8 @@ class HeadsResult(TableResult):
                of these heads lie. `n` is how many queries (of the direct logit attribution, read
                positions) the value is a mean over
     contrasts  one row per layer, head and metric: the value less the mean of the control
-    effects    one row per patch (mean, resample, interchange z or code), layer, head and quantity:
+    effects    one row per patch (mean, resample, interchange z or code; or what is told, `tells`
+               with a label), layer, head and quantity:
                `value`, that of the `control`, and the `difference`, paired over the same tokens or
                pairs of prompts, each with its interval
     sets       one row per set of heads: the `effect` of ablating them together, the `sum` of what
@@ -150,7 +151,7 @@ class HeadsResult(TableResult):
             sure = ((rows["difference_low"] > 0).astype(int)
                     - (rows["difference_high"] < 0).astype(int))
             of_effects.append(rows.assign(
-                metric=EFFECTS[str(patch)].format(rows["quantity"].iloc[0]), outside=sure,
+                metric=_effect(patch).format(rows["quantity"].iloc[0]), outside=sure,
                 control=float("nan")))
         metrics = self.marked()
         return pd.concat([metrics, *(rows[list(metrics)] for rows in of_effects if len(metrics))],
@@ -162,7 +163,7 @@ class HeadsResult(TableResult):
         for patch, rows in self.effects.groupby("patch", sort=False):
             rows = where(rows, quantity=rows["quantity"].iloc[0])
             sure = rows[rows["difference_low"] > 0].sort_values("value", ascending=False)
-            what = EFFECTS[str(patch)].format(rows["quantity"].iloc[0])
+            what = _effect(patch).format(rows["quantity"].iloc[0])
             first = "" if sure.empty else (f"; most {_named(sure.iloc[0])} (control "
                                            f"{sure.iloc[0]['control']:.2f})")
             sentences.append(f"{what}: {len(sure)} of {len(rows)} heads above their control"
@@ -217,6 +218,10 @@ class HeadsResult(TableResult):
 
 def _named(row: pd.Series) -> str:
     return f"L{int(row['layer'])}H{int(row['head'])} {with_interval(row)}"
+
+
+def _effect(patch: object) -> str:
+    return EFFECTS.get(str(patch), f"{patch} ({{}})")
 
 
 def as_codes(table: pd.DataFrame) -> LatentCodes:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pandas as pd
 
+from latentcode.codes.rows import of_heads
 from latentcode.errors import ConfigError, check
+from latentcode.probes.common.results import where
+from latentcode.probes.decoding import decode
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.causal import CONTROL, KINDS, HeadEffects, mean_z
 from latentcode.probes.heads.clusters import cluster_codes
@@ -26,7 +29,7 @@ from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 from latentcode.prompts.pairs import PromptCounterfactuals
 
-INTERCHANGE = "interchange"
+INTERCHANGE, TELLS = "interchange", "tells"
 SITES: Mapping[str, str] = {"z": "interchange z", "code": "interchange code"}
 """What tables call the patches of single heads, by site."""
 
@@ -35,6 +38,7 @@ class Beyond:
     """What is asked beyond the metrics.
 
     effects    some of `mean`, `resample` and `interchange`
+    tells      labels of prompts that are decoded from what each head attends to
     sets       whether sets of heads are searched
     codes      pairs whose codes over all heads are sampled, 0: none
     n_ablated  texts that heads are ablated in
@@ -42,6 +46,7 @@ class Beyond:
     """
 
     effects: tuple[str, ...] = ()
+    tells: tuple[str, ...] = ()
     sets: bool = False
     codes: int = 0
     n_ablated: int = 64
@@ -53,9 +58,9 @@ class Beyond:
     @property
     def stages(self) -> list[str]:
         """The stages of the work, by name."""
-        return [*(["effects"] if {*KINDS} & {*self.effects} else []),
-                *([INTERCHANGE] if INTERCHANGE in self.effects else []),
-                *(["sets"] if self.sets else []), *(["codes"] if self.codes else [])]
+        asked = {TELLS: self.tells, "effects": {*KINDS} & {*self.effects},
+                 INTERCHANGE: INTERCHANGE in self.effects, "sets": self.sets, "codes": self.codes}
+        return [name for name, wanted in asked.items() if wanted]
 
 
 def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) -> tuple[str, ...]:
@@ -79,6 +84,18 @@ def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) ->
     return tuple(dict.fromkeys(asked))
 
 
+def chosen_labels(asked: Sequence[str], texts: Texts, *, whole: bool) -> tuple[str, ...]:
+    """Return which labels are decoded; `ConfigError` where the problems are no prompts.
+
+    whole  where none are asked, those that the prompts are about
+    """
+    check(not asked or texts.problems is not None, f"tells is {', '.join(asked)}, and texts have "
+          "no labels of a query; expected prompts, with query, key and labels")
+    if asked or texts.problems is None or not whole:
+        return tuple(asked)
+    return tuple(texts.problems.probe_labels)
+
+
 def _sources(texts: Texts) -> PromptCounterfactuals | None:
     """Return the pairs of prompts, of a factorial those that differ in the operation alone."""
     if texts.problems is None:
@@ -98,7 +115,7 @@ def measured(
     tables["codes"] = pd.DataFrame(columns=list(LABELS))
     settings: dict[str, Any] = {}
     few = _Few(texts, beyond.n_ablated)
-    effects = []
+    effects = [] if not beyond.tells else [_told(texts, beyond, progress.get(TELLS))]
     kinds = tuple(name for name in beyond.effects if name in KINDS)
     if kinds:
         rows, contrasts, settings["ablation"] = _ablated(
@@ -125,6 +142,34 @@ def measured(
         sampled, settings["codes"] = _across(texts, beyond, progress.get("codes"))
         tables |= sampled
     return tables, settings
+
+
+def _told(texts: Texts, beyond: Beyond, progress: Progress | None) -> pd.DataFrame:
+    """Return how well labels of prompts are decoded from the row of each head at the query, beside
+    the same of fresh weights; a head tells where it is above these."""
+    assert texts.problems is not None
+    names = of_heads(texts.model.model.cfg.n_heads)
+    result = decode(texts.problems, labels=beyond.tells, features=names, metrics=["accuracy"],
+                    controls=beyond.controls, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
+                    progress=progress)
+    rows = []
+    control = "untrained"
+    for (label, layer), block in result.table.groupby(["label", "layer"], sort=False):
+        of: Any = block.set_index("features")
+        apart: Any = where(result.contrasts.table, label=label, layer=layer).set_index(
+            ["features", "against"])
+        for head, name in enumerate(names):
+            row = {"patch": f"{TELLS} {label}", "layer": layer, "head": head,
+                   "quantity": "accuracy", **of.loc[name, ["value", "low", "high"]],
+                   "n": of.loc[name, "n_heldout"],
+                   "n_clusters": of.loc[name, "n_heldout_combinations"]}
+            if beyond.controls:
+                fresh, beside = of.loc[f"{control} {name}"], apart.loc[name, f"{control} {name}"]
+                row |= {"control": fresh["value"], "control_low": fresh["low"],
+                        "control_high": fresh["high"], "against": control,
+                        **dict(zip(APART, beside[["value", "low", "high"]], strict=True))}
+            rows.append(row)
+    return pd.DataFrame(rows, columns=list(BEYOND["effects"]))
 
 
 class _Few:
@@ -211,5 +256,5 @@ def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.D
     return rows.merge(found[kept].drop_duplicates(keys), on=keys, how="left")
 
 
-__all__ = ["INTERCHANGE", "SITES", "Beyond", "as_table", "chosen_effects",
-           "measured"]
+__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "as_table", "chosen_effects",
+           "chosen_labels", "measured"]
