@@ -105,12 +105,10 @@ def main(
                     memory[name] = max(memory[name], peak_memory(cpu))
                 progress(number, len(batches))
         sitting = Sitting(dict.fromkeys(seconds, 1), seconds)
+        passes = {name: sitting.ratio(name, PLAIN) for name in seconds if name != PLAIN}
         case = {"name": "all heads", "times": sitting.record(PLAIN), "peak_mib": memory,
-                "passes": {name: asdict(sitting.ratio(name, PLAIN))
-                           for name in seconds if name != PLAIN}}
-        report.finish(out, [case], table(case), bars(
-            ["all heads"], [{name: Spread(**passes) for name, passes in case["passes"].items()}],
-            "plain passes"))
+                "passes": {name: asdict(spread) for name, spread in passes.items()}}
+        report.finish(out, [case], table(case), bars(["all heads"], [passes], "plain passes"))
 
 
 def random_model(size: Size) -> Any:

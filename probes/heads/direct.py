@@ -143,7 +143,8 @@ class DirectLogits:
         model, ours = self.model, isinstance(self.model, HookedTransformer)
         entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if ours else "ln_final.hook_in")
         # Of ours no more than the last token gets to the norm: its scale is known before.
-        self.scale_at, self.scale_of = (entering, _scale_of_ours) if ours else (SCALE, _as_it_is)
+        self.scale_at = entering if ours else SCALE
+        self.scale_of: Callable[[Tensor], Tensor] = _scale_of_ours if ours else _as_it_is
         if not hasattr(model, "ln_final") or self.scale_at not in model.hook_dict:
             return "the model shows no final norm"
         logits, seen = see(model, self._tokens(), [entering, self.scale_at, LEAVING])

@@ -154,7 +154,7 @@ def observe_texts(
 
     stage  by which `work` knows what of it is done
 
-    `ProbeError` for a batch that memory does not suffice for.
+    `ProbeError` for a batch that memory does not suffice for, where that is known beforehand.
     """
     observer = Observer(model)
     shape = len(observer.layout.layers), observer.layout.n_heads, len(OBSERVED)
@@ -166,6 +166,7 @@ def observe_texts(
         return sums, n_done, notes
     for block in texts.blocks(after, n_done):
         for batch in block.batches:
+            texts.check_memory(batch)
             try:
                 sums.add(batch.text, *observer.observe(batch))
             except (RuntimeError, MemoryError) as error:

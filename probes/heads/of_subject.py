@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import weights_digest
-from latentcode.errors import ProbeError, check_count, check_whole
+from latentcode.devices import free_memory
+from latentcode.errors import ProbeError, check, check_count, check_whole
 from latentcode.files.provenance import software
 from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
@@ -117,6 +118,8 @@ def heads(
     layers = attention_layers(bridge)
     n_heads = len(layers) * int(bridge.cfg.n_heads)
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
+    if controls:
+        _check_memory(bridge)
     beyond = Beyond(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
         chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
@@ -147,6 +150,16 @@ def heads(
         if out is not None:
             result.save(out, overwrite=overwrite)
     return result
+
+
+def _check_memory(model: Any) -> None:
+    """Raise `ProbeError` where there is no room for a second model, the untrained one."""
+    weights = list(model.parameters())
+    free = free_memory(weights[0].device)
+    needed = sum(weight.numel() * weight.element_size() for weight in weights)
+    check(free is None or needed <= free, f"memory does not suffice for the untrained model beside "
+          f"this one: it takes {needed / 2**20:,.0f} MiB, and {(free or 0) / 2**20:,.0f} are free; "
+          "expected controls=False, or weights of a narrower type", ProbeError)
 
 
 def _part(progress: Progress | None, part: int, parts: int, doing: str) -> Progress | None:

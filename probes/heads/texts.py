@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
+from latentcode.devices import free_memory
 from latentcode.errors import ConfigError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.probes.heads.batches import TextBatch
@@ -207,15 +208,25 @@ class Texts:
             tokens.to(device), lengths.to(device), targets.to(device), read.to(device),
             torch.tensor([row.number for row in rows], device=device), self.model.padded(inside))
 
-    def too_large(self, batch: TextBatch) -> ProbeError:
+    def check_memory(self, batch: TextBatch) -> None:
+        """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
+        patterns of a layer (scores, codes, and what is made of them) and what they are weighted
+        with."""
+        free = free_memory(self._weight.device)
+        n, width = batch.tokens.shape
+        if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
+            raise self.too_large(batch, free)
+
+    def too_large(self, batch: TextBatch, free: int | None = None) -> ProbeError:
         """Return the error of a batch that memory does not suffice for."""
         n, width = batch.tokens.shape
         pattern = 4 * self.model.model.cfg.n_heads * n * width**2 / 2**20
         way_out = (f"tokens_at_once={max(self.tokens_at_once // 2, width)}" if n > 1
                    else f"longest={max(width // 2, 2)}, which cuts texts")
+        left = "" if free is None else f"; {free / 2**20:,.0f} MiB are free"
         return ProbeError(f"memory does not suffice for a batch of {n} texts of {width:,} tokens, "
-                          f"one layer's pattern of which takes {pattern:,.0f} MiB several times; "
-                          f"expected less at once, such as {way_out}")
+                          f"one layer's pattern of which takes {pattern:,.0f} MiB several times"
+                          f"{left}; expected less at once, such as {way_out}")
 
     @property
     def _weight(self) -> Tensor:

@@ -20,6 +20,7 @@ from latentcode.experiments.benchmarks import (
     ensembles,
     explorer,
     extraction,
+    heads,
     interventions,
     language_step,
     probes,
@@ -135,6 +136,14 @@ def test_ablations_at_smoke_size(tmp_path: Path) -> None:
     assert case["times"]["baseline"] == ablations.PLAIN
     assert len(case["times"]["raw_seconds_per_unit"][ablations.PLAIN]) == 2
     assert 100 < case["peak_mib"] < 10_000
+
+
+def test_heads_at_smoke_size(tmp_path: Path) -> None:
+    heads.main(smoke=True, out=tmp_path)
+    (case,) = load(tmp_path, "heads")["cases"]
+    assert set(case["passes"]) == {heads.METRICS, heads.ALL, heads.WHOLE}
+    assert all(one["median"] > 0.0 for one in case["passes"].values())
+    assert min(case["peak_mib"].values()) > 1.0
 
 
 def test_verdicts_on_a_gpu() -> None:
