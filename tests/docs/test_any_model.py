@@ -3,64 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from page_blocks import BLOCK, run_page
 from places import ROOT
 
 import latentcode as lc
-from latentcode.cli import main
-from latentcode.experiments.examples import small_language_models
 from latentcode.probes.common.results import where
 
 PAGE = (ROOT / "docs" / "any_model.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?",
-                   re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"-?(?:\d+\.\d+|\bnan\b)%?")
 SMALL = ("gpt2", "llama", "gemma2")
 MEASURED = ("closest classes", "nearest", "small set")
 """What blocks have whose words are measured, too."""
 
 
-def words_of(printed: str, block: str) -> list[list[str]]:
-    """Return the words of every line, without measured numbers, which another machine may round
-    otherwise; of blocks that print measured words the first of each line."""
-    lines = [NUMBER.sub("", line).replace("[, ]", "").split() for line in printed.splitlines()]
-    return [line[:1] if any(name in block for name in MEASURED) else line for line in lines]
-
-
-def commands(block: str) -> None:
-    for line in block.replace("\\\n", " ").splitlines():
-        match shlex.split(line, comments=True):
-            case ["python", "-m", module, folder]:
-                assert module == small_language_models.__name__
-                small_language_models.main(Path(folder))
-            case ["latentcode", *arguments]:
-                main(arguments)
-            case other:
-                assert not other, line
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """Run every block in order, and return the names that are there at the end."""
-    names: dict[str, Any] = {"__name__": "example"}
-    with contextlib.chdir(tmp_path_factory.mktemp("any_model")):
-        for kind, block, shown in BLOCK.findall(PAGE):
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                if kind == "bash":
-                    commands(block)
-                else:
-                    exec(block, names)
-            if kind == "python":
-                assert words_of(printed.getvalue(), block) == words_of(shown, block), block
+    folder = tmp_path_factory.mktemp("any_model")
+    names = dict(run_page(PAGE, folder, MEASURED))
+    with contextlib.chdir(folder):
         names["saved"] = {kind: kind.load(Path("results", name)) for name, kind in (
             ("decoding", lc.DecodingResult), ("intervention", lc.InterventionResult),
             ("das", lc.DASResult))}

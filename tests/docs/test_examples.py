@@ -20,8 +20,8 @@ from places import EXAMPLE, ROOT
 import latentcode as lc
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"any_model.md", "concepts.md", "own_attention.md", "own_patch.md", "own_probe.md",
-             "share.md", "transformer_lens.md"}
+ELSEWHERE = {"any_model.md", "concepts.md", "language_model.md", "own_attention.md",
+             "own_patch.md", "own_probe.md", "share.md", "transformer_lens.md"}
 GUIDES = sorted(page for page in (ROOT / "docs").glob("*.md")
                 if page.name not in ELSEWHERE and BLOCK.search(page.read_text(encoding="utf-8")))
 CARDS = sorted((ROOT / "models" / "zoo").rglob("README.md"))

@@ -1,0 +1,62 @@
+"""Does the page for those who have a language model run as it stands, and is it right?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import pytest
+from page_blocks import BLOCK, run_page
+from places import ROOT
+
+import latentcode as lc
+from latentcode.probes.common.results import where
+from latentcode.probes.heads.headvis import check_headvis
+
+PAGE = (ROOT / "docs" / "language_model.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    folder = tmp_path_factory.mktemp("language_model")
+    return {**run_page(PAGE, folder, ("said()",)), "folder": folder}
+
+
+def test_from_nothing_to_heads_takes_few_lines() -> None:
+    first = next(block for kind, block, _ in BLOCK.findall(PAGE) if kind == "python")
+    assert len([line for line in first.splitlines() if line.strip()]) <= 12
+
+
+@pytest.mark.slow
+def test_what_is_said_of_relations(ran: Mapping[str, Any]) -> None:
+    effects = where(ran["heads"].effects, quantity="flip")
+    brought = where(effects, patch="interchange z")
+    assert (brought["difference_low"] > 0).sum() == 3
+    first = brought.nlargest(1, "value").iloc[0]
+    assert (first["layer"], first["head"]) == (0, 3)
+    assert 0.2 < first["value"] < 0.4
+    assert (where(effects, patch="interchange code")["value"] == 0.0).all()
+    told = where(ran["heads"].effects, patch="tells operation")
+    assert (told["value"] > 0.8).all()
+    assert (told["control"] > 0.8).all()
+    assert not (told["difference_low"] > 0).any()
+
+
+@pytest.mark.slow
+def test_what_is_said_of_texts(ran: Mapping[str, Any]) -> None:
+    read: lc.HeadsResult = ran["read"]
+    induction = read.matrix("induction")
+    assert (induction.loc[1] > 0.9).all()
+    assert (induction.loc[0] < 0.1).all()
+    sets: pd.DataFrame = where(read.sets, how="pair").set_index("heads")
+    assert sets.loc["1.0 1.1", "acts"] == sets.loc["0.2 0.3", "acts"] == "redundant"
+    assert len(read.nearest_codes(0)) == 10
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_result_and_a_tree(ran: Mapping[str, Any]) -> None:
+    saved = lc.HeadsResult.load(ran["folder"] / "results/heads")
+    assert len(where(saved.heads, metric="induction")) == 8
+    assert len(check_headvis(ran["folder"] / "results/headvis", neuronpedia=False).heads) == 8
+    assert (ran["folder"] / "heads.png").stat().st_size > 10_000
