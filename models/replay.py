@@ -56,26 +56,30 @@ class Write:
 
 @dataclass(frozen=True)
 class Output:
-    """What a module returned: a tensor, or a tuple that begins with one.
+    """What a module returned: a tensor, or a tuple or list that begins with one.
 
-    Other tensors of a tuple, such as patterns, are not kept: None stands in their place.
+    kind   of what was returned, `first` its tensor and `rest` what follows; other tensors of it,
+           such as patterns, are not kept: None stands in their place
     """
 
+    kind: type
     first: Tensor
-    rest: tuple[Any, ...] | None = None
+    rest: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, output: Any) -> Output:
-        first = output[0] if isinstance(output, tuple) else output
-        check(isinstance(first, Tensor), f"a layer returns {type(first).__name__}; expected a "
-              "tensor, or a tuple that begins with one")
+        """Keep what a module returned; `ConfigError` for what is neither."""
+        several = isinstance(output, tuple | list) and len(output) > 0
+        first = output[0] if several else output
+        check(isinstance(first, Tensor), f"a layer returns {type(output).__name__}; expected a "
+              "tensor, or a tuple or list that begins with one")
         # What follows may be computed in place.
-        return cls(_copy(first), tuple(None if isinstance(x, Tensor) else x for x in output[1:])
-                   if isinstance(output, tuple) else None)
+        return cls(type(output), _copy(first), tuple(
+            None if isinstance(x, Tensor) else x for x in output[1:]) if several else ())
 
     def holding(self, first: Tensor) -> Any:
         """Return the same with another first tensor."""
-        return first if self.rest is None else (first, *self.rest)
+        return self.kind((first, *self.rest)) if issubclass(self.kind, tuple | list) else first
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from small_language_models import SmallModels
 from latentcode.errors import ConfigError
 from latentcode.models import load_pretrained
 from latentcode.models.config import ModelConfig
-from latentcode.models.replay import Write, agrees, clean_pass, unshared, z_hook
+from latentcode.models.replay import Output, Write, agrees, clean_pass, unshared, z_hook
 from latentcode.models.transformer import HookedTransformer
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "gemma2", "gptj", "opt", "softmax", "hyla")
@@ -109,6 +109,18 @@ def test_a_model_that_does_not_go_on_with_z_is_refused() -> None:
             model.layer(layer).attn.W_O.zero_()
     with pytest.raises(ConfigError, match="changes no logit of this model, in any layer"):
         unshared(model)
+
+
+def test_what_a_layer_returns_is_kept_in_its_own_form() -> None:
+    x, pattern = torch.ones(2), torch.zeros(3)
+    for output in (x, (x, pattern, 3), [x, pattern]):
+        again = Output.of(output).holding(2.0 * x)
+        assert type(again) is type(output)
+        if not isinstance(again, torch.Tensor):
+            assert torch.equal(again[0], 2.0 * x)
+            assert list(again[1:]) == [None, 3][:len(output) - 1]
+    with pytest.raises(ConfigError, match="returns dict"):
+        Output.of({"x": x})
 
 
 def test_rounding_is_told_from_a_change() -> None:
