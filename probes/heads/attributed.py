@@ -49,7 +49,7 @@ def attributed(
     total, n = np.zeros((steps, config.n_layers, config.n_heads)), 0
     shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
     for batch in batches:
-        for part in in_parts(batch, asked.model, n_read, seed):
+        for part in in_parts(batch, asked.model, n_read, seed, backward=True):
             n += int(part.read.sum())
             for step, share in enumerate(shares):
                 for layer, slopes in _slopes(asked, part, means, share).items():

@@ -9,28 +9,39 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from latentcode.models.replay import NUMBERS
+from latentcode.models.replay import NUMBERS, TOKENS
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.seeds import make_generator
 
+KEPT = 2**26
+"""Numbers of activations that are kept of the tokens of a part."""
+
 
 def in_parts(
-    batch: TextBatch, model: Any, n_read: int | None, seed: int
+    batch: TextBatch, model: Any, n_read: int | None, seed: int, *, backward: bool = False
 ) -> list[TextBatch]:
-    """Return a batch on the device of a model, in parts whose logits fit into memory.
+    """Return a batch on the device of a model, in parts that fit into memory.
 
-    n_read  tokens of each row that are read, drawn at random (`drawn`); rows without any are left
-            out
+    n_read    tokens of each row that are read, drawn at random (`drawn`); rows without any are left
+              out
+    backward  whether all that a backward pass needs is kept
 
-    A part has at least two rows, where the batch has, so that there is another text.
+    A part has at least two rows, where the batch has and nothing goes backward, so that there is
+    another text.
     """
     batch = on_device(batch, model)
     batch = replace(batch, read=drawn(batch, n_read, seed))
     batch = rows_of(batch, batch.read.any(1))
     if not len(batch):
         return []
-    logits = int(batch.read.sum(1).max()) * int(getattr(model.cfg, "d_vocab", 1))
-    n_rows = max(2, min(NUMBERS // logits, len(batch)))
+    config, n_tokens = model.cfg, batch.tokens.shape[1]
+    logits = int(batch.read.sum(1).max()) * int(getattr(config, "d_vocab", 1))
+    # Of each token: streams, and what blocks, attention and heads put out; or all activations of a
+    # block (Korthikanti et al., arXiv 2205.05198, equation 2, in numbers of two bytes there).
+    kept = n_tokens * config.n_layers * (
+        17 * config.d_model + 3 * config.n_heads * n_tokens if backward else 4 * config.d_model)
+    n_rows = max(1 if backward else 2, min(
+        NUMBERS // logits, TOKENS // n_tokens, KEPT // kept))
     n_parts = max(1, len(batch) // n_rows)
     return [rows_of(batch, rows) for rows in torch.arange(
         len(batch), device=batch.tokens.device).tensor_split(n_parts)]

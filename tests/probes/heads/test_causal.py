@@ -17,6 +17,7 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import clean_pass, z_hook
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.heads import parts
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.causal import (
     QUANTITIES,
@@ -25,7 +26,7 @@ from latentcode.probes.heads.causal import (
     effects,
     mean_z,
 )
-from latentcode.probes.heads.parts import drawn, rows_of
+from latentcode.probes.heads.parts import drawn, in_parts, rows_of
 from latentcode.prompts import PretrainedLanguageModel
 
 
@@ -195,6 +196,20 @@ def test_few_tokens_are_read_and_the_same_whatever_the_batch() -> None:
     some = rows_of(batch, rows)
     assert torch.equal(drawn(some, 3, 0), read[rows])
     assert not torch.equal(drawn(batch, 3, 1), read)
+
+
+def test_parts_fit_into_memory_and_leave_no_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (batch, _) = random_model(), random_texts(10)
+    assert [len(part) for part in in_parts(batch, model, 3, 0)] == [5]
+    for name, value in (("NUMBERS", 2 * 3 * 40), ("TOKENS", 32), ("KEPT", 2 * 16 * 2 * 4 * 32)):
+        with monkeypatch.context() as patched:
+            patched.setattr(parts, name, value)
+            found = in_parts(batch, model, 3, 0)
+            assert [len(part) for part in found] == [3, 2]
+            assert torch.cat([part.text for part in found]).tolist() == list(range(5))
+            assert max(map(len, in_parts(batch, model, 3, 0, backward=True))) <= 3
+    unread = replace(batch, read=batch.read & (batch.text != 2)[:, None])
+    assert in_parts(unread, model, None, 0)[0].text.tolist() == [0, 1, 3, 4]
 
 
 def test_another_text_is_as_long_where_there_is_one() -> None:
