@@ -1,0 +1,130 @@
+"""What else is asked of heads is what its own functions say, kept, saved and opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from prompt_pairs import pairs_of
+from small_language_models import SmallModels
+
+import latentcode as lc
+from latentcode.errors import ConfigError, ProbeError
+from latentcode.probes.heads import working
+from latentcode.probes.heads.causal import QUANTITIES, HeadEffects, effects
+from latentcode.probes.heads.result import HeadsResult
+from latentcode.probes.heads.sets import find_sets
+from latentcode.probes.heads.tables import APART
+from latentcode.probes.heads.texts import read_texts
+from latentcode.prompts import LanguageModel, load_language_model
+
+WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
+FEW: dict[str, Any] = {"n_bootstrap": 100, "n_read": 4}
+
+
+def said(n: int) -> list[str]:
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, rng.integers(4, 12))) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def model(small_models: SmallModels) -> LanguageModel:
+    return load_language_model(small_models("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def whole(model: LanguageModel) -> HeadsResult:
+    return lc.heads(model, said(24), effects=("mean", "resample"), sets=True, codes=300, **FEW)
+
+
+def test_effects_and_sets_are_those_of_their_functions(
+    model: LanguageModel, whole: HeadsResult
+) -> None:
+    batches = list(read_texts(model, said(24)).batches())
+    table, contrasts, _ = effects(model, batches, **FEW)
+    pd.testing.assert_frame_equal(whole.effects[list(table)], table)
+    np.testing.assert_array_equal(whole.effects[list(APART)], contrasts[["value", "low", "high"]])
+    sets, above, _ = find_sets(model, batches, **FEW)
+    pd.testing.assert_frame_equal(whole.sets[list(sets)], sets)
+    of_sets = above.drop_duplicates("set").set_index("set")
+    kept = whole.sets[whole.sets["set"].isin(of_sets.index)]
+    np.testing.assert_array_equal(
+        kept[list(APART)], of_sets.loc[kept["set"], ["value", "low", "high"]])
+    assert whole.sets.loc[~whole.sets["set"].isin(of_sets.index), list(APART)].isna().all(axis=None)
+
+
+def test_every_table_has_its_columns_and_comes_back(whole: HeadsResult, tmp_path: Path) -> None:
+    loaded = HeadsResult.load(whole.save(tmp_path / "result"))
+    for name, columns in HeadsResult.COLUMNS.items():
+        table = whole.tables()[name]
+        assert list(table)[:len(columns)] == list(columns), name
+        assert len(table), name
+        pd.testing.assert_frame_equal(loaded.tables()[name], table.reset_index(drop=True),
+                                      check_dtype=False)
+    assert repr(loaded) == repr(whole)
+    assert len(whole.codes) == whole.settings["codes"]["n"] > 100
+    assert whole.figure().axes
+
+
+def test_what_is_not_asked_for_has_no_rows(model: LanguageModel, tmp_path: Path) -> None:
+    result = lc.heads(model, said(6), effects=(), n_bootstrap=100, controls=False)
+    loaded = HeadsResult.load(result.save(tmp_path / "result"))
+    for name in set(HeadsResult.COLUMNS) - {"heads"}:
+        assert result.tables()[name].empty
+        assert list(loaded.tables()[name]) == list(HeadsResult.COLUMNS[name])
+    assert repr(loaded) == repr(result)
+
+
+class Stopped(BaseException):
+    pass
+
+
+def test_effects_go_on_where_they_were(
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
+    options: dict[str, Any] = {
+        **FEW, "effects": "mean", "controls": False, "tokens_at_once": 8}
+    whole = lc.heads(model, said(24), **options)
+    read, n_read, stopping = HeadEffects.read, 0, True
+
+    def counted(found: HeadEffects, batch: Any, progress: Any = None) -> None:
+        nonlocal n_read
+        if stopping and n_read == needed // 2 + 1:
+            raise Stopped
+        n_read += 1
+        read(found, batch, progress)
+
+    needed = sum(1 for _ in read_texts(model, said(24), tokens_at_once=8).batches())
+    monkeypatch.setattr(HeadEffects, "read", counted)
+    with pytest.raises(Stopped):
+        lc.heads(model, said(24), out=tmp_path / "result", **options)
+    before, stopping = n_read, False
+    result = lc.heads(model, said(24), out=tmp_path / "result", **options)
+    assert n_read - before < needed
+    pd.testing.assert_frame_equal(result.effects, whole.effects)
+
+
+def test_interchange_on_prompts_with_sources(model: LanguageModel) -> None:
+    pairs = pd.DataFrame(pairs_of(model.model, ("The capital of {}", "The river in {}")))
+    result = lc.heads(model, pairs, n_bootstrap=100, controls=False)
+    quantities = result.effects.groupby("patch", sort=False)["quantity"].unique().map(set)
+    assert dict(quantities) == {
+        "mean": set(QUANTITIES), "interchange z": {"flip", "moved"},
+        "interchange code": {"flip", "moved"}}
+    assert result.settings["interchange"]["n_known"] >= 2
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"effects": "zero"}, ConfigError, "effects has 'zero'"),
+    ({"effects": ("interchange",)}, ConfigError, "the problems have no sources"),
+    ({"codes": -1}, ProbeError, "codes is -1"), ({"n_read": 0}, ConfigError, "n_read is 0"),
+    ({"sets": True}, ProbeError, "expected at least 4")])
+def test_what_cannot_be_asked_is_said(
+    options: dict[str, Any], error: type[Exception], message: str, model: LanguageModel
+) -> None:
+    with pytest.raises(error, match=message):
+        lc.heads(model, said(3), controls=False, n_bootstrap=100, **options)
