@@ -92,8 +92,8 @@ def heads(
     device    cpu or cuda; default: cpu
     out       a folder to write the result to. Interrupted (Ctrl-C, kill), the same call goes on
               where it was, out of the folder `out.partial`
-    headvis   a folder to write the tree to that HeadVis and Neuronpedia show: texts with the
-              attention of each head, and what was measured
+    headvis   a folder to write the tree to that HeadVis and Neuronpedia show, texts with the
+              attention of each head and what was measured; default: none is written
     overwrite  replace a result that `out` already holds, a tree in `headvis`, and unfinished work
               of other settings
     progress  called with (how much of the texts is read, of all) over the model and its controls
