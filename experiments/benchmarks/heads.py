@@ -91,7 +91,7 @@ def main(
         work: dict[str, Callable[[TextBatch], object]] = {
             PLAIN: lambda batch: plain_pass(observer, batch),
             METRICS: alone.observe,
-            ALL: lambda batch: sums.add(batch.text, *observer.observe(batch)),
+            ALL: lambda batch: sums.add(batch, *observer.observe(batch)),
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)

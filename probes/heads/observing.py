@@ -21,15 +21,14 @@ from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.batches import GROUPS, TextBatch
 from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
+from latentcode.probes.heads.scores import Scores
 from latentcode.probes.heads.texts import Texts
 from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 
-GROUPS = 256
-"""Groups of texts whose sums are kept; of as many texts or fewer, each is its own."""
 OBSERVED = (*METRICS, DIRECT)
 """The metrics in the order of the last axis."""
 
@@ -125,26 +124,17 @@ class Sums:
         """Return sums of nothing, of L layers, H heads and M metrics."""
         return cls(np.zeros((GROUPS, *shape)), np.zeros((GROUPS, shape[-1])))
 
-    def add(self, text: Tensor, sums: Tensor, n: Tensor) -> None:
-        """Add the sums of a batch, of these texts [B]."""
-        group = text.cpu().numpy() % GROUPS
-        np.add.at(self.sums, group, sums.double().cpu().numpy())
-        np.add.at(self.n, group, n.double().cpu().numpy())
+    def add(self, batch: TextBatch, sums: Tensor, n: Tensor) -> None:
+        """Add what was observed of a batch."""
+        np.add.at(self.sums, batch.group, sums.double().cpu().numpy())
+        np.add.at(self.n, batch.group, n.double().cpu().numpy())
 
-    def held(self) -> Sums:
-        """Return the groups that hold texts."""
-        there = self.n.any(axis=1)
-        return Sums(self.sums[there], self.n[there])
-
-    def means(self) -> np.ndarray:
-        """Return the metrics [L, H, M]; NaN where there is no query for one."""
-        return self.resampled(np.ones((1, len(self.n))))[0]
-
-    def resampled(self, weights: np.ndarray) -> np.ndarray:
-        """Return the metrics [R, L, H, M] with groups weighted [R, G]."""
-        n = (weights @ self.n)[:, None, None]
-        total = np.tensordot(weights, self.sums, axes=1)
-        return np.asarray(np.where(n > 0, total / np.where(n > 0, n, 1.0), np.nan))
+    def scores(self, metric: int, n_bootstrap: int, seed: int) -> Scores:
+        """Return a metric of all heads, [L, H]; NaN where there is no query for it."""
+        there = self.n.any(axis=1)  # groups that hold texts
+        n = self.n[there, metric]
+        return Scores.of(self.sums[there, ..., metric], n[:, None, None], int(n.sum()),
+                         n_bootstrap, seed)
 
 
 def observe_texts(
@@ -168,7 +158,7 @@ def observe_texts(
         for batch in block.batches:
             texts.check_memory(batch)
             try:
-                sums.add(batch.text, *observer.observe(batch))
+                sums.add(batch, *observer.observe(batch))
             except (RuntimeError, MemoryError) as error:
                 if is_out_of_memory(error):
                     raise texts.too_large(batch) from error
@@ -183,4 +173,4 @@ def observe_texts(
     return sums, n_done, notes
 
 
-__all__ = ["GROUPS", "OBSERVED", "Observer", "Sums", "observe_texts"]
+__all__ = ["OBSERVED", "Observer", "Sums", "observe_texts"]

@@ -104,15 +104,15 @@ class PairSampler:
         if not len(drawn["row"]):
             return
         rows, at = np.unique(drawn["row"], return_inverse=True)
-        place = torch.from_numpy(rows)
-        tokens = batch.tokens[place]
-        padding = {name: given[place.to(given.device)] for name, given in batch.padding.items()}
+        some = batch[torch.from_numpy(rows)].to(self._device)
         with evaluating(self.model):
-            key = self._keys(tokens, padding, drawn, at)
-            codes = self._read(tokens, padding, at, drawn["query"], key)
-        for row, ids in zip(rows.tolist(), tokens.cpu().numpy(), strict=True):
-            self._tokens[int(batch.text[row])] = ids[:int(batch.lengths[row])].astype(np.int32)
-        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[drawn["row"]]}
+            key = self._keys(some, drawn, at)
+            codes = self._read(some, at, drawn["query"], key)
+        text = some.text.cpu().numpy()
+        for one, ids, length in zip(text.tolist(), some.tokens.cpu().numpy(),
+                                    some.lengths.tolist(), strict=True):
+            self._tokens[one] = ids[:length].astype(np.int32)
+        further = {**drawn, "key": key, "text": text[at]}
         self._columns = {name: np.concatenate([kept, further[name]])
                          for name, kept in self._columns.items()}
         self._codes = np.concatenate([self._codes, codes])
@@ -170,22 +170,20 @@ class PairSampler:
         return {name: values[lowest] for name, values in drawn.items()}
 
     def _keys(
-        self, tokens: Tensor, padding: Mapping[str, Tensor], drawn: Mapping[str, np.ndarray],
-        at: np.ndarray,
+        self, batch: TextBatch, drawn: Mapping[str, np.ndarray], at: np.ndarray
     ) -> np.ndarray:
-        """Return the key of each query; `at` is its row among `tokens`."""
+        """Return the key of each query; `at` is its row of the batch."""
         query, uniform, attended = (drawn[name] for name in ("query", "uniform", "attended"))
         key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
         if not attended.any():
             return key
-        size = tokens.shape[1]
-        given = torch.zeros(len(tokens), size, size, device=self._device)
+        size = batch.tokens.shape[1]
+        given = torch.zeros(len(batch), size, size, device=self._device)
 
         def add(pattern: Tensor, hook: object) -> None:
             given.add_(pattern.abs().sum(dim=1, dtype=torch.float32))
 
-        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], add)
-                                    for layer in self.layers])
+        self._run(batch, [(self.layout.pattern_hooks[layer], add) for layer in self.layers])
         total = given.cpu().double().numpy()
         check(bool(np.isfinite(total).all()), f"model {self.asked.settings.get('run')!r} computes "
               "codes that are not finite; expected numbers")
@@ -199,8 +197,7 @@ class PairSampler:
         return key
 
     def _read(
-        self, tokens: Tensor, padding: Mapping[str, Tensor], at: np.ndarray, query: np.ndarray,
-        key: np.ndarray,
+        self, batch: TextBatch, at: np.ndarray, query: np.ndarray, key: np.ndarray
     ) -> np.ndarray:
         """Return the codes [m, L, H] of m pairs."""
         b, q, k = (torch.from_numpy(x).to(self._device) for x in (at, query, key))
@@ -211,18 +208,17 @@ class PairSampler:
                 found[:, place] = pattern[b, :, q, k].float().cpu().numpy()
             return store
 
-        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], keep(i))
-                                    for i, layer in enumerate(self.layers)])
+        self._run(batch, [(self.layout.pattern_hooks[layer], keep(i))
+                          for i, layer in enumerate(self.layers)])
         broken = [str(layer) for i, layer in enumerate(self.layers)
                   if not np.isfinite(found[:, i]).all()]
         check(not broken, f"layer {', '.join(broken)} of model {self.asked.settings.get('run')!r} "
               "computes codes that are not finite; expected numbers")
         return found
 
-    def _run(self, tokens: Tensor, padding: Mapping[str, Tensor], hooks: list[Any]) -> None:
-        self.model.run_with_hooks(
-            tokens.to(self._device), **{name: x.to(self._device) for name, x in padding.items()},
-            fwd_hooks=[*hooks, (read_out_hook(self.model), last_token)])
+    def _run(self, batch: TextBatch, hooks: list[Any]) -> None:
+        self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
+            *hooks, (read_out_hook(self.model), last_token)])
 
     def _keep_lowest(self) -> None:
         """Let go of all pairs but the n with the lowest numbers, and of texts that have none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,8 +124,18 @@ class Texts:
         """What `Block.after` is at the end, for those who say how far it is; about, with `n`."""
         return self.source.total
 
+    def first(self, n: int) -> Texts:
+        """Return the first n texts, or all that there are."""
+        few = copy(self)
+        few.n = n if self.n is None else min(n, self.n)
+        check_count("n", few.n)
+        return few
+
+    def __iter__(self) -> Iterator[TextBatch]:
+        return self.batches()
+
     def batches(self) -> Iterator[TextBatch]:
-        """Yield all texts, from the first on."""
+        """Yield all texts, from the first on, as often as asked."""
         for block in self.blocks():
             yield from block.batches
 
