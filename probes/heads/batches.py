@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -57,9 +57,10 @@ class TextBatch:
         return np.asarray(self.text.cpu().numpy() % GROUPS)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> TextBatch:
-        return TextBatch(
-            *map(function, (self.tokens, self.lengths, self.targets, self.read, self.text)),
-            {name: function(x) for name, x in self.padding.items()})
+        return replace(self, **{
+            name: function(x) if isinstance(x, Tensor) else {
+                argument: function(of) for argument, of in x.items()}
+            for name, x in vars(self).items() if x is not None})
 
 
 __all__ = ["GROUPS", "TextBatch"]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import weights_digest
-from latentcode.devices import free_memory
 from latentcode.errors import ProbeError, check, check_count, check_whole
 from latentcode.files.provenance import software
 from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
+from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.headvis.tree import SCATTER
 from latentcode.probes.heads.headvis.writing import by_head, write_headvis
@@ -155,7 +155,7 @@ def heads(
 def _check_memory(model: Any) -> None:
     """Raise `ProbeError` where there is no room for a second model, the untrained one."""
     weights = list(model.parameters())
-    free = free_memory(weights[0].device)
+    free = available(weights[0].device)
     needed = sum(weight.numel() * weight.element_size() for weight in weights)
     check(free is None or needed <= free, f"memory does not suffice for the untrained model beside "
           f"this one: it takes {needed / 2**20:,.0f} MiB, and {(free or 0) / 2**20:,.0f} are free; "

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.devices import free_memory
 from latentcode.errors import ConfigError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
+from latentcode.models.memory import available
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.sources import (
     ANSWER,
@@ -25,10 +25,11 @@ from latentcode.probes.heads.sources import (
     Given,
     Listed,
     Source,
-    first_object,
     source_of,
 )
 from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
+from latentcode.prompts.codes import PATTERN_BYTES
+from latentcode.prompts.texts_file import rows_in
 from latentcode.prompts.tokens import next_token
 from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_nothing
@@ -44,8 +45,6 @@ TOKENS_AT_ONCE = 2_048
 """Tokens of a batch, padding included."""
 GATHERED = 16
 """Batches whose texts are sorted by length together."""
-PATTERN_BYTES = 2**28
-"""Bytes of one layer's pattern beyond which a batch takes fewer texts, at least one."""
 EXCERPTS = 512
 """Excerpts of a run's own text that are read where it is not said how many."""
 PLACES = ("query", "key", "pairs")
@@ -223,7 +222,7 @@ class Texts:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
         patterns of a layer (scores, codes, and what is made of them) and what they are weighted
         with."""
-        free = free_memory(self._weight.device)
+        free = available(self._weight.device)
         n, width = batch.tokens.shape
         if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
             raise self.too_large(batch, free)
@@ -289,8 +288,9 @@ def read_texts(
 def _has_places(problems: Any) -> bool:
     """Whether problems are prompts that say which pair is read, as other questions ask for."""
     columns: Any = problems if isinstance(problems, pd.DataFrame) else ()
-    if isinstance(problems, str | Path) and Path(problems).is_file():
-        columns = first_object(Path(problems)) if Path(problems).suffix == ".jsonl" else ()
+    if isinstance(problems, str | Path) and Path(problems).is_file() and (
+            Path(problems).suffix == ".jsonl"):
+        columns = next((row for _, row, _ in rows_in(Path(problems)) if isinstance(row, dict)), ())
     return isinstance(problems, Prompts) or (
         PROMPT in columns and TEXT not in columns and any(name in columns for name in PLACES))
 
