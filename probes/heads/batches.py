@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,10 +58,11 @@ class TextBatch:
         return np.asarray(self.text.cpu().numpy() % GROUPS)
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> TextBatch:
-        return replace(self, **{
+        changed: dict[str, Any] = {
             name: function(x) if isinstance(x, Tensor) else {
                 argument: function(of) for argument, of in x.items()}
-            for name, x in vars(self).items() if x is not None})
+            for name, x in vars(self).items() if x is not None}
+        return replace(self, **changed)
 
 
 __all__ = ["GROUPS", "TextBatch"]

@@ -32,8 +32,7 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.layers import attention_layers
-from latentcode.models.modes import evaluating
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.batches import GROUPS, TextBatch
@@ -108,10 +107,8 @@ def mean_z(
             total = z[is_text].double().sum(0)
             sums[layer] = total if layer not in sums else sums[layer] + total
 
-        with evaluating(model):
-            model.run_with_hooks(one.tokens, **one.padding, fwd_hooks=[
-                *((z_hook(layer), _looking(add, layer)) for layer in attention_layers(model)),
-                (read_out_hook(model), last_token)])
+        look(model, one.tokens, ((z_hook(layer), _looking(add, layer))
+                                 for layer in attention_layers(model)), one.padding)
     check(n > 0, "there are no texts to take a mean over", ProbeError)
     dtype = next(model.parameters()).dtype
     return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from latentcode.errors import check, is_out_of_memory
 from latentcode.models.gates import gates
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import GROUPS, TextBatch
 from latentcode.probes.heads.direct import DIRECT, DirectLogits
@@ -51,7 +50,6 @@ class Observer:
         self.normalized = (model.config.normalization == "softmax" if ours
                            else self.layout.normalized)
         self.direct = DirectLogits(model)
-        self.read_out = read_out_hook(model)
 
     def notes(self) -> list[str]:
         """Say what a reader of its numbers must know."""
@@ -78,18 +76,17 @@ class Observer:
         found: dict[int, Tensor] = {}
         ahead: dict[int, Tensor] = {}
 
-        def look(layer: int) -> Callable[..., None]:
+        def see(layer: int) -> Callable[..., None]:
             def add(pattern: Tensor, hook: object) -> None:
                 ahead[layer] = looks_ahead(pattern)
                 found[layer] = matching.sums(pattern if self.normalized else as_shares(pattern))
             return add
 
-        with evaluating(self.model):
-            self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
-                *((name, look(layer)) for layer, name in self.layout.pattern_hooks.items()),
-                *direct.hooks(), (self.read_out, last_token)])
-            of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
-            fault = torch.stack([ahead[layer] for layer in layers]).tolist()
+        look(self.model, batch.tokens, [
+            *((name, see(layer)) for layer, name in self.layout.pattern_hooks.items()),
+            *direct.hooks()], batch.padding)
+        of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
+        fault = torch.stack([ahead[layer] for layer in layers]).tolist()
         finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
         broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
         check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "

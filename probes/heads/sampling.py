@@ -28,9 +28,8 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.models.layers import check_layer
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel, as_language_model
 from latentcode.seeds import checked_seed
@@ -105,9 +104,8 @@ class PairSampler:
             return
         rows, at = np.unique(drawn["row"], return_inverse=True)
         some = batch[torch.from_numpy(rows)].to(self._device)
-        with evaluating(self.model):
-            key = self._keys(some, drawn, at)
-            codes = self._read(some, at, drawn["query"], key)
+        key = self._keys(some, drawn, at)
+        codes = self._read(some, at, drawn["query"], key)
         text = some.text.cpu().numpy()
         for one, ids, length in zip(text.tolist(), some.tokens.cpu().numpy(),
                                     some.lengths.tolist(), strict=True):
@@ -183,7 +181,8 @@ class PairSampler:
         def add(pattern: Tensor, hook: object) -> None:
             given.add_(pattern.abs().sum(dim=1, dtype=torch.float32))
 
-        self._run(batch, [(self.layout.pattern_hooks[layer], add) for layer in self.layers])
+        look(self.model, batch.tokens, ((self.layout.pattern_hooks[layer], add)
+                                        for layer in self.layers), batch.padding)
         total = given.cpu().double().numpy()
         check(bool(np.isfinite(total).all()), f"model {self.asked.settings.get('run')!r} computes "
               "codes that are not finite; expected numbers")
@@ -208,17 +207,13 @@ class PairSampler:
                 found[:, place] = pattern[b, :, q, k].float().cpu().numpy()
             return store
 
-        self._run(batch, [(self.layout.pattern_hooks[layer], keep(i))
-                          for i, layer in enumerate(self.layers)])
+        look(self.model, batch.tokens, ((self.layout.pattern_hooks[layer], keep(i))
+                                        for i, layer in enumerate(self.layers)), batch.padding)
         broken = [str(layer) for i, layer in enumerate(self.layers)
                   if not np.isfinite(found[:, i]).all()]
         check(not broken, f"layer {', '.join(broken)} of model {self.asked.settings.get('run')!r} "
               "computes codes that are not finite; expected numbers")
         return found
-
-    def _run(self, batch: TextBatch, hooks: list[Any]) -> None:
-        self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
-            *hooks, (read_out_hook(self.model), last_token)])
 
     def _keep_lowest(self) -> None:
         """Let go of all pairs but the n with the lowest numbers, and of texts that have none."""
