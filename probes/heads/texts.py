@@ -66,12 +66,16 @@ class Block:
 
 @dataclass(frozen=True)
 class _Row:
-    """The tokens of a text, and what is to be said after those from `first` on."""
+    """The tokens of a text, and what is to be said after those from `first` on.
+
+    number  which text it is of, for the bootstrap; `row` which one it is of all that are read
+    """
 
     tokens: Sequence[int]
     targets: Sequence[int]
     first: int
     number: int
+    row: int
 
 
 class Texts:
@@ -142,8 +146,8 @@ class Texts:
         for given in self.source.read(start, n_done):
             if self.n is not None and n_done + n >= self.n:
                 break
+            row = self._tokenized(given, n_done + n)
             n, after = n + 1, given.after
-            row = self._tokenized(given)
             if row is not None:
                 rows.append(row)
                 n_tokens += len(row.tokens)
@@ -155,10 +159,10 @@ class Texts:
             yield Block(list(self._batched(rows)), n, after)
         check(found, "no text has two tokens or more; expected texts in which something comes next")
 
-    def _tokenized(self, given: Given) -> _Row | None:
+    def _tokenized(self, given: Given, row: int) -> _Row | None:
         """Return the tokens of a text; None where nothing comes after its first."""
         if given.tokens is not None:
-            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number)
+            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
         assert given.text is not None
         ids, _ = self.model.encode(given.text, self.prepend_bos)
         limit = self.model.context
@@ -169,13 +173,14 @@ class Texts:
                   f"expected at most {limit or 0:,}, the context of the model")
             answer = [] if given.answer is None else [next_token(
                 self.model, ANSWER, given.answer, given.text, ids, given.where, self.prepend_bos)]
-            return _Row(ids, answer, len(ids) - 1, given.number) if ids else None
+            return _Row(ids, answer, len(ids) - 1, given.number, row) if ids else None
         kept = len(ids) if self.longest is None else self.longest
         check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
               f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
               f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
               "the texts")
-        return _Row(ids[:kept], ids[1:kept + 1], 0, given.number) if len(ids) > 1 else None
+        return (_Row(ids[:kept], ids[1:kept + 1], 0, given.number, row) if len(ids) > 1
+                else None)
 
     def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
         """Yield the rows of a block in batches of similar length."""
@@ -206,7 +211,8 @@ class Texts:
         inside = torch.arange(width, device=device) < lengths.to(device)[:, None]
         return TextBatch(
             tokens.to(device), lengths.to(device), targets.to(device), read.to(device),
-            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside))
+            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside),
+            torch.tensor([row.row for row in rows], device=device))
 
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three

@@ -148,6 +148,9 @@ def test_of_prompts_the_answer_is_read_after_the_last_token(
     assert texts.problems is not None
     batch, = texts.batches()
     assert bool((batch.read.nonzero()[:, 1] == batch.lengths - 1).all())
+    # Two prompts are of one combination, and still two.
+    assert sorted(zip(batch.rows.tolist(), batch.text.tolist(), strict=True)) == [
+        (0, 0), (1, 1), (2, 0), (3, 2)]
     without = read_texts(model, frame.drop(columns="answer"))
     assert all(said == [] for _, _, said in rows_of(without))
 
