@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.devices import free_memory
 from latentcode.errors import ConfigError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
+from latentcode.models.memory import available
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.sources import (
     ANSWER,
@@ -218,7 +218,7 @@ class Texts:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
         patterns of a layer (scores, codes, and what is made of them) and what they are weighted
         with."""
-        free = free_memory(self._weight.device)
+        free = available(self._weight.device)
         n, width = batch.tokens.shape
         if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
             raise self.too_large(batch, free)
@@ -260,15 +260,19 @@ def read_texts(
               token the answer is read; default: held-out excerpts of a run's own text
     opening   further options of `subject`: step, device, dtype and others
 
-    Other arguments are those of `Texts`. Prompts of one `combination` are one text to the
+    Other arguments are those of `Texts`, whose own stay where they are left at the default. Prompts
+    of one `combination` are one text to the
     bootstrap. `ConfigError` for what cannot be read, and what opening the model raises.
     """
     reading: dict[str, Any] = {"longest": longest, "n": n, "tokens_at_once": tokens_at_once}
     if isinstance(model, Texts):
         check_nothing("the model has its texts already", problems=problems,
                       prepend_bos=prepend_bos, **opening)
-        return Texts(model.model, model.source, problems=model.problems,
-                     prepend_bos=model.prepend_bos, **reading)
+        return Texts(
+            model.model, model.source, problems=model.problems, prepend_bos=model.prepend_bos,
+            longest=model.longest if longest is None else longest,
+            n=model.n if n is None else n, tokens_at_once=model.tokens_at_once
+            if tokens_at_once == TOKENS_AT_ONCE else tokens_at_once)
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
                       prepend_bos=prepend_bos, **opening)
