@@ -101,19 +101,3 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that a device has left: of a GPU with what torch holds and does not use, of
-    the processor's memory what can be had without swapping; None where that is not known."""
-    import torch
-
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        line = next(line for line in lines if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 2**10
-    except (OSError, StopIteration):
-        return None

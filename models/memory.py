@@ -13,11 +13,13 @@ GROUPS = Path("/sys/fs/cgroup")
 def available(device: torch.device) -> int | None:
     """Return the bytes that are left on a device; None where it cannot be told.
 
+    Of a GPU with what torch holds of it and does not use.
     Of the CPU, on Linux: what the kernel says can be had without swapping, and no more than what
     the limit of a container (cgroup, version 1 or 2) leaves.
     """
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
     if device.type != "cpu":
         return None
     known = [bytes_left for bytes_left in (_of_machine(), _of_group()) if bytes_left is not None]

@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.arguments import as_tuple
 from latentcode.codes.reader import weights_digest
-from latentcode.devices import free_memory
 from latentcode.errors import ProbeError, check, check_count, check_whole
 from latentcode.files.provenance import software
 from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
+from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.headvis.tree import SCATTER
 from latentcode.probes.heads.headvis.writing import by_head, write_headvis
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
-from latentcode.probes.heads.stages import Beyond, chosen_effects, chosen_labels, measured
+from latentcode.probes.heads.stages import (
+    Beyond,
+    check_measurable,
+    chosen_effects,
+    chosen_labels,
+    measured,
+)
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
 from latentcode.probes.heads.working import working
 from latentcode.progress import Progress, say_doing, watched
@@ -104,8 +110,8 @@ def heads(
     the same texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward
     pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
     pattern.
-    Raises `ConfigError` for texts that are longer than the context and for a model without causal
-    patterns, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
+    Raises `ConfigError` for texts that are longer than the context, for a model without causal
+    patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
     suffice, `TooFewCountError` where the model answers too few prompts, and `RunError` for what
     `out` cannot take.
     """
@@ -124,6 +130,7 @@ def heads(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
         chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
         codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed)
+    check_measurable(bridge, beyond)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
              "effects": list(beyond.effects), "tells": list(beyond.tells),
@@ -155,7 +162,7 @@ def heads(
 def _check_memory(model: Any) -> None:
     """Raise `ProbeError` where there is no room for a second model, the untrained one."""
     weights = list(model.parameters())
-    free = free_memory(weights[0].device)
+    free = available(weights[0].device)
     needed = sum(weight.numel() * weight.element_size() for weight in weights)
     check(free is None or needed <= free, f"memory does not suffice for the untrained model beside "
           f"this one: it takes {needed / 2**20:,.0f} MiB, and {(free or 0) / 2**20:,.0f} are free; "

@@ -64,7 +64,7 @@ def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:
     """Return some rows of a batch, int64 or bool."""
     return TextBatch(batch.tokens[rows], batch.lengths[rows], batch.targets[rows],
                      batch.read[rows], batch.text[rows],
-                     {name: x[rows] for name, x in batch.padding.items()})
+                     {name: x[rows] for name, x in batch.padding.items()}, batch.rows[rows])
 
 
 def on_device(batch: TextBatch, model: Any) -> TextBatch:
@@ -73,7 +73,7 @@ def on_device(batch: TextBatch, model: Any) -> TextBatch:
     return TextBatch(
         batch.tokens.to(device), batch.lengths.to(device), batch.targets.to(device),
         batch.read.to(device), batch.text.to(device),
-        {name: x.to(device) for name, x in batch.padding.items()})
+        {name: x.to(device) for name, x in batch.padding.items()}, batch.rows.to(device))
 
 
 __all__ = ["drawn", "in_parts", "on_device", "rows_of"]

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,9 @@ class File(Source):
                 for index, line in enumerate(iter(file.readline, b""), start=1):
                     place = (f"{self.path} line {index}" if start == 0 else
                              f"{self.path}, byte {file.tell() - len(line)},")
-                    found = self._line(line, place)
+                    # Some editors begin a file with a mark, which is no text.
+                    found = self._line(line.removeprefix(BOM_UTF8) if file.tell() == len(line)
+                                       else line, place)
                     if found is not None:
                         text, answer, is_prompt = found
                         yield Given(named(PROMPT if is_prompt else TEXT, number, text), text,
@@ -179,7 +182,7 @@ def first_object(path: Path) -> dict[str, Any]:
     """Return the object on the first line of a JSONL file; empty where there is none."""
     try:
         with path.open("rb") as file:
-            row = parse_json(file.readline().decode("utf-8"))
+            row = parse_json(file.readline().decode("utf-8-sig"))
     except (OSError, ValueError):
         return {}
     return row if isinstance(row, dict) else {}

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.devices import free_memory
 from latentcode.errors import ConfigError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
+from latentcode.models.memory import available
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.sources import (
     ANSWER,
@@ -66,12 +66,16 @@ class Block:
 
 @dataclass(frozen=True)
 class _Row:
-    """The tokens of a text, and what is to be said after those from `first` on."""
+    """The tokens of a text, and what is to be said after those from `first` on.
+
+    number  which text it is of, for the bootstrap; `row` which one it is of all that are read
+    """
 
     tokens: Sequence[int]
     targets: Sequence[int]
     first: int
     number: int
+    row: int
 
 
 class Texts:
@@ -142,8 +146,8 @@ class Texts:
         for given in self.source.read(start, n_done):
             if self.n is not None and n_done + n >= self.n:
                 break
+            row = self._tokenized(given, n_done + n)
             n, after = n + 1, given.after
-            row = self._tokenized(given)
             if row is not None:
                 rows.append(row)
                 n_tokens += len(row.tokens)
@@ -155,10 +159,10 @@ class Texts:
             yield Block(list(self._batched(rows)), n, after)
         check(found, "no text has two tokens or more; expected texts in which something comes next")
 
-    def _tokenized(self, given: Given) -> _Row | None:
+    def _tokenized(self, given: Given, row: int) -> _Row | None:
         """Return the tokens of a text; None where nothing comes after its first."""
         if given.tokens is not None:
-            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number)
+            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
         assert given.text is not None
         ids, _ = self.model.encode(given.text, self.prepend_bos)
         limit = self.model.context
@@ -169,13 +173,14 @@ class Texts:
                   f"expected at most {limit or 0:,}, the context of the model")
             answer = [] if given.answer is None else [next_token(
                 self.model, ANSWER, given.answer, given.text, ids, given.where, self.prepend_bos)]
-            return _Row(ids, answer, len(ids) - 1, given.number) if ids else None
+            return _Row(ids, answer, len(ids) - 1, given.number, row) if ids else None
         kept = len(ids) if self.longest is None else self.longest
         check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
               f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
               f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
               "the texts")
-        return _Row(ids[:kept], ids[1:kept + 1], 0, given.number) if len(ids) > 1 else None
+        return (_Row(ids[:kept], ids[1:kept + 1], 0, given.number, row) if len(ids) > 1
+                else None)
 
     def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
         """Yield the rows of a block in batches of similar length."""
@@ -206,13 +211,14 @@ class Texts:
         inside = torch.arange(width, device=device) < lengths.to(device)[:, None]
         return TextBatch(
             tokens.to(device), lengths.to(device), targets.to(device), read.to(device),
-            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside))
+            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside),
+            torch.tensor([row.row for row in rows], device=device))
 
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
         patterns of a layer (scores, codes, and what is made of them) and what they are weighted
         with."""
-        free = free_memory(self._weight.device)
+        free = available(self._weight.device)
         n, width = batch.tokens.shape
         if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
             raise self.too_large(batch, free)
@@ -254,15 +260,19 @@ def read_texts(
               token the answer is read; default: held-out excerpts of a run's own text
     opening   further options of `subject`: step, device, dtype and others
 
-    Other arguments are those of `Texts`. Prompts of one `combination` are one text to the
+    Other arguments are those of `Texts`, whose own stay where they are left at the default. Prompts
+    of one `combination` are one text to the
     bootstrap. `ConfigError` for what cannot be read, and what opening the model raises.
     """
     reading: dict[str, Any] = {"longest": longest, "n": n, "tokens_at_once": tokens_at_once}
     if isinstance(model, Texts):
         check_nothing("the model has its texts already", problems=problems,
                       prepend_bos=prepend_bos, **opening)
-        return Texts(model.model, model.source, problems=model.problems,
-                     prepend_bos=model.prepend_bos, **reading)
+        return Texts(
+            model.model, model.source, problems=model.problems, prepend_bos=model.prepend_bos,
+            longest=model.longest if longest is None else longest,
+            n=model.n if n is None else n, tokens_at_once=model.tokens_at_once
+            if tokens_at_once == TOKENS_AT_ONCE else tokens_at_once)
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
                       prepend_bos=prepend_bos, **opening)

@@ -16,7 +16,6 @@ from small_text import PIECES, WordTokenizer
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.devices import free_memory
 from latentcode.errors import ConfigError, ProbeError, RunError
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.transformer import HookedTransformer
@@ -266,17 +265,12 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ProbeError, match=r"memory does not suffice .* tokens_at_once=\d+"):
             lc.heads(asked, TEXTS, tokens_at_once=200)
     # Before it is used, where it is known: of a batch, and of the untrained model.
-    monkeypatch.setattr(texts_module, "free_memory", lambda device: 2**14)
+    monkeypatch.setattr(texts_module, "available", lambda device: 2**14)
     with pytest.raises(ProbeError, match=r"several times; 0 MiB are free; .* tokens_at_once=\d+"):
         lc.heads(asked, TEXTS, tokens_at_once=200)
-    monkeypatch.setattr(of_subject, "free_memory", lambda device: 2**10)
+    monkeypatch.setattr(of_subject, "available", lambda device: 2**10)
     with pytest.raises(ProbeError, match=r"for the untrained model .* expected controls=False"):
         lc.heads(asked, TEXTS)
-
-
-def test_free_memory_is_about_what_the_machine_has() -> None:
-    free = free_memory(torch.device("cpu"))
-    assert free is None or 2**24 < free < 2**44
 
 
 def test_the_command(
