@@ -44,7 +44,7 @@ class Replacing(TorchFunctionMode):
         self, func: Function, types: Sequence[type], args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if func in PRODUCTS and self._is_pattern(*args[:2]):
+        if func in PRODUCTS and len(args) > 1 and self._is_pattern(*args[:2]):
             args = (self._replaced(args[0]), *args[1:])
         found = func(*args, **(kwargs or {}))
         if func in SOFTMAX and found.ndim in (3, 4):
@@ -52,7 +52,7 @@ class Replacing(TorchFunctionMode):
             self._weights = found.shape
         return found
 
-    def _is_pattern(self, weights: Any, values: Any = None) -> bool:
+    def _is_pattern(self, weights: Any, values: Any) -> bool:
         """Whether a product is a v: its left side the newest weights, and nothing used yet."""
         return (self.used is None and self._weights is not None and isinstance(weights, Tensor)
                 and isinstance(values, Tensor) and weights.shape[:-1] == self._weights[:-1]
@@ -63,7 +63,7 @@ class Replacing(TorchFunctionMode):
         shape = weights.shape
         pattern = weights.view(-1, self.n_heads, *shape[-2:]) if weights.ndim == 3 else weights
         self.used = self.hook(pattern)
-        return self.used.view(shape)
+        return self.used.reshape(shape)
 
 
 @cache

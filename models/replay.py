@@ -203,6 +203,18 @@ def z_hook(layer: int) -> str:
     return f"blocks.{layer}.attn.hook_z"
 
 
+def check_shown(model: Any) -> list[str]:
+    """Return the hooks that show z, and what enters, of every layer with attention.
+
+    `ConfigError` for a model that does not have them.
+    """
+    shown = [hook(layer) for layer in attention_layers(model) for hook in (z_hook, _stream_hook)]
+    hidden = [name for name in shown if name not in model.hook_dict]
+    check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected those that show "
+          "what each head puts out, and what enters each layer with attention")
+    return shown
+
+
 def _stream_hook(layer: int) -> str:
     return f"blocks.{layer}.hook_resid_pre"
 
@@ -220,11 +232,7 @@ def clean_pass(
 
     `ConfigError` for a model that does not show z, and what enters, of every layer.
     """
-    layers = attention_layers(model)
-    shown = [hook(layer) for layer in layers for hook in (z_hook, _stream_hook)]
-    hidden = [name for name in shown if name not in model.hook_dict]
-    check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected those that show "
-          "what each head puts out, and what enters each layer with attention")
+    layers, shown = attention_layers(model), check_shown(model)
     seen: dict[str, Tensor] = {}
     kept: dict[nn.Module, Output] = {}
 
@@ -367,4 +375,5 @@ def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             vars(module)["forward"] = own
 
 
-__all__ = ["CleanPass", "Write", "agrees", "clean_pass", "logits_at", "unshared", "z_hook"]
+__all__ = ["CleanPass", "Write", "agrees", "check_shown", "clean_pass", "logits_at", "unshared",
+           "z_hook"]

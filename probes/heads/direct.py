@@ -156,7 +156,7 @@ class DirectLogits:
             return "what is read out is not the final norm of the residual stream"
         self.W_U: Tensor = model.W_U.detach()
         self.mean = self.W_U.mean(1)
-        plain = read @ self.W_U
+        plain = read.to(self.W_U.dtype) @ self.W_U  # scales of an RMS norm are float32
         if getattr(model, "b_U", None) is not None:
             plain = plain + model.b_U
         cap = getattr(model.cfg, "output_logits_soft_cap", -1.0) or -1.0
@@ -190,8 +190,9 @@ class DirectLogits:
                 continue
             total = heads.flatten(2) @ weight
             total = total if bias is None else total + bias
+            # The norm first: in types of few bits sums without it can be as near, at some factor.
             norms = [None] if post not in seen else [
-                None, Norm.of(getattr(block, post.split(".")[2]), post)]
+                Norm.of(getattr(block, post.split(".")[2]), post), None]
             for norm in norms:
                 whole = total if norm is None else norm.whole(total, seen[post])
                 factor = _factor(added, whole)
@@ -299,7 +300,8 @@ def _factor(shown: Tensor, whole: Tensor) -> float:
     x, y = shown.double().flatten(), whole.double().flatten()
     size = float(y @ y)
     factor = float(x @ y) / size if size > 0.0 else 1.0
-    return 1.0 if abs(factor - 1.0) < NEAR else factor
+    about = max(NEAR, torch.finfo(shown.dtype).eps)
+    return 1.0 if abs(factor - 1.0) < about else factor
 
 
 def _near(found: Tensor, shown: Tensor, of: Tensor | None = None) -> bool:

@@ -210,10 +210,11 @@ def _inputs(
     labels = sample.codes.labels.loc[numbers]
     device = next(asked.model.parameters()).device
     found: dict[int, Tensor] = {}
-    for text in labels["text"].unique().tolist():
-        mine = labels[labels["text"] == text]
+    rows = sample.rows[numbers]
+    for row in np.unique(rows).tolist():
+        mine = labels[rows == row]
         keys = torch.tensor(mine["key_position"].tolist(), device=device)[None]
-        ids = torch.from_numpy(sample.tokens[text].astype(np.int64)).to(device)[None]
+        ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
         x = key_inputs(asked.model, [(ids[:, :int(keys.max()) + 1], keys)], layers)
         found.update(zip(mine.index.tolist(), x[:, :, 0].unbind(1), strict=True))
     return found
@@ -237,7 +238,7 @@ def _said(
             "token": token, "logit": float(logits[number]), "by_mean": float(by_mean[number])}
             for rank, (number, token) in enumerate(
                 zip(best, asked.texts(best), strict=True), start=1)]
-        own = int(sample.tokens[label["text"]][label["key_position"]])
+        own = int(sample.tokens[int(sample.rows[row["number"]])][label["key_position"]])
         copies.append(here | {
             "key_rank": int((logits > logits[own]).sum()),
             "key_rank_by_mean": int((by_mean > by_mean[own]).sum()), "n_tokens": len(logits)})

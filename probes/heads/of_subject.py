@@ -20,7 +20,13 @@ from latentcode.probes.heads.headvis.writing import by_head, write_headvis
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
-from latentcode.probes.heads.stages import Beyond, chosen_effects, chosen_labels, measured
+from latentcode.probes.heads.stages import (
+    Beyond,
+    check_measurable,
+    chosen_effects,
+    chosen_labels,
+    measured,
+)
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
 from latentcode.probes.heads.working import working
 from latentcode.progress import Progress, say_doing, watched
@@ -104,10 +110,10 @@ def heads(
     the same texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward
     pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
     pattern.
-    Raises `ConfigError` for texts that are longer than the context and for a model without causal
-    patterns, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
-    suffice, `TooFewCountError` where the model answers too few prompts, and `RunError` for what
-    `out` cannot take.
+    Raises `ConfigError` for texts that are longer than the context, for a model without causal
+    patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a
+    file that cannot be read, `ProbeError` where memory does not suffice, `TooFewCountError` where
+    the model answers too few prompts, and `RunError` for what `out` cannot take.
     """
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
@@ -124,6 +130,7 @@ def heads(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
         chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
         codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed)
+    check_measurable(bridge, beyond)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
              "effects": list(beyond.effects), "tells": list(beyond.tells),

@@ -8,7 +8,7 @@ likely as any other. Its key is, of half the pairs,
                what all heads give it; the first token, at which heads leave what they have no use
                for, is left out
 
-Which pairs are drawn depends on the seed and on the numbers of the texts, not on how they come in
+Which pairs are drawn depends on the seed and on the numbers of the rows, not on how they come in
 batches: of all queries those are kept whose random numbers are the lowest.
 """
 
@@ -52,10 +52,14 @@ class HeadSample:
             `query_position`, `key_position`, `distance`, `query_token`, `key_token`, `kind` (of
             `KINDS`), `drawn` (`uniform` or `attended`) and `context`, the tokens around both, the
             query as <<query>>, the key as [[key]]
-    tokens  text -> its ids, int32, up to the last query that was drawn; not saved with the codes
+    rows    int64 [N], the row of each pair (`TextBatch.rows`): a document can have several
+    tokens  row -> its ids, int32, up to the last query that was drawn
+
+    Rows and tokens are not saved with the codes.
     """
 
     codes: LatentCodes
+    rows: np.ndarray
     tokens: Mapping[int, np.ndarray]
 
     def __len__(self) -> int:
@@ -66,7 +70,7 @@ class PairSampler:
     """Takes batches, one after the other, and keeps the codes of at most n pairs.
 
     model     what `as_language_model` takes
-    n         pairs to keep; of batches each row is a text of its own
+    n         pairs to keep
     attended  share of them whose key is drawn in proportion to the attention that it gets
     layers    default: all
     window    tokens on either side that are kept as text
@@ -93,8 +97,8 @@ class PairSampler:
         self.n_texts = self.n_tokens = 0
         self._tokens: dict[int, np.ndarray] = {}
         self._columns = {name: np.empty(0, kind) for name, kind in (
-            ("priority", np.float64), ("text", np.int64), ("query", np.int64), ("key", np.int64),
-            ("attended", bool))}
+            ("priority", np.float64), ("text", np.int64), ("number", np.int64), ("query", np.int64),
+            ("key", np.int64), ("attended", bool))}
         self._codes = np.empty((0, len(self.layers), self.layout.n_heads), np.float32)
 
     def add(self, batch: TextBatch) -> None:
@@ -106,11 +110,11 @@ class PairSampler:
         some = batch[torch.from_numpy(rows)].to(self._device)
         key = self._keys(some, drawn, at)
         codes = self._read(some, at, drawn["query"], key)
-        text = some.text.cpu().numpy()
-        for one, ids, length in zip(text.tolist(), some.tokens.cpu().numpy(),
+        number = some.rows.cpu().numpy()
+        for one, ids, length in zip(number.tolist(), some.tokens.cpu().numpy(),
                                     some.lengths.tolist(), strict=True):
             self._tokens[one] = ids[:length].astype(np.int32)
-        further = {**drawn, "key": key, "text": text[at]}
+        further = {**drawn, "key": key, "text": some.text.cpu().numpy()[at], "number": number[at]}
         self._columns = {name: np.concatenate([kept, further[name]])
                          for name, kept in self._columns.items()}
         self._codes = np.concatenate([self._codes, codes])
@@ -122,12 +126,12 @@ class PairSampler:
         self._keep_lowest()
         check(len(self._codes) > 0, f"no pair could be drawn from {self.n_texts:,} texts of "
               f"{self.n_tokens:,} tokens; expected a text of at least two tokens", ProbeError)
-        order = np.lexsort((self._columns["query"], self._columns["text"]))
-        text, query, key, attended = (self._columns[name][order]
-                                      for name in ("text", "query", "key", "attended"))
+        order = np.lexsort(tuple(self._columns[name] for name in ("query", "number", "text")))
+        text, number, query, key, attended = (
+            self._columns[name][order] for name in ("text", "number", "query", "key", "attended"))
         labels = pd.DataFrame({"text": text, "query_position": query, "key_position": key,
                                "distance": query - key})
-        ids = [self._tokens[one] for one in text.tolist()]
+        ids = [self._tokens[one] for one in number.tolist()]
         for role, position in (("query", query), ("key", key)):
             labels[f"{role}_token"] = self.asked.texts(
                 [int(one[t]) for one, t in zip(ids, position, strict=True)])
@@ -141,8 +145,9 @@ class PairSampler:
                 **self.asked.settings, "split": "texts", "seed": self.seed, "n": self.n,
                 "attended": self.attended, "texts": self.n_texts, "tokens": self.n_tokens,
                 "latentcode_version": package_version("latentcode")})
-        last = dict(zip(text.tolist(), query.tolist(), strict=True))  # of a text the last is left
-        return HeadSample(codes, {one: self._tokens[one][:q + 1] for one, q in last.items()})
+        last = dict(zip(number.tolist(), query.tolist(), strict=True))  # of a row the last is left
+        return HeadSample(codes, number, {one: self._tokens[one][:q + 1]
+                                          for one, q in last.items()})
 
     def _draw(self, batch: TextBatch) -> dict[str, np.ndarray]:
         """Return the queries of a batch that may be kept; `uniform` is what their key is drawn by.
@@ -151,9 +156,9 @@ class PairSampler:
             name: [] for name in ("priority", "row", "query", "attended", "uniform")}
         limit = np.inf if len(self._codes) < self.n else float(
             np.partition(self._columns["priority"], self.n - 1)[self.n - 1])
-        for row, (text, length) in enumerate(zip(batch.text.tolist(), batch.lengths.tolist(),
-                                                 strict=True)):
-            rng = np.random.default_rng([self.seed, PURPOSE, text])
+        for row, (number, length) in enumerate(zip(batch.rows.tolist(), batch.lengths.tolist(),
+                                                   strict=True)):
+            rng = np.random.default_rng([self.seed, PURPOSE, number])
             priority, coin, uniform = rng.random((3, max(length - 1, 0)))
             kept = np.flatnonzero(priority < limit)
             for name, values in (("priority", priority), ("attended", coin < self.attended),
@@ -216,12 +221,12 @@ class PairSampler:
         return found
 
     def _keep_lowest(self) -> None:
-        """Let go of all pairs but the n with the lowest numbers, and of texts that have none."""
+        """Let go of all pairs but the n with the lowest numbers, and of rows that have none."""
         lowest = np.argsort(self._columns["priority"], kind="stable")[:self.n]
         self._columns = {name: values[lowest] for name, values in self._columns.items()}
         self._codes = self._codes[lowest]
-        left = set(self._columns["text"].tolist())
-        self._tokens = {text: ids for text, ids in self._tokens.items() if text in left}
+        left = set(self._columns["number"].tolist())
+        self._tokens = {row: ids for row, ids in self._tokens.items() if row in left}
 
     @property
     def _device(self) -> torch.device:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from latentcode.codes.rows import of_heads
 from latentcode.errors import ConfigError, check
+from latentcode.models.replay import check_shown
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.causal import KINDS, HeadEffects, mean_z
@@ -81,6 +82,17 @@ def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) ->
           "no sources; expected prompts in pairs (source, answer, source_answer) or a factorial "
           "(operation, operands, answer), with query and key")
     return tuple(dict.fromkeys(asked))
+
+
+def check_measurable(model: Any, beyond: Beyond) -> None:
+    """Raise `ConfigError`, before texts are read, where no effects of heads can be measured."""
+    if not (beyond.effects or beyond.sets):
+        return
+    try:
+        check_shown(model)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; effects=[], and no sets, ask for what heads attend to "
+                          "alone") from None
 
 
 def chosen_labels(asked: Sequence[str], texts: Texts, *, whole: bool) -> tuple[str, ...]:
@@ -238,5 +250,5 @@ def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.D
     return rows.merge(found[kept].drop_duplicates(keys), on=keys, how="left")
 
 
-__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "as_table", "chosen_effects",
-           "chosen_labels", "measured"]
+__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "as_table", "check_measurable",
+           "chosen_effects", "chosen_labels", "measured"]

@@ -66,12 +66,16 @@ class Block:
 
 @dataclass(frozen=True)
 class _Row:
-    """The tokens of a text, and what is to be said after those from `first` on."""
+    """The tokens of a text, and what is to be said after those from `first` on.
+
+    number  which text it is of, for the bootstrap; `row` which one it is of all that are read
+    """
 
     tokens: Sequence[int]
     targets: Sequence[int]
     first: int
     number: int
+    row: int
 
 
 class Texts:
@@ -152,8 +156,8 @@ class Texts:
         for given in self.source.read(start, n_done):
             if self.n is not None and n_done + n >= self.n:
                 break
+            row = self._tokenized(given, n_done + n)
             n, after = n + 1, given.after
-            row = self._tokenized(given)
             if row is not None:
                 rows.append(row)
                 n_tokens += len(row.tokens)
@@ -165,10 +169,10 @@ class Texts:
             yield Block(list(self._batched(rows)), n, after)
         check(found, "no text has two tokens or more; expected texts in which something comes next")
 
-    def _tokenized(self, given: Given) -> _Row | None:
+    def _tokenized(self, given: Given, row: int) -> _Row | None:
         """Return the tokens of a text; None where nothing comes after its first."""
         if given.tokens is not None:
-            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number)
+            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
         assert given.text is not None
         ids, _ = self.model.encode(given.text, self.prepend_bos)
         limit = self.model.context
@@ -179,13 +183,14 @@ class Texts:
                   f"expected at most {limit or 0:,}, the context of the model")
             answer = [] if given.answer is None else [next_token(
                 self.model, ANSWER, given.answer, given.text, ids, given.where, self.prepend_bos)]
-            return _Row(ids, answer, len(ids) - 1, given.number) if ids else None
+            return _Row(ids, answer, len(ids) - 1, given.number, row) if ids else None
         kept = len(ids) if self.longest is None else self.longest
         check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
               f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
               f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
               "the texts")
-        return _Row(ids[:kept], ids[1:kept + 1], 0, given.number) if len(ids) > 1 else None
+        return (_Row(ids[:kept], ids[1:kept + 1], 0, given.number, row) if len(ids) > 1
+                else None)
 
     def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
         """Yield the rows of a block in batches of similar length."""
@@ -216,7 +221,8 @@ class Texts:
         inside = torch.arange(width, device=device) < lengths.to(device)[:, None]
         return TextBatch(
             tokens.to(device), lengths.to(device), targets.to(device), read.to(device),
-            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside))
+            torch.tensor([row.number for row in rows], device=device), self.model.padded(inside),
+            torch.tensor([row.row for row in rows], device=device))
 
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
@@ -264,15 +270,19 @@ def read_texts(
               token the answer is read; default: held-out excerpts of a run's own text
     opening   further options of `subject`: step, device, dtype and others
 
-    Other arguments are those of `Texts`. Prompts of one `combination` are one text to the
-    bootstrap. `ConfigError` for what cannot be read, and what opening the model raises.
+    Other arguments are those of `Texts`, whose own stay where they are left at the default. Prompts
+    of one `combination` are one text to the bootstrap. `ConfigError` for what cannot be read, and
+    what opening the model raises.
     """
     reading: dict[str, Any] = {"longest": longest, "n": n, "tokens_at_once": tokens_at_once}
     if isinstance(model, Texts):
         check_nothing("the model has its texts already", problems=problems,
                       prepend_bos=prepend_bos, **opening)
-        return Texts(model.model, model.source, problems=model.problems,
-                     prepend_bos=model.prepend_bos, **reading)
+        return Texts(
+            model.model, model.source, problems=model.problems, prepend_bos=model.prepend_bos,
+            longest=model.longest if longest is None else longest,
+            n=model.n if n is None else n, tokens_at_once=model.tokens_at_once
+            if tokens_at_once == TOKENS_AT_ONCE else tokens_at_once)
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
                       prepend_bos=prepend_bos, **opening)

@@ -56,7 +56,7 @@ class Scan:
     """Takes batches; keeps sums, maxima of at most `DRAWN` texts, and of each head the largest.
 
     Memory does not grow with the number of texts: what is kept are the tokens of those that may be
-    shown, at most `DRAWN` + heads x at_top of them. Each row of a batch is a text of its own; those
+    shown, at most `DRAWN` + heads x at_top of them. Each row of a batch is shown by itself; those
     of a single token are passed over.
     """
 
@@ -89,8 +89,8 @@ class Scan:
         look(self.model, where.tokens, (
             (self.layout.pattern_hooks[layer], self._measure(i, where, maxima))
             for i, layer in enumerate(self.layers)), where.padding)
-        kept = long.numpy()
-        texts, maxima = batch.text.cpu().numpy()[kept], maxima[kept]
+        kept = long.cpu().numpy()
+        texts, maxima = batch.rows.cpu().numpy()[kept], maxima[kept]
         for name, number in where.counts.items():
             self.n[name] += number
         place = np.minimum((maxima * MAXIMA_BINS).astype(np.int64), MAXIMA_BINS - 1)
@@ -99,7 +99,7 @@ class Scan:
             self.histogram[layer, head, one] += 1
         self.sum_of_maxima += maxima.sum(axis=0, dtype=np.float64)
         self.n_texts += len(texts)
-        lengths = batch.lengths.numpy()[kept]
+        lengths = batch.lengths.cpu().numpy()[kept]
         self.longest = max(self.longest, int(lengths.max()))
         self._choose(texts, maxima)
         for text, ids, length in zip(texts.tolist(), batch.tokens[long].cpu().numpy(), lengths,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from random_texts import batches
-from small_language_models import SmallModels
+from small_language_models import SmallModels, make_tokenizer
 
+import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.probes.heads.clusters import cluster_codes
@@ -32,6 +34,22 @@ def test_a_hybrid_is_read_where_it_has_attention(
     assert check_headvis(folder).heads == tuple((1, head) for head in range(4))
     with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
         sample_codes(asked, batches(asked, 20, 5), layers=0)
+
+
+def test_effects_of_a_model_that_does_not_show_z_are_refused_before_texts_are_read(
+    tmp_path: Path
+) -> None:
+    make("JetMoeForCausalLM", tmp_path / "model")
+    make_tokenizer().save_pretrained(tmp_path / "model")
+
+    def texts() -> Iterator[str]:
+        yield from ("a river in Paris", "the capital of Peru")
+
+    with pytest.raises(ConfigError, match=r"no hook blocks.0.attn.hook_z.*effects=\[\]"):
+        lc.heads(tmp_path / "model", texts(), n_bootstrap=100,
+                 progress=lambda done, total: pytest.fail("texts are read"))
+    result = lc.heads(tmp_path / "model", texts(), effects=[], n_bootstrap=100)
+    assert result.heads["value"].notna().any()
 
 
 @pytest.mark.parametrize(("architecture", "why"), [

@@ -101,6 +101,20 @@ def test_it_is_what_is_missing_without_the_write(
     check_all_heads(load_pretrained(small_models(architecture)))
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_in_types_of_few_bits_it_is_what_it_is_in_float32(
+    architecture: str, dtype: str, small_models: SmallModels
+) -> None:
+    few = load_pretrained(small_models(architecture), dtype=dtype)
+    direct, batch = DirectLogits(few), make_batch()
+    assert not direct.lacking
+    assert [write.factor for write in direct.writes.values()] == [1.0] * 2
+    expected = attributed(load_pretrained(small_models(architecture)), batch)
+    torch.testing.assert_close(attributed(few, batch), expected, rtol=0.05,
+                               atol=0.02 * float(expected.abs().max()))
+
+
 def small(**fields: Any) -> HookedTransformer:
     return HookedTransformer(ModelConfig(
         d_input=60, d_output=60, n_layers=2, d_model=24, n_heads=3, d_head=4, d_head_v=4, d_mlp=16,

@@ -75,7 +75,7 @@ def test_what_they_say(found: Found) -> None:
     x = sample.codes.scores[:, :, 0].astype(np.float64)
     for row in result.says[result.says["clusters"] == "own"].itertuples():
         label = sample.codes.labels.loc[row.number]
-        ids = torch.from_numpy(sample.tokens[label["text"]].astype(np.int64))
+        ids = torch.from_numpy(sample.tokens[int(sample.rows[row.number])].astype(np.int64))
         key = label["key_position"]
         inputs = key_inputs(asked.model, [(ids[None], torch.tensor([[key]]))], [row.layer])
         mine = clusters.assigned[str(row.layer)] == row.cluster

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,7 @@ def test_codes_are_those_of_the_forward_pass(
     sample = sample_codes(asked, batches(asked, 6, 4), n=30)
     labels = sample.codes.labels
     assert set(labels["text"]) == set(sample.tokens)
+    assert np.array_equal(labels["text"], sample.rows)
     for i, row in enumerate(labels.itertuples()):
         ids = torch.from_numpy(sample.tokens[row.text].astype(np.int64))[None]
         _, cache = asked.model.run_with_cache(ids)
@@ -42,6 +45,19 @@ def test_codes_are_those_of_the_forward_pass(
     assert (labels["distance"] == labels["query_position"] - labels["key_position"]).all()
     assert (labels["query_position"] >= 1).all()
     assert (labels["distance"] >= 0).all()
+
+
+def test_rows_of_one_document_keep_their_own_tokens(asked: LanguageModel) -> None:
+    many = [replace(batch, text=batch.text // 4, row=batch.text)
+            for batch in batches(asked, 12, 5, least=8)]
+    sample = sample_codes(asked, many, n=40)
+    labels, by_itself = sample.codes.labels, sample_codes(
+        asked, batches(asked, 12, 5, least=8), n=40)
+    assert np.array_equal(labels["text"], sample.rows // 4)
+    assert len(set(sample.rows)) > 6
+    assert by_itself.codes.labels.drop(columns="text").equals(labels.drop(columns="text"))
+    for row, ids in by_itself.tokens.items():
+        assert np.array_equal(sample.tokens[row], ids)
 
 
 def same(one: HeadSample, other: HeadSample) -> bool:

@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,23 @@ def test_the_first_texts_alone(model: LanguageModel) -> None:
     assert rows_of(texts, start=first.after, n_done=first.n) == expected(TEXTS)[first.n:7]
 
 
+@pytest.mark.parametrize("given", [in_lines, in_objects])
+def test_a_mark_that_a_file_begins_with_is_no_text(
+    given: Callable[[list[str], Path], Any], model: LanguageModel, tmp_path: Path
+) -> None:
+    path = Path(given(TEXTS, tmp_path))
+    path.write_bytes(BOM_UTF8 + path.read_bytes())
+    assert rows_of(read_texts(model, path)) == expected(TEXTS)
+
+
+def test_texts_that_are_read_again_stay_what_they_are(model: LanguageModel) -> None:
+    texts = read_texts(model, TEXTS, n=7, longest=3, tokens_at_once=5)
+    again = read_texts(texts)
+    assert again.settings == texts.settings
+    assert rows_of(again) == expected(TEXTS, 3)[:7]
+    assert rows_of(read_texts(texts, n=2)) == expected(TEXTS, 3)[:2]
+
+
 def test_of_prompts_the_answer_is_read_after_the_last_token(
     model: LanguageModel, tmp_path: Path
 ) -> None:
@@ -148,6 +166,9 @@ def test_of_prompts_the_answer_is_read_after_the_last_token(
     assert texts.problems is not None
     batch, = texts.batches()
     assert bool((batch.read.nonzero()[:, 1] == batch.lengths - 1).all())
+    # Two prompts are of one combination, and still two.
+    assert sorted(zip(batch.rows.tolist(), batch.text.tolist(), strict=True)) == [
+        (0, 0), (1, 1), (2, 0), (3, 2)]
     without = read_texts(model, frame.drop(columns="answer"))
     assert all(said == [] for _, _, said in rows_of(without))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,20 @@ def test_it_is_what_is_said_of_the_format(exported: Exported) -> None:
     assert found.metrics[-1] == "effect"
     assert len(found.metrics) == 7
     assert found.n_sequences >= 8 * (3 * 2 + 5) - 8
+
+
+def test_rows_of_one_document_are_shown_apart(
+    small_models: SmallModels, tmp_path: Path
+) -> None:
+    asked = load_language_model(small_models("gpt2"))
+    apart, together = (
+        write_headvis(asked, [replace(batch, text=batch.text // share, row=batch.text)
+                              for batch in batches(asked, 20, 6)],
+                      tmp_path / str(share), dataset_name="random", settings=SHOWN)
+        for share in (1, 5))
+    for layer, head in ((0, 0), (1, 3)):
+        file = f"heads/L{layer}H{head}.json"
+        assert read(apart, file) == read(together, file)
 
 
 def test_attention_is_that_of_the_model(exported: Exported) -> None:
