@@ -21,6 +21,7 @@ often in loss than in KL, which varies less over texts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,11 +104,11 @@ def mean_z(
                    < one.lengths[:, None])
         n += int(is_text.sum())
 
-        def add(layer: int, z: Tensor, is_text: Tensor = is_text) -> None:
+        def add(z: Tensor, hook: object, *, layer: int, is_text: Tensor = is_text) -> None:
             total = z[is_text].double().sum(0)
             sums[layer] = total if layer not in sums else sums[layer] + total
 
-        look(model, one.tokens, ((z_hook(layer), _looking(add, layer))
+        look(model, one.tokens, ((z_hook(layer), partial(add, layer=layer))
                                  for layer in attention_layers(model)), one.padding)
     check(n > 0, "there are no texts to take a mean over", ProbeError)
     dtype = next(model.parameters()).dtype
@@ -179,7 +180,7 @@ class HeadEffects:
         before = Before(clean.logits, batch.targets[batch.read])
         donor = donors(batch, self.seed)
         longest = torch.where(donor >= 0, batch.lengths[donor], 0)
-        row, token = (x[batch.read] for x in _indices(batch.tokens))
+        row, token = batch.read.nonzero(as_tuple=True)
         group = batch.group[row.cpu().numpy()]
         # Of each kind, which tokens count.
         counted = {"mean": np.ones(len(group), dtype=bool),
@@ -219,9 +220,9 @@ class HeadEffects:
 
         for k, kind in enumerate(self.kinds):
             for head in range(self.n_heads):
-                yield (k, 0, head), _later(write, kind, head)
+                yield (k, 0, head), partial(write, kind, head)
                 if self.control:
-                    yield (k, 1, head), _later(elsewhere, kind, head)
+                    yield (k, 1, head), partial(elsewhere, kind, head)
 
     def tables(
         self, n_bootstrap: int = 1000, seed: int | None = None
@@ -318,22 +319,6 @@ def in_random_direction(
 def _along(x: Tensor, unit: Tensor) -> Tensor:
     """Return the part of vectors along unit vectors."""
     return (x * unit).sum(-1, keepdim=True) * unit
-
-
-def _indices(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of the row and of the token at each place, int64 [B, T] each."""
-    row, token = (torch.arange(n, device=tokens.device) for n in tokens.shape)
-    return row[:, None].expand_as(tokens), token.expand_as(tokens)
-
-
-def _looking(add: Any, layer: int) -> Any:
-    def look(z: Tensor, hook: object) -> None:
-        add(layer, z)
-    return look
-
-
-def _later(write: Any, kind: str, head: int) -> Any:
-    return lambda: write(kind, head)
 
 
 def _from(progress: Progress, begun: int, total: int) -> Progress:
