@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.models.modes import evaluating
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.models.transformer import HookedTransformer
 
 
@@ -67,12 +66,8 @@ def key_inputs(
             found[layer].append(_at_keys(x, key))
         return store
 
-    read_out = read_out_hook(model)
-    with evaluating(model):
-        for inputs, key in batches:
-            model.run_with_hooks(inputs, fwd_hooks=[
-                *((name, keep(layer, key)) for layer, (name, _) in shown.items()),
-                (read_out, last_token)])
+    for inputs, key in batches:
+        look(model, inputs, ((name, keep(layer, key)) for layer, (name, _) in shown.items()))
     return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
 
 

@@ -13,9 +13,9 @@ GROUPS = Path("/sys/fs/cgroup")
 def available(device: torch.device) -> int | None:
     """Return the bytes that are left on a device; None where it cannot be told.
 
-    Of a GPU with what torch holds of it and does not use.
-    Of the CPU, on Linux: what the kernel says can be had without swapping, and no more than what
-    the limit of a container (cgroup, version 1 or 2) leaves.
+    Of a GPU: with what torch holds of it and does not use. Of the CPU, on Linux: what the kernel
+    says can be had without swapping, and no more than what the limit of a container (cgroup,
+    version 1 or 2) leaves.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

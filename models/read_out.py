@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from latentcode.errors import check
+from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
 
 
@@ -28,4 +30,18 @@ def last_token(stream: Tensor, hook: object) -> Tensor:
     return stream[..., -1:, :]
 
 
-__all__ = ["last_token", "read_out_hook"]
+def look(
+    model: Any, inputs: Tensor, hooks: Iterable[tuple[str, Callable[..., Any]]],
+    padding: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Pass inputs through a model for what its hooks show, of the logits none but the last token's.
+
+    inputs   token ids [B, T], or vectors [B, T, d_input]
+    padding  what the model is told of padding, by the names of its arguments [B, T]
+    """
+    with evaluating(model):
+        model.run_with_hooks(inputs, **(padding or {}), fwd_hooks=[
+            *hooks, (read_out_hook(model), last_token)])
+
+
+__all__ = ["last_token", "look", "read_out_hook"]

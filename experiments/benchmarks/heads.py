@@ -32,7 +32,7 @@ from latentcode.experiments.benchmarks.report import RESULTS, Report, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import as_bridge, fresh_network
-from latentcode.models.read_out import last_token
+from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import Observer, Sums
 from latentcode.progress import bar
@@ -91,7 +91,7 @@ def main(
         work: dict[str, Callable[[TextBatch], object]] = {
             PLAIN: lambda batch: plain_pass(observer, batch),
             METRICS: alone.observe,
-            ALL: lambda batch: sums.add(batch.text, *observer.observe(batch)),
+            ALL: lambda batch: sums.add(batch, *observer.observe(batch)),
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)
@@ -138,7 +138,7 @@ def plain_pass(observer: Observer, batch: TextBatch, *, all_logits: bool = False
                         for name in observer.layout.pattern_hooks.values()]
     with evaluating(observer.model):
         observer.model.run_with_hooks(batch.tokens, fwd_hooks=[
-            *shown, *([] if all_logits else [(observer.read_out, last_token)])])
+            *shown, *([] if all_logits else [(read_out_hook(observer.model), last_token)])])
 
 
 def table(case: dict[str, Any]) -> str:

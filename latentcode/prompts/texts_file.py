@@ -32,20 +32,14 @@ def open_texts(path: str | Path) -> Iterator[dict[str, Any]]:
     check(path.suffix in SUFFIXES, f"texts {path} end with {path.suffix!r}; expected "
           f"{' or '.join(SUFFIXES)}: a text a line, or an object with a text a line", ArtifactError)
     columns: set[str] = set()
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                line = line.rstrip("\r\n")
-                if not line.strip():
-                    continue
-                row = ({"text": line} if path.suffix == ".txt"
-                       else _row(line, f"{path} line {number}"))
-                columns = columns or set(row)
-                check(set(row) == columns, f"{path} line {number} has the columns {sorted(row)}; "
-                      f"expected {sorted(columns)}, those of the first", ArtifactError)
-                yield row
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"texts {path} cannot be read: {reason(error)}") from None
+    for where, row, _ in rows_in(path):
+        check(isinstance(row, dict) and isinstance(row.get("text"), str) and bool(row["text"]),
+              f"{where} is {str(row)[:60]!r}; expected an object with a text, such as "
+              '{"text": "The river rises in the hills."}', ArtifactError)
+        columns = columns or set(row)
+        check(set(row) == columns, f"{where} has the columns {sorted(row)}; expected "
+              f"{sorted(columns)}, those of the first", ArtifactError)
+        yield row
     check(bool(columns), f"texts {path} hold no text; expected at least one line that is not empty",
           ArtifactError)
 
@@ -57,15 +51,32 @@ def read_texts(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["text", *(name for name in rows[0] if name != "text")])
 
 
-def _row(line: str, where: str) -> dict[str, Any]:
+def rows_in(path: Path, start: int = 0) -> Iterator[tuple[str, Any, int]]:
+    """Yield what errors call a line, what it holds, and the byte behind it, of lines not empty.
+
+    start  the byte from which on it is read
+
+    What a line of a `.txt` holds is `{"text": line}`, of any other file what its JSON says. Memory:
+    one line. `ArtifactError` for a file that cannot be read, and for a line that is not UTF-8 or
+    not JSON, when it is reached.
+    """
     try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise ArtifactError(f"{where} is not JSON: {error}") from None
-    check(isinstance(row, dict) and isinstance(row.get("text"), str) and bool(row["text"]),
-          f"{where} is {line.strip()[:60]!r}; expected an object with a text, such as "
-          '{"text": "The river rises in the hills."}', ArtifactError)
-    return dict(row)
+        with path.open("rb") as file:
+            file.seek(start)
+            for number, line in enumerate(iter(file.readline, b""), start=1):
+                begin = file.tell() - len(line)
+                where = f"{path} line {number}" if start == 0 else f"{path}, byte {begin},"
+                try:
+                    content = line.decode("utf-8" if begin else "utf-8-sig").rstrip("\r\n")
+                    if content.strip():
+                        yield (where, {"text": content} if path.suffix == ".txt"
+                               else parse_json(content), file.tell())
+                except UnicodeDecodeError as error:
+                    raise ArtifactError(f"{where} is not UTF-8: {error}") from None
+                except ValueError as error:
+                    raise ArtifactError(f"{where} is not JSON: {error}") from None
+    except OSError as error:
+        raise ArtifactError(f"texts {path} cannot be read: {reason(error)}") from None
 
 
-__all__ = ["SUFFIXES", "open_texts", "read_texts"]
+__all__ = ["SUFFIXES", "open_texts", "read_texts", "rows_in"]

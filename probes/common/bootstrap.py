@@ -120,9 +120,7 @@ class LabelSums:
 
         NaN where a replicate has no instance of a class.
         """
-        total = np.tensordot(weights, self.sums, axes=1)
-        counts = (weights @ self.counts)[..., None]
-        return np.asarray(np.where(counts > 0, total / np.where(counts > 0, counts, 1.0), np.nan))
+        return resampled_ratios(self.sums, self.counts[..., None], weights)
 
 
 def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -135,8 +133,18 @@ def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np
 
 def resampled_means(sums: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the means [replicate, ...] of `cluster_sums`, weighted [replicate, cluster]."""
-    total = (weights @ sizes).reshape(-1, *[1] * (sums.ndim - 1))
-    return np.asarray(np.tensordot(weights, sums, axes=1) / total)
+    return resampled_ratios(sums, sizes.reshape(-1, *[1] * (sums.ndim - 1)), weights)
+
+
+def resampled_ratios(sums: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sum_c w[r, c] sums[c] / sum_c w[r, c] sizes[c], [replicate, ...].
+
+    sizes  of the axes of sums, along some of which it may have a single entry
+
+    NaN where a replicate has size zero.
+    """
+    total, size = (np.tensordot(weights, x, axes=1) for x in (sums, sizes))
+    return np.divide(total, size, out=np.full(total.shape, np.nan), where=size != 0)
 
 
 def mean_and_interval(
@@ -151,13 +159,13 @@ def mean_and_interval(
         nothing = np.full(x.shape[1:], np.nan)
         return nothing, nothing, nothing, 0
     sums, sizes = cluster_sums(x, combination)
-    weights = _same_weights(len(sizes), n_bootstrap, seed)
+    weights = same_weights(len(sizes), n_bootstrap, seed)
     low, high = percentile_interval(resampled_means(sums, sizes, weights), len(sizes))
     return sums.sum(0) / sizes.sum(), low, high, len(sizes)
 
 
 @lru_cache(maxsize=4)
-def _same_weights(n_clusters: int, n_replicates: int, seed: int) -> np.ndarray:
+def same_weights(n_clusters: int, n_replicates: int, seed: int) -> np.ndarray:
     """Return the weights of a seed, which hundreds of rows of a table share."""
     weights = resample(n_clusters, n_replicates, np.random.default_rng(seed))
     weights.flags.writeable = False

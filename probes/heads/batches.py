@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+GROUPS = 256
+"""Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
+i mod 256, by itself where there are no more texts."""
+
 
 
 @dataclass(frozen=True)
@@ -40,5 +48,29 @@ class TextBatch:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def __getitem__(self, rows: Tensor) -> TextBatch:
+        """Return some rows, int64 or bool."""
+        return self._map(lambda x: x[rows.to(x.device)])
 
-__all__ = ["TextBatch"]
+    def to(self, device: torch.device) -> TextBatch:
+        """Return the batch on a device."""
+        return self._map(lambda x: x.to(device))
+
+    def of_texts(self, texts: Container[int]) -> TextBatch:
+        """Return the rows of some texts, by their numbers."""
+        return self[torch.tensor([text in texts for text in self.text.tolist()])]
+
+    @property
+    def group(self) -> Int[np.ndarray, " B"]:
+        """The group of each row (`GROUPS`)."""
+        return np.asarray(self.text.cpu().numpy() % GROUPS)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> TextBatch:
+        changed: dict[str, Any] = {
+            name: function(x) if isinstance(x, Tensor) else {
+                argument: function(of) for argument, of in x.items()}
+            for name, x in vars(self).items() if x is not None}
+        return replace(self, **changed)
+
+
+__all__ = ["GROUPS", "TextBatch"]

@@ -21,6 +21,7 @@ often in loss than in KL, which varies less over texts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,12 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.layers import attention_layers
-from latentcode.models.modes import evaluating
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
-from latentcode.probes.common.bootstrap import percentile_interval, resample, resampled_means
 from latentcode.probes.common.contrasts import contrast_columns
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.parts import in_parts, on_device, rows_of
+from latentcode.probes.heads.batches import GROUPS, TextBatch
+from latentcode.probes.heads.parts import in_parts
+from latentcode.probes.heads.scores import Scores, effect_rows
 from latentcode.probes.heads.tables import EFFECTS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
@@ -51,9 +51,6 @@ QUANTITIES: Mapping[str, str] = {
     "changed": "share of tokens after which another token is the likeliest",
     "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
 """What is measured, as means over the tokens that are read."""
-GROUPS = 256
-"""Groups of texts that the bootstrap resamples: text i is in group i mod 256, by itself where there
-are no more texts."""
 CONTROL = "random direction"
 CONTRASTS = contrast_columns("patch", "layer", "head")
 
@@ -100,22 +97,19 @@ def mean_z(
     texts: set[int] = set()
     for batch in batches:
         texts |= set(sorted({*batch.text.tolist()} - texts)[:n_reference - len(texts)])
-        new = torch.tensor([text in texts for text in batch.text.tolist()])
-        if not bool(new.any()):
+        one = batch.of_texts(texts).to(next(model.parameters()).device)
+        if not len(one):
             break
-        one = on_device(rows_of(batch, new), model)
         is_text = (torch.arange(one.tokens.shape[1], device=one.tokens.device)
                    < one.lengths[:, None])
         n += int(is_text.sum())
 
-        def add(layer: int, z: Tensor, is_text: Tensor = is_text) -> None:
+        def add(z: Tensor, hook: object, *, layer: int, is_text: Tensor = is_text) -> None:
             total = z[is_text].double().sum(0)
             sums[layer] = total if layer not in sums else sums[layer] + total
 
-        with evaluating(model):
-            model.run_with_hooks(one.tokens, **one.padding, fwd_hooks=[
-                *((z_hook(layer), _looking(add, layer)) for layer in attention_layers(model)),
-                (read_out_hook(model), last_token)])
+        look(model, one.tokens, ((z_hook(layer), partial(add, layer=layer))
+                                 for layer in attention_layers(model)), one.padding)
     check(n > 0, "there are no texts to take a mean over", ProbeError)
     dtype = next(model.parameters()).dtype
     return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}
@@ -186,8 +180,8 @@ class HeadEffects:
         before = Before(clean.logits, batch.targets[batch.read])
         donor = donors(batch, self.seed)
         longest = torch.where(donor >= 0, batch.lengths[donor], 0)
-        row, token = (x[batch.read] for x in _indices(batch.tokens))
-        group = batch.text[row].cpu().numpy() % GROUPS
+        row, token = batch.read.nonzero(as_tuple=True)
+        group = batch.group[row.cpu().numpy()]
         # Of each kind, which tokens count.
         counted = {"mean": np.ones(len(group), dtype=bool),
                    "resample": (token < longest[row]).cpu().numpy()}
@@ -226,14 +220,14 @@ class HeadEffects:
 
         for k, kind in enumerate(self.kinds):
             for head in range(self.n_heads):
-                yield (k, 0, head), _later(write, kind, head)
+                yield (k, 0, head), partial(write, kind, head)
                 if self.control:
-                    yield (k, 1, head), _later(elsewhere, kind, head)
+                    yield (k, 1, head), partial(elsewhere, kind, head)
 
     def tables(
         self, n_bootstrap: int = 1000, seed: int | None = None
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the rows of effects (`EFFECTS`) and of contrasts with the control (`CONTRASTS`).
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Return the tables of effects (`EFFECTS`) and of contrasts with the control (`CONTRASTS`).
 
         value, control  means over the tokens that were read, of the `QUANTITIES`
         low, high   their 95 % intervals, which resample whole texts
@@ -248,33 +242,18 @@ class HeadEffects:
             check(len(found) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
                   "least two tokens" + (", and at least two of them in a batch"
                                         if kind == "resample" else ""), ProbeError)
-            sizes = self.counts[k, found]
-            weights = resample(len(found), n_bootstrap,
-                               np.random.default_rng(self.seed if seed is None else seed))
-            size = {"n": int(sizes.sum()), "n_clusters": len(found)}
+            sizes = self.counts[k, found][:, None, None, None]
             for layer in self.layers:
                 sums = np.moveaxis(self.sums[k, :, :, layer][..., found], -1, 0)  # [G, 2, Q, H]
-                value = sums.sum(0) / sizes.sum()
-                replicates = resampled_means(sums, sizes, weights)
-                low, high = percentile_interval(replicates, len(found))
-                above = percentile_interval(replicates[:, 0] - replicates[:, 1], len(found))
-                for head in range(self.n_heads):
-                    place = {"patch": kind, "layer": layer, "head": head}
-                    for q, quantity in enumerate(QUANTITIES):
-                        of = (q, head)
-                        row = {**place, "quantity": quantity, "value": value[0][of],
-                               "low": low[0][of], "high": high[0][of]}
-                        nothing = float("nan")
-                        row |= ({"control": value[1][of], "control_low": low[1][of],
-                                 "control_high": high[1][of]} if self.control else
-                                dict.fromkeys(("control", "control_low", "control_high"), nothing))
-                        rows.append(row | size)
-                        if self.control:
-                            contrasts.append({
-                                **place, "quantity": quantity, "against": CONTROL,
-                                "value": value[0][of] - value[1][of], "low": above[0][of],
-                                "high": above[1][of], **size})
-        return rows, contrasts
+                scores = Scores.of(sums, sizes, int(sizes.sum()), n_bootstrap,
+                                   self.seed if seed is None else seed)
+                more, above = effect_rows(
+                    kind, layer, list(QUANTITIES), scores[0], against=CONTROL,
+                    beside=(scores[0], scores[1]) if self.control else None)
+                rows += more
+                contrasts += above
+        return (pd.DataFrame(rows, columns=list(EFFECTS)),
+                pd.DataFrame(contrasts, columns=list(CONTRASTS)))
 
 
 def effects(
@@ -295,10 +274,7 @@ def effects(
     total = sum(1 for _ in batches)
     for batch in reported(batches, total, progress):
         found.read(batch)
-    rows, contrasts = found.tables(n_bootstrap)
-    return (pd.DataFrame(rows, columns=list(EFFECTS)),
-            pd.DataFrame(contrasts, columns=list(CONTRASTS)),
-            {**found.settings, "n_reference": n_reference})
+    return *found.tables(n_bootstrap), {**found.settings, "n_reference": n_reference}
 
 
 def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
@@ -345,22 +321,6 @@ def _along(x: Tensor, unit: Tensor) -> Tensor:
     return (x * unit).sum(-1, keepdim=True) * unit
 
 
-def _indices(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of the row and of the token at each place, int64 [B, T] each."""
-    row, token = (torch.arange(n, device=tokens.device) for n in tokens.shape)
-    return row[:, None].expand_as(tokens), token.expand_as(tokens)
-
-
-def _looking(add: Any, layer: int) -> Any:
-    def look(z: Tensor, hook: object) -> None:
-        add(layer, z)
-    return look
-
-
-def _later(write: Any, kind: str, head: int) -> Any:
-    return lambda: write(kind, head)
-
-
 def _from(progress: Progress, begun: int, total: int) -> Progress:
     return lambda done, _: progress(begun + done, total)
 
@@ -369,7 +329,6 @@ __all__ = [
     "CONTRASTS",
     "CONTROL",
     "EFFECTS",
-    "GROUPS",
     "KINDS",
     "QUANTITIES",
     "Before",

@@ -30,8 +30,9 @@ from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
-from latentcode.probes.common.bootstrap import cluster_sums, percentile_interval, resample
+from latentcode.probes.common.bootstrap import cluster_sums
 from latentcode.probes.heads.causal import CONTRASTS
+from latentcode.probes.heads.scores import Scores, effect_rows
 from latentcode.probes.heads.tables import EFFECTS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
@@ -221,69 +222,31 @@ def _tables(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of the table and of contrasts from what each pair says."""
     there = np.isfinite(values).all((0, 1, 2))[list(layers)].all((0, 1))  # pairs with a control
-    scored = [_Scores.of(values[..., which], whole[which], combination[which], n_bootstrap, seed)
-              for which in (np.ones_like(there), there) if which.any()]
-    size = {"n": len(whole), "n_clusters": scored[0].n}
+    scores, beside = (_scores(values[..., which], whole[which], combination[which], n_bootstrap,
+                              seed) if which.any() else None
+                      for which in (np.ones_like(there), there))
+    assert scores is not None
     rows: list[dict[str, Any]] = []
     contrasts: list[dict[str, Any]] = []
     for s, site in enumerate(sites):
         for layer in layers:
-            for head in range(values.shape[4]):
-                for q, quantity in enumerate(QUANTITIES):
-                    place = {"patch": site, "layer": layer, "head": head, "quantity": quantity}
-                    at = (q, layer, head)
-                    row = {**place, **scored[0].row((s, 0, *at)), **size}
-                    if there.any():
-                        other = scored[1].row((s, 1, *at))
-                        row |= {f"control{name and '_' + name}": other[key] for name, key in (
-                            ("", "value"), ("low", "low"), ("high", "high"))}
-                        contrasts.append({
-                            **place, "against": control,
-                            **scored[1].row((s, 0, *at), (s, 1, *at)),
-                            "n": int(there.sum()), "n_clusters": scored[1].n})
-                    rows.append(row)
+            more, above = effect_rows(
+                site, layer, QUANTITIES, scores[s, 0, :, layer], against=control, beside=None
+                if beside is None else (beside[s, 0, :, layer], beside[s, 1, :, layer]))
+            rows += more
+            contrasts += above
     return rows, contrasts
 
 
-class _Scores:
-    """Flip rates and how far D moved, with replicates.
-
-    value       [site, patch or control, quantity, L, H]; replicates [..., R]
-    n           combinations
-    """
-
-    def __init__(self, value: np.ndarray, replicates: np.ndarray, n: int) -> None:
-        self.value, self.replicates, self.n = value, replicates, n
-
-    @classmethod
-    def of(
-        cls, values: np.ndarray, whole: np.ndarray, combination: np.ndarray, n_bootstrap: int,
-        seed: int,
-    ) -> _Scores:
-        sums, sizes = cluster_sums(np.moveaxis(values, -1, 0), combination)
-        reach, _ = cluster_sums(whole, combination)
-        weights = resample(len(sizes), n_bootstrap, np.random.default_rng(seed))
-        of_all, of_each = (_scaled(np.tensordot(w, sums, 1), w @ sizes, w @ reach)
-                           for w in (np.ones((1, len(sizes))), weights))
-        return cls(of_all[0], np.moveaxis(of_each, 0, -1), len(sizes))
-
-    def row(self, at: tuple[int, ...], other: tuple[int, ...] | None = None) -> dict[str, float]:
-        """Return a score, or by how much it is above another, with its interval."""
-        value, replicates = self.value[at], self.replicates[at]
-        if other is not None:
-            value = value - self.value[other]
-            replicates = replicates - self.replicates[other]
-        low, high = percentile_interval(replicates, self.n)
-        return {"value": float(value), "low": float(low), "high": float(high)}
-
-
-def _scaled(sums: np.ndarray, n: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Return [R, site, patch or control, quantity, ...] from sums: the mean of flips, and how far D
-    went as a share of how far it could."""
-    rest = [1] * (sums.ndim - 1)
-    scores = sums / n.reshape(-1, *rest)
-    scores[:, :, :, 1] = sums[:, :, :, 1] / reach.reshape(-1, *rest[:-1])
-    return np.asarray(scores)
+def _scores(
+    values: np.ndarray, whole: np.ndarray, combination: np.ndarray, n_bootstrap: int, seed: int
+) -> Scores:
+    """Return [site, patch or control, quantity, L, H]: the mean of flips, and how far D went as a
+    share of how far it could."""
+    sums, n = cluster_sums(np.moveaxis(values, -1, 0), combination)
+    reach, _ = cluster_sums(whole, combination)
+    sizes = np.stack([n, reach], axis=1)[:, None, None, :, None, None]
+    return Scores.of(sums, sizes, len(whole), n_bootstrap, seed)
 
 
 __all__ = ["QUANTITIES", "SITES", "interchange", "writes_of_codes"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.contrasts import Contrasts, table_of
 from latentcode.probes.heads.observing import OBSERVED, Sums
 from latentcode.probes.heads.tables import COLUMNS, CONTRASTS
@@ -30,42 +30,27 @@ def heads_table(
     over all heads of the fresh models, `control_low` and `control_high` are the 2.5 and 97.5 %
     quantiles over these heads: what the metric is for heads that learned nothing.
     """
-    of, fresh = of.held(), [one.held() for one in fresh]
-    n_groups = len(of.n)
-    weights = resample(n_groups, n_bootstrap, np.random.default_rng(seed))
     rows: list[dict[str, Any]] = []
     differences: list[dict[str, Any]] = []
     for metric, name in enumerate(OBSERVED):
-        mean, replicates = _resampled(of, metric, weights)
-        low, high = percentile_interval(replicates, n_groups)
+        scores, *others = (one.scores(metric, n_bootstrap, seed) for one in (of, *fresh))
+        heads = np.concatenate([np.empty(0), *(one.value.ravel() for one in others)])
+        heads = heads[np.isfinite(heads)]
         control: dict[str, Any] = dict.fromkeys(
             ("control", "control_low", "control_high"), np.nan)
-        others = [_resampled(one, metric, weights) for one in fresh]
-        heads = np.concatenate([value.ravel() for value, _ in others]) if others else np.empty(0)
-        heads = heads[np.isfinite(heads)]
         if len(heads):
             ends = np.quantile(heads, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0])
             control = {"control": heads.mean(), "control_low": ends[0], "control_high": ends[1]}
-            mean_replicates = np.mean([_mean_over_heads(again) for _, again in others], axis=0)
-            apart_low, apart_high = percentile_interval(
-                replicates - mean_replicates[:, None, None], n_groups)
-        n = int(of.n[:, metric].sum())
-        for at in np.ndindex(mean.shape):
+            mean = np.mean([_mean_over_heads(one.replicates) for one in others], axis=0)
+            apart = replace(scores, value=scores.value - control["control"],
+                            replicates=scores.replicates - mean[:, None, None])
+        for at in np.ndindex(scores.value.shape):
             place = {"layer": layers[at[0]], "head": at[1]}
-            rows.append({**place, "metric": name, "value": mean[at], "low": low[at],
-                         "high": high[at], **control, "n": n})
+            rows.append({**place, "metric": name, **scores.row(at), **control, "n": scores.n})
             if len(heads):
-                differences.append({
-                    **place, "features": "head", "quantity": name, "against": "untrained",
-                    "value": mean[at] - control["control"], "low": apart_low[at],
-                    "high": apart_high[at], "n": n, "n_clusters": n_groups})
+                differences.append({**place, "features": "head", "quantity": name,
+                                    "against": "untrained", **apart.row(at), **apart.size})
     return pd.DataFrame(rows, columns=list(COLUMNS)), table_of(differences, CONTRASTS)
-
-
-def _resampled(of: Sums, metric: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a metric of all heads [L, H], and its replicates [R, L, H]."""
-    one = Sums(of.sums[..., metric:metric + 1], of.n[:, metric:metric + 1])
-    return one.means()[..., 0], one.resampled(weights)[..., 0]
 
 
 def _mean_over_heads(replicates: np.ndarray) -> np.ndarray:

@@ -17,19 +17,17 @@ from torch import Tensor
 
 from latentcode.errors import check, is_out_of_memory
 from latentcode.models.gates import gates
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.batches import GROUPS, TextBatch
 from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
+from latentcode.probes.heads.scores import Scores
 from latentcode.probes.heads.texts import Texts
 from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 
-GROUPS = 256
-"""Groups of texts whose sums are kept; of as many texts or fewer, each is its own."""
 OBSERVED = (*METRICS, DIRECT)
 """The metrics in the order of the last axis."""
 
@@ -52,7 +50,6 @@ class Observer:
         self.normalized = (model.config.normalization == "softmax" if ours
                            else self.layout.normalized)
         self.direct = DirectLogits(model)
-        self.read_out = read_out_hook(model)
 
     def notes(self) -> list[str]:
         """Say what a reader of its numbers must know."""
@@ -79,18 +76,17 @@ class Observer:
         found: dict[int, Tensor] = {}
         ahead: dict[int, Tensor] = {}
 
-        def look(layer: int) -> Callable[..., None]:
+        def see(layer: int) -> Callable[..., None]:
             def add(pattern: Tensor, hook: object) -> None:
                 ahead[layer] = looks_ahead(pattern)
                 found[layer] = matching.sums(pattern if self.normalized else as_shares(pattern))
             return add
 
-        with evaluating(self.model):
-            self.model.run_with_hooks(batch.tokens, **batch.padding, fwd_hooks=[
-                *((name, look(layer)) for layer, name in self.layout.pattern_hooks.items()),
-                *direct.hooks(), (self.read_out, last_token)])
-            of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
-            fault = torch.stack([ahead[layer] for layer in layers]).tolist()
+        look(self.model, batch.tokens, [
+            *((name, see(layer)) for layer, name in self.layout.pattern_hooks.items()),
+            *direct.hooks()], batch.padding)
+        of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
+        fault = torch.stack([ahead[layer] for layer in layers]).tolist()
         finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
         broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
         check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
@@ -125,26 +121,17 @@ class Sums:
         """Return sums of nothing, of L layers, H heads and M metrics."""
         return cls(np.zeros((GROUPS, *shape)), np.zeros((GROUPS, shape[-1])))
 
-    def add(self, text: Tensor, sums: Tensor, n: Tensor) -> None:
-        """Add the sums of a batch, of these texts [B]."""
-        group = text.cpu().numpy() % GROUPS
-        np.add.at(self.sums, group, sums.double().cpu().numpy())
-        np.add.at(self.n, group, n.double().cpu().numpy())
+    def add(self, batch: TextBatch, sums: Tensor, n: Tensor) -> None:
+        """Add what was observed of a batch."""
+        np.add.at(self.sums, batch.group, sums.double().cpu().numpy())
+        np.add.at(self.n, batch.group, n.double().cpu().numpy())
 
-    def held(self) -> Sums:
-        """Return the groups that hold texts."""
-        there = self.n.any(axis=1)
-        return Sums(self.sums[there], self.n[there])
-
-    def means(self) -> np.ndarray:
-        """Return the metrics [L, H, M]; NaN where there is no query for one."""
-        return self.resampled(np.ones((1, len(self.n))))[0]
-
-    def resampled(self, weights: np.ndarray) -> np.ndarray:
-        """Return the metrics [R, L, H, M] with groups weighted [R, G]."""
-        n = (weights @ self.n)[:, None, None]
-        total = np.tensordot(weights, self.sums, axes=1)
-        return np.asarray(np.where(n > 0, total / np.where(n > 0, n, 1.0), np.nan))
+    def scores(self, metric: int, n_bootstrap: int, seed: int) -> Scores:
+        """Return a metric of all heads, [L, H]; NaN where there is no query for it."""
+        there = self.n.any(axis=1)  # groups that hold texts
+        n = self.n[there, metric]
+        return Scores.of(self.sums[there, ..., metric], n[:, None, None], int(n.sum()),
+                         n_bootstrap, seed)
 
 
 def observe_texts(
@@ -168,7 +155,7 @@ def observe_texts(
         for batch in block.batches:
             texts.check_memory(batch)
             try:
-                sums.add(batch.text, *observer.observe(batch))
+                sums.add(batch, *observer.observe(batch))
             except (RuntimeError, MemoryError) as error:
                 if is_out_of_memory(error):
                     raise texts.too_large(batch) from error
@@ -183,4 +170,4 @@ def observe_texts(
     return sums, n_done, notes
 
 
-__all__ = ["GROUPS", "OBSERVED", "Observer", "Sums", "observe_texts"]
+__all__ = ["OBSERVED", "Observer", "Sums", "observe_texts"]

@@ -29,9 +29,9 @@ def in_parts(
     A part has at least two rows, where the batch has and nothing goes backward, so that there is
     another text.
     """
-    batch = on_device(batch, model)
+    batch = batch.to(next(model.parameters()).device)
     batch = replace(batch, read=drawn(batch, n_read, seed))
-    batch = rows_of(batch, batch.read.any(1))
+    batch = batch[batch.read.any(1)]
     if not len(batch):
         return []
     config, n_tokens = model.cfg, batch.tokens.shape[1]
@@ -43,8 +43,7 @@ def in_parts(
     n_rows = max(1 if backward else 2, min(
         NUMBERS // logits, TOKENS // n_tokens, KEPT // kept))
     n_parts = max(1, len(batch) // n_rows)
-    return [rows_of(batch, rows) for rows in torch.arange(
-        len(batch), device=batch.tokens.device).tensor_split(n_parts)]
+    return [batch[rows] for rows in torch.arange(len(batch)).tensor_split(n_parts)]
 
 
 def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Bool[Tensor, "B T"]:
@@ -60,20 +59,4 @@ def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Bool[Tensor, "B T"
     return read
 
 
-def rows_of(batch: TextBatch, rows: Tensor) -> TextBatch:
-    """Return some rows of a batch, int64 or bool."""
-    return TextBatch(batch.tokens[rows], batch.lengths[rows], batch.targets[rows],
-                     batch.read[rows], batch.text[rows],
-                     {name: x[rows] for name, x in batch.padding.items()}, batch.rows[rows])
-
-
-def on_device(batch: TextBatch, model: Any) -> TextBatch:
-    """Return a batch on the device of a model."""
-    device = next(model.parameters()).device
-    return TextBatch(
-        batch.tokens.to(device), batch.lengths.to(device), batch.targets.to(device),
-        batch.read.to(device), batch.text.to(device),
-        {name: x.to(device) for name, x in batch.padding.items()}, batch.rows.to(device))
-
-
-__all__ = ["drawn", "in_parts", "on_device", "rows_of"]
+__all__ = ["drawn", "in_parts"]

@@ -28,9 +28,8 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.models.layers import check_layer
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel, as_language_model
 from latentcode.seeds import checked_seed
@@ -108,16 +107,14 @@ class PairSampler:
         if not len(drawn["row"]):
             return
         rows, at = np.unique(drawn["row"], return_inverse=True)
-        place = torch.from_numpy(rows)
-        tokens = batch.tokens[place]
-        padding = {name: given[place.to(given.device)] for name, given in batch.padding.items()}
-        with evaluating(self.model):
-            key = self._keys(tokens, padding, drawn, at)
-            codes = self._read(tokens, padding, at, drawn["query"], key)
-        for row, ids in zip(rows.tolist(), tokens.cpu().numpy(), strict=True):
-            self._tokens[int(batch.rows[row])] = ids[:int(batch.lengths[row])].astype(np.int32)
-        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[drawn["row"]],
-                   "number": batch.rows.cpu().numpy()[drawn["row"]]}
+        some = batch[torch.from_numpy(rows)].to(self._device)
+        key = self._keys(some, drawn, at)
+        codes = self._read(some, at, drawn["query"], key)
+        number = some.rows.cpu().numpy()
+        for one, ids, length in zip(number.tolist(), some.tokens.cpu().numpy(),
+                                    some.lengths.tolist(), strict=True):
+            self._tokens[one] = ids[:length].astype(np.int32)
+        further = {**drawn, "key": key, "text": some.text.cpu().numpy()[at], "number": number[at]}
         self._columns = {name: np.concatenate([kept, further[name]])
                          for name, kept in self._columns.items()}
         self._codes = np.concatenate([self._codes, codes])
@@ -176,22 +173,21 @@ class PairSampler:
         return {name: values[lowest] for name, values in drawn.items()}
 
     def _keys(
-        self, tokens: Tensor, padding: Mapping[str, Tensor], drawn: Mapping[str, np.ndarray],
-        at: np.ndarray,
+        self, batch: TextBatch, drawn: Mapping[str, np.ndarray], at: np.ndarray
     ) -> np.ndarray:
-        """Return the key of each query; `at` is its row among `tokens`."""
+        """Return the key of each query; `at` is its row of the batch."""
         query, uniform, attended = (drawn[name] for name in ("query", "uniform", "attended"))
         key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
         if not attended.any():
             return key
-        size = tokens.shape[1]
-        given = torch.zeros(len(tokens), size, size, device=self._device)
+        size = batch.tokens.shape[1]
+        given = torch.zeros(len(batch), size, size, device=self._device)
 
         def add(pattern: Tensor, hook: object) -> None:
             given.add_(pattern.abs().sum(dim=1, dtype=torch.float32))
 
-        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], add)
-                                    for layer in self.layers])
+        look(self.model, batch.tokens, ((self.layout.pattern_hooks[layer], add)
+                                        for layer in self.layers), batch.padding)
         total = given.cpu().double().numpy()
         check(bool(np.isfinite(total).all()), f"model {self.asked.settings.get('run')!r} computes "
               "codes that are not finite; expected numbers")
@@ -205,8 +201,7 @@ class PairSampler:
         return key
 
     def _read(
-        self, tokens: Tensor, padding: Mapping[str, Tensor], at: np.ndarray, query: np.ndarray,
-        key: np.ndarray,
+        self, batch: TextBatch, at: np.ndarray, query: np.ndarray, key: np.ndarray
     ) -> np.ndarray:
         """Return the codes [m, L, H] of m pairs."""
         b, q, k = (torch.from_numpy(x).to(self._device) for x in (at, query, key))
@@ -217,18 +212,13 @@ class PairSampler:
                 found[:, place] = pattern[b, :, q, k].float().cpu().numpy()
             return store
 
-        self._run(tokens, padding, [(self.layout.pattern_hooks[layer], keep(i))
-                                    for i, layer in enumerate(self.layers)])
+        look(self.model, batch.tokens, ((self.layout.pattern_hooks[layer], keep(i))
+                                        for i, layer in enumerate(self.layers)), batch.padding)
         broken = [str(layer) for i, layer in enumerate(self.layers)
                   if not np.isfinite(found[:, i]).all()]
         check(not broken, f"layer {', '.join(broken)} of model {self.asked.settings.get('run')!r} "
               "computes codes that are not finite; expected numbers")
         return found
-
-    def _run(self, tokens: Tensor, padding: Mapping[str, Tensor], hooks: list[Any]) -> None:
-        self.model.run_with_hooks(
-            tokens.to(self._device), **{name: x.to(self._device) for name, x in padding.items()},
-            fwd_hooks=[*hooks, (read_out_hook(self.model), last_token)])
 
     def _keep_lowest(self) -> None:
         """Let go of all pairs but the n with the lowest numbers, and of rows that have none."""

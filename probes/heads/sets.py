@@ -29,17 +29,12 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.replay import Write, clean_pass, unshared
-from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.attributed import attributed, ranked
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.causal import (
-    GROUPS,
-    QUANTITIES,
-    Before,
-    mean_z,
-)
-from latentcode.probes.heads.parts import in_parts, rows_of
+from latentcode.probes.heads.batches import GROUPS, TextBatch
+from latentcode.probes.heads.causal import QUANTITIES, Before, mean_z
+from latentcode.probes.heads.parts import in_parts
+from latentcode.probes.heads.scores import Scores
 from latentcode.probes.heads.tables import SETS
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
@@ -83,9 +78,9 @@ class Half:
 
     def __iter__(self) -> Iterator[TextBatch]:
         for batch in self.batches:
-            rows = torch.tensor([text in self.texts for text in batch.text.tolist()])
-            if bool(rows.any()):
-                yield rows_of(batch, rows)
+            mine = batch.of_texts(self.texts)
+            if len(mine):
+                yield mine
 
 
 def halves(batches: Iterable[TextBatch], seed: int) -> tuple[Half, Half]:
@@ -187,7 +182,7 @@ def ablated(
             clean = clean_pass(asked.model, part.tokens, part.read, padding=part.padding,
                                shared=shared)
             before = Before(clean.logits, part.targets[part.read])
-            group = part.text[:, None].expand_as(part.tokens)[part.read].cpu().numpy() % GROUPS
+            group = part.group[part.read.nonzero()[:, 0].cpu().numpy()]
             np.add.at(counts, group, 1.0)
             for some in _alike(order, sets, clean.room):
                 logits = clean.after([writes(sets[i], means) for i in some])
@@ -296,13 +291,9 @@ def _tables(
     """Return the rows of sets, and of contrasts with random ones."""
     groups = np.flatnonzero(told.counts)
     sizes = told.counts[groups]
-    weights = resample(len(groups), n_bootstrap, np.random.default_rng(seed))
-    of_size = {"n": int(sizes.sum()), "n_clusters": len(groups)}
 
-    def score(sums: np.ndarray) -> tuple[float, float, float]:
-        replicates = (weights @ sums[groups]) / (weights @ sizes)
-        low, high = percentile_interval(replicates, len(groups))
-        return float(sums[groups].sum() / sizes.sum()), float(low), float(high)
+    def score(sums: np.ndarray) -> Scores:
+        return Scores.of(sums[groups], sizes, int(sizes.sum()), n_bootstrap, seed)
 
     rows, contrasts = [], []
     random: dict[int, list[np.ndarray]] = {}
@@ -312,19 +303,19 @@ def _tables(
         for one in some:
             whole = told.of(one)
             parts = np.sum([told.of((head,)) for head in one], axis=0)
-            effect, low, high = score(whole)
-            interaction, least, most = score(whole - parts)
+            effect, interaction = score(whole), score(whole - parts)
+            least, most = interaction.interval
             place = {"set": sets.index(one), "heads": named(one), "size": len(one)}
             rows.append({
-                **place, "how": how, "effect": effect, "low": low, "high": high,
-                "sum": score(parts)[0], "interaction": interaction, "interaction_low": least,
-                "interaction_high": most, "acts": ACTS[0] if least > 0 else
-                ACTS[1] if most < 0 else ACTS[2], **of_size})
+                **place, "how": how, **effect.row(names=("effect", "low", "high")),
+                "sum": float(score(parts).value),
+                **interaction.row(names=("interaction", "interaction_low", "interaction_high")),
+                "acts": ACTS[0] if least > 0 else ACTS[1] if most < 0 else ACTS[2],
+                **effect.size})
             if how != "random" and len(one) in random:
-                value, low, high = score(whole - np.mean(random[len(one)], axis=0))
+                above = score(whole - np.mean(random[len(one)], axis=0))
                 contrasts.append({**place, "search": how, "quantity": quantity,
-                                  "against": "random", "value": value, "low": low, "high": high,
-                                  **of_size})
+                                  "against": "random", **above.row(), **above.size})
     return rows, contrasts
 
 

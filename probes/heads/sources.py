@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.errors import ArtifactError, ConfigError, check, reason
-from latentcode.files.storage import checksum, parse_json
+from latentcode.errors import ArtifactError, ConfigError, check
+from latentcode.files.storage import checksum
+from latentcode.prompts.texts_file import SUFFIXES, rows_in
 
 TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
-SUFFIXES = (".txt", ".jsonl")
 EXPECTED = ("a file of texts (.txt, one a line, or .jsonl, a line an object with `text`, or with "
             "`prompt` and `answer`), a DataFrame with such columns, or texts in a list")
 
@@ -132,42 +131,15 @@ class File(Source):
         self.path, self.total, self.name = path, path.stat().st_size, path.stem
 
     def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(start)
-                for index, line in enumerate(iter(file.readline, b""), start=1):
-                    place = (f"{self.path} line {index}" if start == 0 else
-                             f"{self.path}, byte {file.tell() - len(line)},")
-                    # Some editors begin a file with a mark, which is no text.
-                    found = self._line(line.removeprefix(BOM_UTF8) if file.tell() == len(line)
-                                       else line, place)
-                    if found is not None:
-                        text, answer, is_prompt = found
-                        yield Given(named(PROMPT if is_prompt else TEXT, number, text), text,
-                                    answer, is_prompt, None, number, file.tell())
-                        number += 1
-        except OSError as error:
-            raise ArtifactError(f"{self.path} cannot be read: {reason(error)}") from None
-
-    def _line(self, line: bytes, place: str) -> tuple[str, Any, bool] | None:
-        """Return text, answer and whether it is a prompt; None for an empty line."""
-        try:
-            content = line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ArtifactError(f"{place} is not UTF-8: {error}") from None
-        if not content.strip():
-            return None
-        if self.path.suffix == ".txt":
-            return content, None, False
-        try:
-            row = parse_json(content)
-        except ValueError as error:
-            raise ArtifactError(f"{place} is not JSON: {error}") from None
-        known = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
-        check(len(known) == 1 and isinstance(row[known[0]], str), f"{place} is {content[:60]!r}; "
-              'expected an object such as {"text": ...}, or {"prompt": ..., "answer": ...}',
-              ArtifactError)
-        return row[known[0]], row.get(ANSWER), known == [PROMPT]
+        for where, row, after in rows_in(self.path, start):
+            known = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
+            check(len(known) == 1 and isinstance(row[known[0]], str), f"{where} is "
+                  f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
+                  "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
+            text = row[known[0]]
+            yield Given(named(known[0], number, text), text, row.get(ANSWER), known == [PROMPT],
+                        None, number, after)
+            number += 1
 
     def digest(self) -> str:
         return checksum(self.path)
@@ -176,16 +148,6 @@ class File(Source):
 def named(what: str, number: int, text: str) -> str:
     """Return what errors call a text."""
     return f"{what} {number} ({text if len(text) <= 40 else text[:37] + '...'!r})"
-
-
-def first_object(path: Path) -> dict[str, Any]:
-    """Return the object on the first line of a JSONL file; empty where there is none."""
-    try:
-        with path.open("rb") as file:
-            row = parse_json(file.readline().decode("utf-8-sig"))
-    except (OSError, ValueError):
-        return {}
-    return row if isinstance(row, dict) else {}
 
 
 def source_of(texts: Any) -> Source:
@@ -234,4 +196,4 @@ def _spooled(texts: Iterable[Any]) -> File:
 
 
 __all__ = ["ANSWER", "PROMPT", "TEXT", "Excerpted", "File", "Given", "Listed", "Source",
-           "first_object", "source_of"]
+           "source_of"]

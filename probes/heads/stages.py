@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,8 +15,7 @@ from latentcode.errors import ConfigError, check
 from latentcode.models.replay import check_shown
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.causal import CONTROL, KINDS, HeadEffects, mean_z
+from latentcode.probes.heads.causal import KINDS, HeadEffects, mean_z
 from latentcode.probes.heads.clusters import cluster_codes
 from latentcode.probes.heads.interchange import interchange
 from latentcode.probes.heads.nearest import nearest_to_centres
@@ -73,7 +72,7 @@ def chosen_effects(asked: Sequence[str] | None, texts: Texts, *, whole: bool) ->
     sources = _sources(texts) is not None
     if asked is None:
         # Prompts without answers are read nowhere.
-        says = any(bool(batch.read.any()) for batch in islice(texts.batches(), 1))
+        says = any(bool(batch.read.any()) for batch in islice(texts, 1))
         ablations = (KINDS if whole else KINDS[:1]) if says else ()
         return (*ablations, *((INTERCHANGE,) if sources else ()))
     known = (*KINDS, INTERCHANGE)
@@ -126,14 +125,13 @@ def measured(
     tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()}
     tables["codes"] = pd.DataFrame(columns=list(LABELS))
     settings: dict[str, Any] = {}
-    few = _Few(texts, beyond.n_ablated)
+    few = texts.first(beyond.n_ablated)
     effects = [] if not beyond.tells else [_told(texts, beyond, progress.get(TELLS))]
     kinds = tuple(name for name in beyond.effects if name in KINDS)
     if kinds:
         rows, contrasts, settings["ablation"] = _ablated(
             texts, few, kinds, beyond, work, progress.get("effects"))
-        effects.append(_apart(rows, contrasts.assign(against=CONTROL),
-                              ["patch", "layer", "head", "quantity"]))
+        effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
     if INTERCHANGE in beyond.effects:
         task = _sources(texts)
         assert task is not None
@@ -184,21 +182,8 @@ def _told(texts: Texts, beyond: Beyond, progress: Progress | None) -> pd.DataFra
     return pd.DataFrame(rows, columns=list(BEYOND["effects"]))
 
 
-class _Few:
-    """The first texts, again and again."""
-
-    def __init__(self, texts: Texts, n: int) -> None:
-        few = n if texts.n is None else min(n, texts.n)
-        self.texts = Texts(
-            texts.model, texts.source, problems=texts.problems, prepend_bos=texts.prepend_bos,
-            longest=texts.longest, n=few, tokens_at_once=texts.tokens_at_once)
-
-    def __iter__(self) -> Iterator[TextBatch]:
-        return self.texts.batches()
-
-
 def _ablated(
-    texts: Texts, few: _Few, kinds: tuple[str, ...], beyond: Beyond, work: Work,
+    texts: Texts, few: Texts, kinds: tuple[str, ...], beyond: Beyond, work: Work,
     progress: Progress | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     """Return effects, contrasts and settings of ablations, batch after batch as `work` has them."""
@@ -222,10 +207,7 @@ def _ablated(
         done = number + 1
         work.keep("effects", {"sums": found.sums, "counts": found.counts}, done, done,
                   finished=done == total)
-    rows, contrasts = found.tables(beyond.n_bootstrap)
-    return (pd.DataFrame(rows), pd.DataFrame(contrasts, columns=[
-        "patch", "layer", "head", "quantity", "against", "value", "low", "high"]),
-        found.settings)
+    return *found.tables(beyond.n_bootstrap), found.settings
 
 
 def _across(

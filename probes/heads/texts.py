@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,11 @@ from latentcode.probes.heads.sources import (
     Given,
     Listed,
     Source,
-    first_object,
     source_of,
 )
 from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
+from latentcode.prompts.codes import PATTERN_BYTES
+from latentcode.prompts.texts_file import rows_in
 from latentcode.prompts.tokens import next_token
 from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_nothing
@@ -43,8 +45,6 @@ TOKENS_AT_ONCE = 2_048
 """Tokens of a batch, padding included."""
 GATHERED = 16
 """Batches whose texts are sorted by length together."""
-PATTERN_BYTES = 2**28
-"""Bytes of one layer's pattern beyond which a batch takes fewer texts, at least one."""
 EXCERPTS = 512
 """Excerpts of a run's own text that are read where it is not said how many."""
 PLACES = ("query", "key", "pairs")
@@ -127,8 +127,18 @@ class Texts:
         """What `Block.after` is at the end, for those who say how far it is; about, with `n`."""
         return self.source.total
 
+    def first(self, n: int) -> Texts:
+        """Return the first n texts, or all that there are."""
+        few = copy(self)
+        few.n = n if self.n is None else min(n, self.n)
+        check_count("n", few.n)
+        return few
+
+    def __iter__(self) -> Iterator[TextBatch]:
+        return self.batches()
+
     def batches(self) -> Iterator[TextBatch]:
-        """Yield all texts, from the first on."""
+        """Yield all texts, from the first on, as often as asked."""
         for block in self.blocks():
             yield from block.batches
 
@@ -261,8 +271,8 @@ def read_texts(
     opening   further options of `subject`: step, device, dtype and others
 
     Other arguments are those of `Texts`, whose own stay where they are left at the default. Prompts
-    of one `combination` are one text to the
-    bootstrap. `ConfigError` for what cannot be read, and what opening the model raises.
+    of one `combination` are one text to the bootstrap. `ConfigError` for what cannot be read, and
+    what opening the model raises.
     """
     reading: dict[str, Any] = {"longest": longest, "n": n, "tokens_at_once": tokens_at_once}
     if isinstance(model, Texts):
@@ -288,8 +298,9 @@ def read_texts(
 def _has_places(problems: Any) -> bool:
     """Whether problems are prompts that say which pair is read, as other questions ask for."""
     columns: Any = problems if isinstance(problems, pd.DataFrame) else ()
-    if isinstance(problems, str | Path) and Path(problems).is_file():
-        columns = first_object(Path(problems)) if Path(problems).suffix == ".jsonl" else ()
+    if isinstance(problems, str | Path) and Path(problems).is_file() and (
+            Path(problems).suffix == ".jsonl"):
+        columns = next((row for _, row, _ in rows_in(Path(problems)) if isinstance(row, dict)), ())
     return isinstance(problems, Prompts) or (
         PROMPT in columns and TEXT not in columns and any(name in columns for name in PLACES))
 

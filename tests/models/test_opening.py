@@ -163,6 +163,11 @@ def test_weights_are_counted_without_reading_them(
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_memory_is_about_what_the_machine_has() -> None:
+    left = memory.available(torch.device("cpu"))
+    assert left is None or 2**24 < left < 2**44
+
+
 def test_memory_is_what_machine_and_container_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

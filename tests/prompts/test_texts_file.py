@@ -40,7 +40,7 @@ def test_a_line_is_read_when_it_is_reached(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "content", "said"), [
     ("some.csv", b"text\na\n", r"'\.csv'; expected \.txt or \.jsonl"),
     ("some.txt", b" \n\n", "no text"),
-    ("some.txt", b"\xff\xfe", "cannot be read"),
+    ("some.txt", b"\xff\xfe", "line 1 is not UTF-8"),
     ("some.jsonl", b'{"text": "a"}\n{"text": \n', "line 2 is not JSON"),
     ("some.jsonl", b'{"prompt": "a"}\n', "line 1 .* expected an object with a text"),
     ("some.jsonl", b'{"text": ""}\n', "line 1 "),

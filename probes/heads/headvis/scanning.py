@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import Layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.headvis.tree import INDUCTION_LEAST, MAXIMA_BINS
 from latentcode.prompts import LanguageModel
@@ -87,11 +86,9 @@ class Scan:
             return
         where = _Where(batch, long, next(self.model.parameters()).device)
         maxima = np.zeros((len(batch), len(self.layers), self.layout.n_heads), np.float32)
-        hooks = [(self.layout.pattern_hooks[layer], self._measure(i, where, maxima))
-                 for i, layer in enumerate(self.layers)]
-        with evaluating(self.model):
-            self.model.run_with_hooks(where.tokens, **where.padding, fwd_hooks=[
-                *hooks, (read_out_hook(self.model), last_token)])
+        look(self.model, where.tokens, (
+            (self.layout.pattern_hooks[layer], self._measure(i, where, maxima))
+            for i, layer in enumerate(self.layers)), where.padding)
         kept = long.cpu().numpy()
         texts, maxima = batch.rows.cpu().numpy()[kept], maxima[kept]
         for name, number in where.counts.items():

@@ -17,9 +17,8 @@ from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import check_free, replace_folder
 from latentcode.models.layers import check_layer
-from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.read_out import look
 from latentcode.probes.common.results import where
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.direct import DIRECT
@@ -295,10 +294,8 @@ def _attention(
                         found[layer, head, row] = _entries(one, scan.settings)
         return store
 
-    with evaluating(scan.model):
-        scan.model.run_with_hooks(tokens, **asked.padded(mask), fwd_hooks=[
-            *((scan.layout.pattern_hooks[layer], keep(layer)) for layer in layers),
-            (read_out_hook(scan.model), last_token)])
+    look(scan.model, tokens, ((scan.layout.pattern_hooks[layer], keep(layer)) for layer in layers),
+         asked.padded(mask))
 
 
 def _entries(a: Tensor, settings: Shown) -> Entries:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hand_built_heads import known_heads, sentences
 from small_language_models import SmallModels
 from small_text import PIECES, WordTokenizer
@@ -20,7 +19,7 @@ from latentcode.errors import ConfigError, ProbeError, RunError
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
-from latentcode.probes.heads import observing, of_subject, working
+from latentcode.probes.heads import batches, observing, of_subject, working
 from latentcode.probes.heads import texts as texts_module
 from latentcode.probes.heads.observing import OBSERVED, Observer
 from latentcode.probes.heads.tables import outside
@@ -131,7 +130,8 @@ def test_intervals_resample_texts(known: lc.HeadsResult) -> None:
 def test_more_texts_than_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = known_heads()
     whole = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False)
-    monkeypatch.setattr(observing, "GROUPS", 8)
+    for module in (batches, observing):
+        monkeypatch.setattr(module, "GROUPS", 8)
     grouped = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False)
     np.testing.assert_allclose(grouped.heads["value"], whole.heads["value"], rtol=1e-10)
     assert grouped.settings["n_texts"] == len(TEXTS)

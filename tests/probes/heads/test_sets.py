@@ -17,7 +17,6 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.attributed import attributed, ranked
 from latentcode.probes.heads.causal import effects, mean_z
-from latentcode.probes.heads.parts import rows_of
 from latentcode.probes.heads.sets import ablated, find_sets, halves, named, writes
 from latentcode.prompts import PretrainedLanguageModel
 
@@ -158,7 +157,7 @@ def test_bad_input() -> None:
     with pytest.raises(UnknownNameError, match="quantity 'nats'"):
         find_sets(asked, texts, quantity="nats")
     with pytest.raises(ProbeError, match="at least 4"):
-        find_sets(asked, [rows_of(texts[0], torch.arange(3))])
+        find_sets(asked, [texts[0][torch.arange(3)]])
 
 
 def _random_model() -> HookedTransformer:

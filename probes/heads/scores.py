@@ -1,0 +1,90 @@
+"""Scores of heads with intervals, and by how much they are above a control."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from latentcode.probes.common.bootstrap import percentile_interval, resampled_ratios, same_weights
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Ratios of sums over groups of texts, with groups resampled.
+
+    value       [...]
+    replicates  [R, ...], those of the same seed and groups of the same draws
+    n           what the sums are over: tokens, queries or pairs
+    n_clusters  groups
+    """
+
+    value: np.ndarray
+    replicates: np.ndarray
+    n: int
+    n_clusters: int
+
+    @classmethod
+    def of(
+        cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int
+    ) -> Scores:
+        """Return sum_g sums_g / sum_g sizes_g of sums [G, ...] and sizes, of the same axes."""
+        whole, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
+            np.ones((1, len(sums))), same_weights(len(sums), n_bootstrap, seed)))
+        return cls(whole[0], replicates, n, len(sums))
+
+    def __getitem__(self, at: Any) -> Scores:
+        return Scores(self.value[at], self.replicates[:, *(at if isinstance(at, tuple) else (at,))],
+                      self.n, self.n_clusters)
+
+    def __sub__(self, other: Scores) -> Scores:
+        return Scores(self.value - other.value, self.replicates - other.replicates, self.n,
+                      self.n_clusters)
+
+    @cached_property
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the 95 % intervals, [...] each."""
+        return percentile_interval(self.replicates, self.n_clusters)
+
+    @property
+    def size(self) -> dict[str, int]:
+        """What tables say of how much it is of."""
+        return {"n": self.n, "n_clusters": self.n_clusters}
+
+    def row(
+        self, at: tuple[int, ...] = (), names: Sequence[str] = ("value", "low", "high")
+    ) -> dict[str, float]:
+        """Return one of the scores and the ends of its interval, by these names."""
+        numbers = (self.value, *self.interval)
+        return {name: float(x[at]) for name, x in zip(names, numbers, strict=True)}
+
+
+def effect_rows(
+    patch: str, layer: int, quantities: Sequence[str], scores: Scores, *,
+    beside: tuple[Scores, Scores] | None = None, against: str = "",
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of effects of the heads of a layer, and of contrasts with a control.
+
+    scores   [Q, H], quantities and heads
+    beside   where there is a control, the scores of the same and of the control where it is
+    against  what the control is called
+    """
+    rows: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
+    above = None if beside is None else beside[0] - beside[1]
+    for head in range(scores.value.shape[1]):
+        for q, quantity in enumerate(quantities):
+            place = {"patch": patch, "layer": layer, "head": head, "quantity": quantity}
+            row = {**place, **scores.row((q, head)), **scores.size}
+            if beside is not None and above is not None:
+                row |= beside[1].row((q, head), ("control", "control_low", "control_high"))
+                contrasts.append({**place, "against": against, **above.row((q, head)),
+                                  **above.size})
+            rows.append(row)
+    return rows, contrasts
+
+
+__all__ = ["Scores", "effect_rows"]
