@@ -111,9 +111,9 @@ def heads(
     pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
     pattern.
     Raises `ConfigError` for texts that are longer than the context, for a model without causal
-    patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
-    suffice, `TooFewCountError` where the model answers too few prompts, and `RunError` for what
-    `out` cannot take.
+    patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a
+    file that cannot be read, `ProbeError` where memory does not suffice, `TooFewCountError` where
+    the model answers too few prompts, and `RunError` for what `out` cannot take.
     """
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)

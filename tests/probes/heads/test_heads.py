@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hand_built_heads import known_heads, sentences
 from small_language_models import SmallModels
 from small_text import PIECES, WordTokenizer
