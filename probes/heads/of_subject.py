@@ -77,7 +77,8 @@ def heads(
               with sources, `interchange`; default: mean ablation, and interchange where there are
               sources. An empty list: nothing
     tells     labels of prompts that are decoded from what each head attends to at the query,
-              beside heads of fresh weights (`decode` with features `row.head0` and so on)
+              beside heads of fresh weights (`decode` with features `row.head0` and so on); of
+              prompts of equally many tokens
     sets      search for sets of heads that act together, redundant or synergetic
     codes     number of (query, key) pairs whose codes over all heads are clustered, compared and
               made value networks of; 0: none
@@ -126,10 +127,11 @@ def heads(
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
     if controls:
         _check_memory(bridge)
+    labels, left_out = chosen_labels(as_tuple(tells), texts, whole=whole)
     beyond = Beyond(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
-        chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
-        codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed)
+        labels, sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls,
+        n_bootstrap, seed)
     check_measurable(bridge, beyond)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
@@ -149,7 +151,7 @@ def heads(
         table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
         tables, settings = measured(texts, beyond, work, parts)
         result = HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
-            **asked, **settings, "n_texts": n_texts, "notes": notes})
+            **asked, **settings, "n_texts": n_texts, "notes": [*notes, *left_out]})
         if headvis is not None:
             write_headvis(
                 texts.model, texts.batches(), headvis, dataset_name=texts.source.name,

@@ -29,6 +29,7 @@ from latentcode.probes.heads.together import together
 from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.subjects.of_prompts import PromptSubject
 
 INTERCHANGE, TELLS = "interchange", "tells"
 SITES: Mapping[str, str] = {"z": "interchange z", "code": "interchange code"}
@@ -96,16 +97,31 @@ def check_measurable(model: Any, beyond: Beyond) -> None:
                           "alone") from None
 
 
-def chosen_labels(asked: Sequence[str], texts: Texts, *, whole: bool) -> tuple[str, ...]:
-    """Return which labels are decoded; `ConfigError` where the problems are no prompts.
+def chosen_labels(
+    asked: Sequence[str], texts: Texts, *, whole: bool
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return which labels are decoded, and notes on what cannot be.
 
-    whole  where none are asked, those that the prompts are about
+    whole  where none are asked, those that the prompts are about and that differ among them
+
+    `ConfigError` where the problems are no prompts, or prompts of different lengths.
     """
     check(not asked or texts.problems is not None, f"tells is {', '.join(asked)}, and texts have "
           "no labels of a query; expected prompts, with query, key and labels")
-    if asked or texts.problems is None or not whole:
-        return tuple(asked)
-    return tuple(texts.problems.probe_labels)
+    problems = texts.problems
+    if problems is None or not (asked or whole):
+        return (), []
+    assert isinstance(problems, PromptSubject)
+    prompts = problems.prompts
+    labels = tuple(asked) or tuple(
+        name for name in problems.probe_labels if prompts.labels[name].nunique() > 1)
+    lengths = {len(ids) for ids in prompts.tokenize(problems.of, problems.prepend_bos).ids}
+    if not labels or len(lengths) == 1:
+        return labels, []
+    why = (f"prompts have {min(lengths)} to {max(lengths)} tokens, and what a head attends to is a "
+           "number for every token")
+    check(not asked, f"tells is {', '.join(asked)}; {why}: expected prompts of equally many tokens")
+    return (), [f"Labels ({', '.join(labels)}) were not decoded: {why}."]
 
 
 def _sources(texts: Texts) -> PromptCounterfactuals | None:

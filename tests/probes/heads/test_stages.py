@@ -120,6 +120,26 @@ def test_interchange_on_prompts_with_sources(model: LanguageModel) -> None:
     assert result.settings["interchange"]["n_known"] >= 2
 
 
+def test_labels_of_prompts_of_different_lengths_are_left_out_and_that_is_said(
+    model: LanguageModel
+) -> None:
+    prompts = pd.DataFrame([
+        {"prompt": f"The {asked} of {of} is", "query": -1, "key": 1, "answer": " Paris",
+         "label": asked, "combination": of}
+        for asked in ("capital", "river")
+        for of in ("France", "Italy", "Peru and then we", "Lima", "Kenya")])
+    options: dict[str, Any] = {"n_bootstrap": 100, "effects": (), "whole": True, "codes": 80}
+    result = lc.heads(model, prompts, **options)
+    assert any("Labels (label) were not decoded: prompts have" in note
+               for note in result.caveats)
+    with pytest.raises(ConfigError, match=r"tells is label; prompts have .* equally many tokens"):
+        lc.heads(model, prompts, tells=["label"], progress=lambda done, total: pytest.fail(
+            "texts are read"))
+    alike = prompts[prompts["combination"] != "Peru and then we"]
+    told = lc.heads(model, alike.assign(copied=1), controls=False, **options)
+    assert set(told.effects["patch"]) == {"tells label"}
+
+
 @pytest.mark.parametrize(("options", "error", "message"), [
     ({"effects": "zero"}, ConfigError, "effects has 'zero'"),
     ({"effects": ("interchange",)}, ConfigError, "the problems have no sources"),
