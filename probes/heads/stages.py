@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.codes.rows import of_heads
-from latentcode.errors import ConfigError, check
+from latentcode.errors import ConfigError, TooFewCountError, check
 from latentcode.models.replay import check_shown
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
@@ -45,6 +45,7 @@ class Beyond:
     codes      pairs whose codes over all heads are sampled, 0: none
     n_ablated  texts that heads are ablated in
     n_read     tokens of each of them that are read
+    by_default  whether no effects were asked for: those that the model does not allow are left out
     """
 
     effects: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Beyond:
     controls: bool = True
     n_bootstrap: int = 1_000
     seed: int = 0
+    by_default: bool = False
 
     @property
     def stages(self) -> list[str]:
@@ -138,10 +140,13 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
 def measured(
     texts: Texts, beyond: Beyond, work: Work, progress: Mapping[str, Progress | None]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings."""
+    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings.
+
+    settings  with `notes`, what was left out
+    """
     tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()}
     tables["codes"] = pd.DataFrame(columns=list(LABELS))
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"notes": []}
     few = _Few(texts, beyond.n_ablated)
     effects = [] if not beyond.tells else [_told(texts, beyond, progress.get(TELLS))]
     kinds = tuple(name for name in beyond.effects if name in KINDS)
@@ -151,14 +156,13 @@ def measured(
         effects.append(_apart(rows, contrasts.assign(against=CONTROL),
                               ["patch", "layer", "head", "quantity"]))
     if INTERCHANGE in beyond.effects:
-        task = _sources(texts)
-        assert task is not None
-        split = "ood" if "split" in task.prompts.labels else "prompts"
-        rows, contrasts, settings["interchange"] = interchange(
-            texts.model, task, split=split, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
-            progress=progress.get("interchange"))
-        rows, contrasts = (of.assign(patch=of["patch"].map(SITES)) for of in (rows, contrasts))
-        effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
+        try:
+            found, settings["interchange"] = _interchanged(texts, beyond, progress)
+            effects.append(found)
+        except TooFewCountError as error:
+            if not beyond.by_default:
+                raise
+            settings["notes"].append(f"Interchange was left out: {error}")
     if effects:
         tables["effects"] = pd.concat(effects, ignore_index=True)[list(BEYOND["effects"])]
     if beyond.sets:
@@ -198,6 +202,20 @@ def _told(texts: Texts, beyond: Beyond, progress: Progress | None) -> pd.DataFra
                         **dict(zip(APART, beside[["value", "low", "high"]], strict=True))}
             rows.append(row)
     return pd.DataFrame(rows, columns=list(BEYOND["effects"]))
+
+
+def _interchanged(
+    texts: Texts, beyond: Beyond, progress: Mapping[str, Progress | None]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return how often the source's answer comes with what a head puts out there."""
+    task = _sources(texts)
+    assert task is not None
+    split = "ood" if "split" in task.prompts.labels else "prompts"
+    rows, contrasts, settings = interchange(
+        texts.model, task, split=split, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
+        progress=progress.get(INTERCHANGE))
+    rows, contrasts = (of.assign(patch=of["patch"].map(SITES)) for of in (rows, contrasts))
+    return _apart(rows, contrasts, ["patch", "layer", "head", "quantity"]), settings
 
 
 class _Few:

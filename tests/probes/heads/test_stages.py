@@ -12,7 +12,7 @@ from prompt_pairs import pairs_of
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError
 from latentcode.probes.heads import working
 from latentcode.probes.heads.causal import QUANTITIES, HeadEffects, effects
 from latentcode.probes.heads.result import HeadsResult
@@ -118,6 +118,18 @@ def test_interchange_on_prompts_with_sources(model: LanguageModel) -> None:
         "mean": set(QUANTITIES), "interchange z": {"flip", "moved"},
         "interchange code": {"flip", "moved"}}
     assert result.settings["interchange"]["n_known"] >= 2
+
+
+def test_interchange_is_left_out_where_the_model_answers_nothing_unless_it_is_asked_for(
+    model: LanguageModel
+) -> None:
+    pairs = pd.DataFrame(pairs_of(model.model, ("The capital of {}",))).assign(
+        answer=300, source_answer=301)
+    result = lc.heads(model, pairs, n_bootstrap=100, controls=False)
+    assert set(result.effects["patch"]) == {"mean"}
+    assert any("Interchange was left out: of" in note for note in result.caveats)
+    with pytest.raises(TooFewCountError, match="answers 0 rightly"):
+        lc.heads(model, pairs, effects="interchange", n_bootstrap=100, controls=False)
 
 
 def test_labels_of_prompts_of_different_lengths_are_left_out_and_that_is_said(
