@@ -9,8 +9,9 @@ source (1), of means over pairs, as in path patching (Wang et al., arXiv 2211.00
 
     moved = (<D base> - <D patched>) / (<D base> - <D source>)
 
-The control is another source: one with the base's answer where there is one, else an unrelated one.
-What comes from it cannot bring the source's answer, but by damage.
+The control is another source: one with the base's answer where there is one, else an unrelated one,
+or that of another pair. Its answer is not the source's, which cannot come from it but by damage; a
+pair for which there is no such source has no control.
 """
 
 from __future__ import annotations
@@ -116,14 +117,20 @@ def _pass(model: Any, batch: Batch, *, shared: bool) -> CleanPass:
     return clean_pass(model, batch.inputs, last_read(batch.inputs), shared=shared)
 
 
-def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch | None]:
-    """Return the other source of each pair; None for a pair that is alone and has none."""
+def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bool[Tensor, " B"]]:
+    """Return the other source of each pair, and which pairs have one."""
+    answers = pairs.sources.targets.flatten(1)
     if "control" not in task.lacking:
-        return SAME, pairs.control
+        return SAME, pairs.control, torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
     if "unrelated" in pairs.others:
-        return UNRELATED, pairs.others["unrelated"]
-    others = torch.arange(len(pairs), device=pairs.slot.device).roll(1)
-    return ANOTHER, pairs.sources[others] if len(pairs) > 1 else None
+        other = pairs.others["unrelated"]
+        return UNRELATED, other, (other.targets.flatten(1) != answers).any(1)
+    # The pair before it, or the first before that, with another answer of its source.
+    n = len(pairs)
+    differs = (answers[:, None] != answers).any(-1)
+    at = torch.arange(n, device=answers.device)
+    near = torch.where(differs, (at[:, None] - at) % n, n)
+    return ANOTHER, pairs.sources[near.argmin(1)], differs.any(1)
 
 
 def _of_batch(
@@ -133,7 +140,7 @@ def _of_batch(
     could go [B], and the name of the control; NaN where there is none."""
     clean, source = (_pass(model, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
-    name, batch = _control(task, pairs)
+    name, batch, there = _control(task, pairs)
     n_heads = model.cfg.n_heads
     values = np.full((len(sites), 2, 2, model.cfg.n_layers, n_heads, len(pairs)), np.nan)
     before = source.logits[:, None]
@@ -143,8 +150,6 @@ def _of_batch(
         return said["flip"], said["logit_difference_clean"] - said["logit_difference"]
 
     for of, given in enumerate((pairs.sources, batch)):
-        if given is None:
-            continue
         for s, site in enumerate(sites):
             for layer, writes in _writes(model, pairs.bases, clean, given, site, shared=shared):
                 for begin in range(0, n_heads, clean.room):
@@ -152,6 +157,7 @@ def _of_batch(
                     for head, logits in enumerate(clean.after([[one] for one in part]), begin):
                         for q, found in enumerate(went(logits)):
                             values[s, of, q, layer, head] = found.double().cpu().numpy()
+    values[:, 1, ..., ~there.cpu().numpy()] = np.nan
     return values, went(source.logits)[1].double().cpu().numpy(), name
 
 

@@ -75,9 +75,10 @@ def heads(
               comes next; default: held-out excerpts of a run's own text
     effects   what is done to each head by itself: `mean` and `resample` ablation and, on prompts
               with sources, `interchange`; default: mean ablation, and interchange where there are
-              sources. An empty list: nothing
+              sources and the model answers enough of them. An empty list: nothing
     tells     labels of prompts that are decoded from what each head attends to at the query,
-              beside heads of fresh weights (`decode` with features `row.head0` and so on)
+              beside heads of fresh weights (`decode` with features `row.head0` and so on); of
+              prompts of equally many tokens
     sets      search for sets of heads that act together, redundant or synergetic
     codes     number of (query, key) pairs whose codes over all heads are clustered, compared and
               made value networks of; 0: none
@@ -113,7 +114,8 @@ def heads(
     Raises `ConfigError` for texts that are longer than the context, for a model without causal
     patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a
     file that cannot be read, `ProbeError` where memory does not suffice, `TooFewCountError` where
-    the model answers too few prompts, and `RunError` for what `out` cannot take.
+    interchange is asked for and the model answers too few prompts, and `RunError` for what `out`
+    cannot take.
     """
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
@@ -126,10 +128,11 @@ def heads(
     n_fresh = min(math.ceil(FRESH_HEADS / n_heads), FRESH_MODELS) if controls else 0
     if controls:
         _check_memory(bridge)
+    labels, left_out = chosen_labels(as_tuple(tells), texts, whole=whole)
     beyond = Beyond(
         chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
-        chosen_labels(as_tuple(tells), texts, whole=whole), sets or whole,
-        codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed)
+        labels, sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls,
+        n_bootstrap, seed, by_default=effects is None)
     check_measurable(bridge, beyond)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
              "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
@@ -149,7 +152,8 @@ def heads(
         table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
         tables, settings = measured(texts, beyond, work, parts)
         result = HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
-            **asked, **settings, "n_texts": n_texts, "notes": notes})
+            **asked, **settings, "n_texts": n_texts,
+            "notes": [*notes, *left_out, *settings["notes"]]})
         if headvis is not None:
             write_headvis(
                 texts.model, texts.batches(), headvis, dataset_name=texts.source.name,

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.codes.rows import of_heads
-from latentcode.errors import ConfigError, check
+from latentcode.errors import ConfigError, TooFewCountError, check
 from latentcode.models.replay import check_shown
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
@@ -28,6 +28,7 @@ from latentcode.probes.heads.together import together
 from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.subjects.of_prompts import PromptSubject
 
 INTERCHANGE, TELLS = "interchange", "tells"
 SITES: Mapping[str, str] = {"z": "interchange z", "code": "interchange code"}
@@ -43,6 +44,7 @@ class Beyond:
     codes      pairs whose codes over all heads are sampled, 0: none
     n_ablated  texts that heads are ablated in
     n_read     tokens of each of them that are read
+    by_default  whether no effects were asked for: those that the model does not allow are left out
     """
 
     effects: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ class Beyond:
     controls: bool = True
     n_bootstrap: int = 1_000
     seed: int = 0
+    by_default: bool = False
 
     @property
     def stages(self) -> list[str]:
@@ -95,16 +98,31 @@ def check_measurable(model: Any, beyond: Beyond) -> None:
                           "alone") from None
 
 
-def chosen_labels(asked: Sequence[str], texts: Texts, *, whole: bool) -> tuple[str, ...]:
-    """Return which labels are decoded; `ConfigError` where the problems are no prompts.
+def chosen_labels(
+    asked: Sequence[str], texts: Texts, *, whole: bool
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return which labels are decoded, and notes on what cannot be.
 
-    whole  where none are asked, those that the prompts are about
+    whole  where none are asked, those that the prompts are about and that differ among them
+
+    `ConfigError` where the problems are no prompts, or prompts of different lengths.
     """
     check(not asked or texts.problems is not None, f"tells is {', '.join(asked)}, and texts have "
           "no labels of a query; expected prompts, with query, key and labels")
-    if asked or texts.problems is None or not whole:
-        return tuple(asked)
-    return tuple(texts.problems.probe_labels)
+    problems = texts.problems
+    if problems is None or not (asked or whole):
+        return (), []
+    assert isinstance(problems, PromptSubject)
+    prompts = problems.prompts
+    labels = tuple(asked) or tuple(
+        name for name in problems.probe_labels if prompts.labels[name].nunique() > 1)
+    lengths = {len(ids) for ids in prompts.tokenize(problems.of, problems.prepend_bos).ids}
+    if not labels or len(lengths) == 1:
+        return labels, []
+    why = (f"prompts have {min(lengths)} to {max(lengths)} tokens, and what a head attends to is a "
+           "number for every token")
+    check(not asked, f"tells is {', '.join(asked)}; {why}: expected prompts of equally many tokens")
+    return (), [f"Labels ({', '.join(labels)}) were not decoded: {why}."]
 
 
 def _sources(texts: Texts) -> PromptCounterfactuals | None:
@@ -121,10 +139,13 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
 def measured(
     texts: Texts, beyond: Beyond, work: Work, progress: Mapping[str, Progress | None]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings."""
+    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings.
+
+    settings  with `notes`, what was left out
+    """
     tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()}
     tables["codes"] = pd.DataFrame(columns=list(LABELS))
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"notes": []}
     few = texts.first(beyond.n_ablated)
     effects = [] if not beyond.tells else [_told(texts, beyond, progress.get(TELLS))]
     kinds = tuple(name for name in beyond.effects if name in KINDS)
@@ -133,14 +154,13 @@ def measured(
             texts, few, kinds, beyond, work, progress.get("effects"))
         effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
     if INTERCHANGE in beyond.effects:
-        task = _sources(texts)
-        assert task is not None
-        split = "ood" if "split" in task.prompts.labels else "prompts"
-        rows, contrasts, settings["interchange"] = interchange(
-            texts.model, task, split=split, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
-            progress=progress.get("interchange"))
-        rows, contrasts = (of.assign(patch=of["patch"].map(SITES)) for of in (rows, contrasts))
-        effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
+        try:
+            found, settings["interchange"] = _interchanged(texts, beyond, progress)
+            effects.append(found)
+        except TooFewCountError as error:
+            if not beyond.by_default:
+                raise
+            settings["notes"].append(f"Interchange was left out: {error}")
     if effects:
         tables["effects"] = pd.concat(effects, ignore_index=True)[list(BEYOND["effects"])]
     if beyond.sets:
@@ -180,6 +200,20 @@ def _told(texts: Texts, beyond: Beyond, progress: Progress | None) -> pd.DataFra
                         **dict(zip(APART, beside[["value", "low", "high"]], strict=True))}
             rows.append(row)
     return pd.DataFrame(rows, columns=list(BEYOND["effects"]))
+
+
+def _interchanged(
+    texts: Texts, beyond: Beyond, progress: Mapping[str, Progress | None]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return how often the source's answer comes with what a head puts out there."""
+    task = _sources(texts)
+    assert task is not None
+    split = "ood" if "split" in task.prompts.labels else "prompts"
+    rows, contrasts, settings = interchange(
+        texts.model, task, split=split, n_bootstrap=beyond.n_bootstrap, seed=beyond.seed,
+        progress=progress.get(INTERCHANGE))
+    rows, contrasts = (of.assign(patch=of["patch"].map(SITES)) for of in (rows, contrasts))
+    return _apart(rows, contrasts, ["patch", "layer", "head", "quantity"]), settings
 
 
 def _ablated(

@@ -16,7 +16,7 @@ from latentcode.errors import TooFewCountError, UnknownNameError
 from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.interchange import interchange, writes_of_codes
+from latentcode.probes.heads.interchange import _control, interchange, writes_of_codes
 from latentcode.prompts import as_language_model
 
 FEW: dict[str, Any] = {"n_bootstrap": 100, "split": "ood"}
@@ -84,6 +84,36 @@ def test_the_control_is_the_source_with_the_same_answer_where_there_is_one(
     assert set(contrasts["against"]) == {"same answer"}
     assert (contrasts["value"] == 0).all()
     assert (table["control"] == table["value"]).all()
+
+
+def test_the_source_of_another_pair_has_another_answer(small_models: SmallModels) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    pairs = pd.DataFrame(pairs_of(model, ("The capital of {}",))[:6])
+    answers = [7, 7, 7, 8, 7, 9]
+    task = lc.subject(model, pairs.assign(source_answer=answers)).counterfactuals()
+    batch, = task.batches("ood", 6, 6, torch.Generator())
+    name, control, there = _control(task, batch)
+    assert name == "another's source"
+    assert there.all()
+    assert control.targets[:, 0].tolist() == [9, 9, 9, 7, 8, 7]
+    alone = lc.subject(model, pairs.assign(source_answer=7)).counterfactuals()
+    batch, = alone.batches("ood", 6, 6, torch.Generator())
+    assert not _control(alone, batch)[2].any()
+
+
+def test_pairs_whose_sources_all_have_one_answer_have_no_control(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_pretrained(small_models("gpt2"))
+    pairs = pd.DataFrame(pairs_of(model, ("The capital of {}",))[:6])
+    task = lc.subject(model, pairs).counterfactuals(among="answers")
+    task.answers[:, 1] = task.answers[0, 1]
+    monkeypatch.setattr(task, "right", lambda pairs, logits, of: torch.ones(
+        len(pairs), dtype=torch.bool))
+    table, contrasts, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
+    assert table["control"].isna().all()
+    assert table["value"].notna().all()
+    assert contrasts.empty
 
 
 def test_codes_of_one_head_change_z_of_all_in_hyla() -> None:

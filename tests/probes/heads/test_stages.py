@@ -12,7 +12,7 @@ from prompt_pairs import pairs_of
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError
 from latentcode.probes.heads import working
 from latentcode.probes.heads.causal import QUANTITIES, HeadEffects, effects
 from latentcode.probes.heads.result import HeadsResult
@@ -118,6 +118,38 @@ def test_interchange_on_prompts_with_sources(model: LanguageModel) -> None:
         "mean": set(QUANTITIES), "interchange z": {"flip", "moved"},
         "interchange code": {"flip", "moved"}}
     assert result.settings["interchange"]["n_known"] >= 2
+
+
+def test_interchange_is_left_out_where_the_model_answers_nothing_unless_it_is_asked_for(
+    model: LanguageModel
+) -> None:
+    pairs = pd.DataFrame(pairs_of(model.model, ("The capital of {}",))).assign(
+        answer=300, source_answer=301)
+    result = lc.heads(model, pairs, n_bootstrap=100, controls=False)
+    assert set(result.effects["patch"]) == {"mean"}
+    assert any("Interchange was left out: of" in note for note in result.caveats)
+    with pytest.raises(TooFewCountError, match="answers 0 rightly"):
+        lc.heads(model, pairs, effects="interchange", n_bootstrap=100, controls=False)
+
+
+def test_labels_of_prompts_of_different_lengths_are_left_out_and_that_is_said(
+    model: LanguageModel
+) -> None:
+    prompts = pd.DataFrame([
+        {"prompt": f"The {asked} of {of} is", "query": -1, "key": 1, "answer": " Paris",
+         "label": asked, "combination": of}
+        for asked in ("capital", "river")
+        for of in ("France", "Italy", "Peru and then we", "Lima", "Kenya")])
+    options: dict[str, Any] = {"n_bootstrap": 100, "effects": (), "whole": True, "codes": 80}
+    result = lc.heads(model, prompts, **options)
+    assert any("Labels (label) were not decoded: prompts have" in note
+               for note in result.caveats)
+    with pytest.raises(ConfigError, match=r"tells is label; prompts have .* equally many tokens"):
+        lc.heads(model, prompts, tells=["label"], progress=lambda done, total: pytest.fail(
+            "texts are read"))
+    alike = prompts[prompts["combination"] != "Peru and then we"]
+    told = lc.heads(model, alike.assign(copied=1), controls=False, **options)
+    assert set(told.effects["patch"]) == {"tells label"}
 
 
 @pytest.mark.parametrize(("options", "error", "message"), [
