@@ -46,7 +46,7 @@ def maps_figure(table: pd.DataFrame, names: Mapping[str, str], title: str) -> Fi
             figure.colorbar(drawn, ax=axes, shrink=0.8)
         for axes in grid[:, 0]:
             axes.set_ylabel("layer")
-        for axes in grid[-1]:
+        for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:  # the lowest of a column
             axes.set_xlabel("head")
     return figure
 
