@@ -307,6 +307,7 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
               "expected a transformer with an attention pattern in some layer")
         for layer in attention_layers(model):
             add_seam(model.blocks[layer].attn, model.cfg.n_heads)
+            model.blocks[layer].attn.register_forward_pre_hook(_kept_keys, with_kwargs=True)
         layout(model)
     except (ConfigError, MemoryError, torch.OutOfMemoryError):
         raise
@@ -326,6 +327,21 @@ def _wordless() -> Any:
 
     return PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel({"?": 0}, unk_token="?")), unk_token="?")
+
+
+def _kept_keys(
+    attention: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Hand keys and values that are kept to a bridge by the name that it knows.
+
+    From 5.24 on transformers calls them `cache`; TransformerLens 4.3 knows `past_key_values`. Where
+    transformers computes attention itself (`latentcode.models.pattern_seam`), both are known.
+    """
+    from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
+
+    if given.get("cache") is None or type(attention).forward is AttentionBridge.forward:
+        return None
+    return inputs, {**given, "past_key_values": given["cache"]}
 
 
 def _forget_pattern(attention: nn.Module, inputs: object, output: object) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from latentcode.subjects import Subject
 
 SUBJECT = "latentcode.subjects.subject"
-MODEL = ("run folder, model of the zoo such as sraven-hyla, hf://user/name, or codes; with "
-         "--prompts a language model's folder or its name on the hub, also with @revision")
+MODEL = ("run folder, model of the zoo such as sraven-hyla, hf://user/name, or codes; for prompts "
+         "or texts a language model's folder or its name on the hub, also with @revision")
 PROMPTS = ('prompts to ask about, a JSON object a line, such as {"prompt": "The capital of France '
            'is", "query": -1, "key": "France", "label": "capital"}; positions are indices of '
            'tokens, or parts of the prompt')

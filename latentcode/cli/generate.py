@@ -73,14 +73,17 @@ class Generate:
         model = load_language_model(
             self.model, revision=self.revision, dtype=self.dtype,
             device=None if self.device is None else resolve_device(self.device))
+        patched = None
+        if patches:  # first, as heads that the model does not have are refused here
+            with bar("generating without") as progress:
+                patched = self._generated(model, patches, progress)
         with bar("generating") as progress:
             found = self._generated(model, (), progress)
         print(found.prompt)
         print(f"the model: {found.text!r}")
-        if patches:
-            with bar("generating without") as progress:
-                found = self._generated(model, patches, progress)
-            print(f"without {' '.join(self.without)}: {found.text!r}")
+        if patched is not None:
+            print(f"without {' '.join(self.without)}: {patched.text!r}")
+            found = patched
         print(found.table.to_string(index=False, float_format="{:.3f}".format))
         if self.out is not None:
             found.codes().save(self.out, overwrite=self.overwrite)

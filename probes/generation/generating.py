@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -144,10 +145,14 @@ class _Passes:
     cached  whether a pass computes the tokens alone that are new
     first   the position of the first that the next pass computes
     past    what is kept of those before it; None where there are none, or nothing is kept
+    name    what transformers calls it: `cache` from 5.24 on
     """
 
     def __init__(self, model: Any, *, cached: bool) -> None:
         self.model, self.cached, self.first, self.past = model, cached, 0, None
+        forward = inspect.signature(model.original_model.forward) if cached else None
+        self.name = ("cache" if forward is not None and "cache" in forward.parameters
+                     else "past_key_values")
 
     def run(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
         """Return what is said next, float64 [V] on the CPU."""
@@ -156,7 +161,7 @@ class _Passes:
         else:
             logits, self.past = self.model.run_with_hooks(
                 tokens[:, self.first:], fwd_hooks=list(hooks), return_type="logits_and_cache",
-                past_key_values=self.past, use_cache=True)
+                use_cache=True, **{self.name: self.past})
             self.first = tokens.shape[1]
         return logits[0, -1].double().cpu()
 

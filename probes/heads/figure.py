@@ -37,7 +37,7 @@ def maps_figure(table: pd.DataFrame, names: Mapping[str, str], title: str) -> Fi
         for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
             matrix = rows.pivot(index="layer", columns="head", values="value")
             norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
-            drawn = heat_map(axes, matrix, norm)
+            drawn = heat_map(axes, matrix, norm, fontsize=6.0)
             outside = rows[rows["outside"] != 0]
             place = {layer: row for row, layer in enumerate(matrix.index)}
             axes.plot(outside["head"], [place[layer] for layer in outside["layer"]], ".",
@@ -46,7 +46,7 @@ def maps_figure(table: pd.DataFrame, names: Mapping[str, str], title: str) -> Fi
             figure.colorbar(drawn, ax=axes, shrink=0.8)
         for axes in grid[:, 0]:
             axes.set_ylabel("layer")
-        for axes in grid[-1]:
+        for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:  # the lowest of a column
             axes.set_xlabel("head")
     return figure
 

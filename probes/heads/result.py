@@ -13,7 +13,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts
-from latentcode.probes.common.results import TableResult, where, with_interval
+from latentcode.probes.common.results import TableResult, where
 from latentcode.probes.heads.figure import maps_figure
 from latentcode.probes.heads.tables import (
     BEYOND,
@@ -35,6 +35,8 @@ EFFECTS: Mapping[str, str] = {
 """What is said of a patch, with what is measured."""
 SHOWN = 3
 """Heads of each metric in the summary."""
+SMALL = 0.01
+"""Below it two digits after the point say nothing."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,9 +174,11 @@ class HeadsResult(TableResult):
             rows = where(rows, quantity=rows["quantity"].iloc[0])
             sure = rows[rows["difference_low"] > 0].sort_values("value", ascending=False)
             what = _effect(patch).format(rows["quantity"].iloc[0])
+            under = int((rows["difference_high"] < 0).sum())
+            below = f" and {under} below" if under else ""
             first = "" if sure.empty else (f"; most {_named(sure.iloc[0])} (control "
-                                           f"{sure.iloc[0]['control']:.2f})")
-            sentences.append(f"{what}: {len(sure)} of {len(rows)} heads above their control"
+                                           f"{digits(sure.iloc[0]['control'])})")
+            sentences.append(f"{what}: {len(sure)} of {len(rows)} heads above{below} their control"
                              f"{first}")
         return sentences
 
@@ -187,9 +191,9 @@ class HeadsResult(TableResult):
         order = found["interaction"].abs().sort_values(ascending=False).index
         first = found.loc[order[0]]
         return [f"heads {first['heads']} are {first['acts']}: ablated together "
-                f"{first['effect']:.2f}, one by one {first['sum']:.2f} in sum (interaction "
-                f"{first['interaction']:.2f} [{first['interaction_low']:.2f}, "
-                f"{first['interaction_high']:.2f}])"]
+                f"{digits(first['effect'])}, one by one {digits(first['sum'])} in sum (interaction "
+                f"{digits(first['interaction'])} [{digits(first['interaction_low'])}, "
+                f"{digits(first['interaction_high'])}])"]
 
     def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
         """Return the sampled pairs whose codes are nearest to a code.
@@ -225,7 +229,14 @@ class HeadsResult(TableResult):
 
 
 def _named(row: pd.Series) -> str:
-    return f"L{int(row['layer'])}H{int(row['head'])} {with_interval(row)}"
+    interval = "" if row["low"] != row["low"] else f" [{digits(row['low'])}, {digits(row['high'])}]"
+    return f"L{int(row['layer'])}H{int(row['head'])} {digits(row['value'])}{interval}"
+
+
+def digits(value: float) -> str:
+    """Return a number with two digits after the point or, where these would be zeros (one head of
+    many does little), with its first two: 3.47, 0.05, 0.0012."""
+    return f"{value:.2g}" if 0.0 < abs(value) < SMALL else f"{value + 0.0:.2f}"  # no -0.00
 
 
 def _effect(patch: object) -> str:

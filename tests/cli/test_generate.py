@@ -57,3 +57,13 @@ def test_what_the_command_does_not_take(
     ):
         assert refused("generate", folder, PROMPT, *options) == f"error: {message}"
     assert "PROMPT is missing" in refused("generate", folder)
+
+
+def test_heads_that_are_none_are_refused_before_it_says_anything(
+    small_models: SmallModels, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["generate", str(small_models("gpt2")), PROMPT, "--without", "7.1"])
+    printed = capsys.readouterr()
+    assert "unknown layer 7" in printed.err
+    assert not printed.out

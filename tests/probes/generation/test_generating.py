@@ -12,7 +12,7 @@ import torch
 import transformers
 from small_language_models import GROUPED, SmallModels, make_tokenizer
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
@@ -365,3 +365,23 @@ def test_codes_that_memory_does_not_suffice_for_are_refused(
                                           r"1\.953 KiB are left; expected layers="):
         lc.generate(model, PROMPT)
     lc.generate(model, PROMPT, layers=())
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_keys_are_kept_by_the_name_of_either_transformers(
+    name: str, architecture: str, small_models: SmallModels
+) -> None:
+    model = _model(small_models(architecture))
+    attention = model.blocks[0].attn
+    given: dict[str, Any] = {}
+
+    def see(module: Any, inputs: Any, options: dict[str, Any], output: Any) -> None:
+        given.update({**options, "inputs": inputs})
+
+    with attention.register_forward_hook(see, with_kwargs=True):
+        model(torch.tensor([[5, 6, 7]]), use_cache=False)
+    kept = DynamicCache()
+    options = {key: given[key] for key in given.keys() - {"inputs", "past_key_values", "cache"}}
+    attention(*given["inputs"], **options, **{name: kept})
+    assert kept.get_seq_length() == 3

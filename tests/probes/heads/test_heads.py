@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from latentcode.models.untrained import untrained
 from latentcode.probes.heads import batches, observing, of_subject, working
 from latentcode.probes.heads import texts as texts_module
 from latentcode.probes.heads.observing import OBSERVED, Observer
+from latentcode.probes.heads.result import digits
 from latentcode.probes.heads.tables import outside
 from latentcode.probes.heads.texts import read_texts
 from latentcode.probes.saved import load_result
@@ -199,6 +201,33 @@ def test_damaged_work_is_named(
     part.write_bytes(content)
     with pytest.raises(lc.LatentCodeError, match="model-"):
         lc.heads(asked, said(10), out=out, tokens_at_once=4)
+
+
+@pytest.mark.parametrize(("number", "text"), [
+    (3.4702, "3.47"), (-0.051, "-0.05"), (0.00123, "0.0012"), (-0.00004, "-4e-05"), (0.0, "0.00"),
+    (-0.0, "0.00")])
+def test_small_effects_have_digits(number: float, text: str) -> None:
+    assert digits(number) == text
+
+
+def test_effects_below_their_control_are_said(known: lc.HeadsResult) -> None:
+    table = known.effects.copy()
+    first = table["quantity"] == table["quantity"].iloc[0]
+    n = int(first.sum())
+    table[["difference_low", "difference_high"]] = [-2.0, -1.0]
+    sentences = replace(known, effects=table).said()
+    assert f"0 of {n} heads above and {n} below their control" in sentences[0]
+    assert "below their control" not in replace(
+        known, effects=table.assign(difference_low=-1.0, difference_high=1.0)).said()[0]
+
+
+def test_the_lowest_map_of_each_column_names_its_axis(known: lc.HeadsResult) -> None:
+    figure = known.figure()
+    drawn = [axes for axes in figure.axes if axes.get_title()]
+    lowest = {axes.get_subplotspec().colspan.start: axes for axes in drawn}
+    for axes in drawn:
+        is_lowest = axes is lowest[axes.get_subplotspec().colspan.start]
+        assert axes.get_xlabel() == ("head" if is_lowest else "")
 
 
 def test_without_controls_it_says_so() -> None:
