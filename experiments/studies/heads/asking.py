@@ -23,7 +23,7 @@ ROLES: Mapping[str, Mapping[str, str]] = {
     "duplicate": {"duplicate": "duplicate_token"},
     "redundant": {"first redundant": "", "second redundant": ""},
     "synergetic": {"first synergetic": "", "second synergetic": ""}}
-"""Kind of prompts -> the heads that answer them -> the metric that is 1 of them, if there is one."""
+"""Kind of prompts -> the heads that answer them -> the metric that is 1 of each, if any is."""
 ACTS: Mapping[str, str] = {
     "induction": "synergetic", "redundant": "redundant", "synergetic": "synergetic"}
 """Kind of prompts -> how the two heads that answer them act together."""
@@ -32,11 +32,13 @@ Rows = list[dict[str, Any]]
 
 
 def known(
-    work: Path, *, seeds: int, n_bootstrap: int, progress: Progress | None = None
+    work: Path, *, seeds: int, n_bootstrap: int, alike: bool = True,
+    progress: Progress | None = None,
 ) -> dict[str, pd.DataFrame]:
     """Ask `lc.heads` about all models, on each kind of prompts that they can answer.
 
     seeds  of what is random: weights, prompts, and what `heads` draws
+    alike  see `prompts`
 
     Tables have a row per model, seed and kind of prompts, and of
 
@@ -58,12 +60,21 @@ def known(
     asked = [(name, kind, seed) for name, of in MODELS.items() for seed in range(seeds)
              for kind in KINDS if set(ROLES[kind]) <= set(of.heads)]
     for number, (name, kind, seed) in enumerate(asked, 1):
-        for table, rows in ask(name, kind, work, seed=seed, n_bootstrap=n_bootstrap).items():
+        for table, rows in ask(
+                name, kind, work, seed=seed, n_bootstrap=n_bootstrap, alike=alike).items():
             found[table] += rows
         if progress is not None:
             progress(number, len(asked))
     tables = {name: pd.DataFrame(rows) for name, rows in found.items()}
     return {**tables, "random": with_all(tables["random"])}
+
+
+def varied(
+    work: Path, *, seeds: int, n_bootstrap: int, progress: Progress | None = None
+) -> dict[str, pd.DataFrame]:
+    """Return the tables `known` and `random` of prompts that are drawn one by one, as `*_varied`."""
+    found = known(work, seeds=seeds, n_bootstrap=n_bootstrap, alike=False, progress=progress)
+    return {f"{name}_varied": found[name] for name in ("models", "known", "random")}
 
 
 def with_all(random: pd.DataFrame) -> pd.DataFrame:
@@ -76,16 +87,17 @@ def with_all(random: pd.DataFrame) -> pd.DataFrame:
 
 
 def ask(
-    name: str, kind: str, work: Path, *, seed: int, n_bootstrap: int = 1000
+    name: str, kind: str, work: Path, *, seed: int, n_bootstrap: int = 1000, alike: bool = True
 ) -> dict[str, Rows]:
     """Return the rows of one model and kind of prompts: see `known`."""
-    of, problems = MODELS[name], prompts(kind, seed)
+    of, problems = MODELS[name], prompts(kind, seed, alike=alike)
     model = make(of, seed)
     place = {"model": name, "seed": seed, "prompts": kind}
     folder = work / "headvis" / name.replace(" ", "-")
+    exports = alike and kind == "induction"
     result = lc.heads(
-        model, problems, effects=["mean", "resample"], sets=True, n_bootstrap=n_bootstrap,
-        seed=seed, headvis=folder if kind == "induction" else None, overwrite=True)
+        model, problems, effects=["mean", "resample"], sets=alike, n_bootstrap=n_bootstrap,
+        seed=seed, headvis=folder if exports else None, overwrite=True)
     texts = read_texts(model, problems)
     n = right = 0
     for batch in texts.batches():
@@ -99,7 +111,7 @@ def ask(
         "random": [{**place, **row} for row in _random(result, of)],
         "pairs": [{**place, **row} for row in _pairs(result, of, kind)],
         "random_pairs": [{**place, **row} for row in _random_pairs(result, of)]}
-    if kind == "induction":
+    if exports:
         found["headvis"] = [{**place, **read_back(folder, model, texts.batches())}]
     return found
 
@@ -109,7 +121,7 @@ def _known(result: lc.HeadsResult, of: Known, kind: str) -> Rows:
     rows = []
     for role, metric in ROLES[kind].items():
         layer, head = of.heads[role]
-        row: dict[str, Any] = {"role": role, "head": f"{layer}.{head}", "metric": metric}
+        row: dict[str, Any] = {"role": role, "head": f"L{layer}H{head}", "metric": metric}
         if metric:
             score = where(result.heads, layer=layer, head=head, metric=metric).iloc[0]
             row |= {"score": score["value"], **{
@@ -184,7 +196,7 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
     return {"counted": counted, "exported": headvis.assign(difference=1e4 * headvis["difference"]),
             "claims": dict(zip(
         tables["verdicts"]["id"], tables["verdicts"]["claim"], strict=True)), **{
-        name: over_seeds(tables[name]) for name in ("known", "random", "pairs", "random_pairs")}}
+        name: over_seeds(tables[name]) for name in ("known", "random", "random_varied", "pairs", "random_pairs")}}
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
@@ -199,6 +211,6 @@ def over_seeds(table: pd.DataFrame) -> pd.DataFrame:
         written = [f"{one:.2f}" if values.dtype.kind == "f" else f"{one}" for one in (low, high)]
         return written[0] if written[0] == written[1] else " to ".join(written)
 
-    groups = table.drop(columns="seed").fillna({name: "" for name in text}).groupby(
+    groups = table.drop(columns="seed").fillna(dict.fromkeys(text, "")).groupby(
         text, sort=False)
     return groups.agg(said).reset_index()

@@ -10,8 +10,8 @@ a, or the end where the model does not know.
     synergetic  the same with one of d and one of e        the word of a with the product of both
 
 There are 32 prompts of a kind: those of one, all of whose codes are multiplied by the same code
-(that of e by another, so that the product differs, too). So at each place of two prompts there are
-different words: what comes from another prompt is always wrong, and the mean code of a place is 0.
+(that of e by another, so that the product differs, too); or 64 that are drawn one by one. Of the 32,
+any two have different words at each place: what comes from another prompt is always wrong, and the mean code of a place is 0.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ END = 0
 PIECES = ("<end>", *(f" {alphabet}{code:02d}" for alphabet in ALPHABETS
                      for code in range(N_CODES)))
 KINDS = ("induction", "duplicate", "redundant", "synergetic")
+N_DRAWN = 64
 LISTED, AGAIN, AROUND = 12, 8, 18
 """Words that are listed, that come again, and that stand around the one or two that count."""
 FIELD = 0b100101
@@ -64,33 +65,42 @@ class Words:
         return "".join(PIECES[i] for i in ids)
 
 
-def prompts(kind: str, seed: int = 0) -> pd.DataFrame:
-    """Return the 32 prompts of a kind, `prompt` and `answer`."""
-    rng = np.random.default_rng([seed, KINDS.index(kind)])
+def prompts(kind: str, seed: int = 0, *, alike: bool = True) -> pd.DataFrame:
+    """Return the prompts of a kind, `prompt` and `answer`.
+
+    alike  32 that are one but for their codes; False: 64, each drawn anew
+    """
+    place = [seed, KINDS.index(kind)]
+    if not alike:
+        drawn = (_drawn(kind, np.random.default_rng([*place, i])) for i in range(N_DRAWN))
+        return pd.DataFrame([_said(kind, *one) for one in drawn])
+    one = _drawn(kind, np.random.default_rng(place))
+    return pd.DataFrame([_said(kind, *one, by) for by in range(N_CODES)])
+
+
+def _drawn(kind: str, rng: np.random.Generator) -> tuple[list[tuple[str, int]], int]:
+    """Return the words of one prompt, alphabet and code, and the code of its answer."""
     first = rng.permutation(N_CODES)
     again = (rng.permutation(LISTED) if kind == "duplicate" else np.arange(LISTED))[:AGAIN]
     listed = [("b" if kind == "duplicate" else "a", int(code)) for code in first]
     if kind in KINDS[:2]:
         words = [*listed[:LISTED], *(listed[i] for i in again)]
-        answer = listed[AGAIN][1] if kind == "induction" else words[-1][1]
-    else:
-        words = listed[:AROUND]
-        counts = [(alphabet, int(rng.integers(N_CODES)))
-                  for alphabet in ("c" if kind == "redundant" else "de")]
-        for word, place in zip(counts, sorted(rng.choice(
-                np.arange(2, AROUND), len(counts), replace=False)), strict=True):
-            words.insert(int(place), word)
-        answer = int(np.bitwise_xor.reduce([code for _, code in counts]))
+        return words, listed[AGAIN][1] if kind == "induction" else words[-1][1]
+    words = listed[:AROUND]
+    counts = [(alphabet, int(rng.integers(N_CODES)))
+              for alphabet in ("c" if kind == "redundant" else "de")]
+    for word, place in zip(counts, sorted(rng.choice(
+            np.arange(2, AROUND), len(counts), replace=False)), strict=True):
+        words.insert(int(place), word)
+    return words, int(np.bitwise_xor.reduce([code for _, code in counts]))
 
-    def moved(alphabet: str, code: int, by: int) -> int:
-        return code ^ (twice(by) if alphabet == "e" else by)
 
-    rows = []
-    for by in range(N_CODES):
-        said = [PIECES[id_of(alphabet, moved(alphabet, code, by))] for alphabet, code in words]
-        right = answer ^ (by ^ twice(by) if kind == "synergetic" else by)
-        rows.append({"prompt": "".join(said), "answer": PIECES[id_of("a", right)]})
-    return pd.DataFrame(rows)
+def _said(kind: str, words: list[tuple[str, int]], answer: int, by: int = 0) -> dict[str, str]:
+    """Return a prompt and its answer as text, all codes multiplied by one."""
+    said = [PIECES[id_of(alphabet, code ^ (twice(by) if alphabet == "e" else by))]
+            for alphabet, code in words]
+    right = answer ^ (by ^ twice(by) if kind == "synergetic" else by)
+    return {"prompt": "".join(said), "answer": PIECES[id_of("a", right)]}
 
 
 def twice(code: int) -> int:
