@@ -72,7 +72,7 @@ def known(
 def varied(
     work: Path, *, seeds: int, n_bootstrap: int, progress: Progress | None = None
 ) -> dict[str, pd.DataFrame]:
-    """Return the tables `known` and `random` of prompts that are drawn one by one, as `*_varied`."""
+    """Return tables of `known`, as `*_varied`: those of prompts that are drawn one by one."""
     found = known(work, seeds=seeds, n_bootstrap=n_bootstrap, alike=False, progress=progress)
     return {f"{name}_varied": found[name] for name in ("models", "known", "random")}
 
@@ -196,7 +196,8 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
     return {"counted": counted, "exported": headvis.assign(difference=1e4 * headvis["difference"]),
             "claims": dict(zip(
         tables["verdicts"]["id"], tables["verdicts"]["claim"], strict=True)), **{
-        name: over_seeds(tables[name]) for name in ("known", "random", "random_varied", "pairs", "random_pairs")}}
+        name: over_seeds(tables[name]) for name in (
+            "known", "random", "random_varied", "pairs", "random_pairs")}}
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:

@@ -38,6 +38,7 @@ from latentcode.experiments.studies.heads.words import (
 )
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ModelConfig
+from latentcode.models.feedforward import GeluLayer
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import OwnLanguageModel
 from latentcode.seeds import make_generator
@@ -109,7 +110,7 @@ def make(known: Known, seed: int = 0) -> OwnLanguageModel:
         _embed(model, blocks)
         for layer in range(known.n_layers):
             block = model.layer(layer)
-            block.attn.W_O *= known.quiet
+            block.attn.W_O.mul_(known.quiet)
             for weight in block.mlp.parameters():
                 weight.zero_()
         for role, (layer, head) in known.heads.items():
@@ -119,7 +120,9 @@ def make(known: Known, seed: int = 0) -> OwnLanguageModel:
                     weight[head] = 0.0
             _set(attention, head, role, blocks)
         if known.product is not None:
-            _multiply(model.layer(known.product).mlp, blocks)
+            mlp = model.layer(known.product).mlp
+            assert isinstance(mlp, GeluLayer)
+            _multiply(mlp, blocks)
     return OwnLanguageModel(model, Words(), context=CONTEXT, settings={"run": f"{known.n} heads"})
 
 
@@ -176,7 +179,7 @@ def _set(attention: Attention, head: int, role: str, blocks: Mapping[str, Tensor
         attention.W_K[head, :, 0] = unit(length) * blocks[f"is {reads}"][0]
 
 
-def _multiply(mlp: torch.nn.Module, blocks: Mapping[str, Tensor]) -> None:
+def _multiply(mlp: GeluLayer, blocks: Mapping[str, Tensor]) -> None:
     """Let a feed-forward layer say the product of the two codes that are found."""
     steep, by = 8.0, unit(AFTER + 2 * N_SIGNS)
     units = [(i, one, other) for i in range(N_SIGNS) for one in (1.0, -1.0)

@@ -10,8 +10,9 @@ a, or the end where the model does not know.
     synergetic  the same with one of d and one of e        the word of a with the product of both
 
 There are 32 prompts of a kind: those of one, all of whose codes are multiplied by the same code
-(that of e by another, so that the product differs, too); or 64 that are drawn one by one. Of the 32,
-any two have different words at each place: what comes from another prompt is always wrong, and the mean code of a place is 0.
+(that of e by another, so that the product differs, too). Two of them have different words at each
+place: what comes from another prompt is always wrong, and the mean code of a place is 0. Or there
+are 64 that are drawn one by one.
 """
 
 from __future__ import annotations
