@@ -101,14 +101,11 @@ class HeadsResult(TableResult):
         if not self.missing_controls:
             n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
             notes.append(f"Of {n} heads that learned nothing, about {n / 40:.1f} are expected "
-                         "above the interval of the control in each metric"
-                         + (", and as many above their control in each effect." if len(self.effects)
-                            else "."))
-        sought = self.sets[self.sets["how"] != "random"].drop_duplicates("set")
-        if len(sought):
-            notes.append(f"Of {len(sought)} sets of heads that act independently, about "
-                         f"{len(sought) / 20:.1f} are expected to be called redundant or "
-                         "synergetic.")
+                         "above the interval of the control in each metric.")
+        if len(self.effects) or len(self.sets):
+            notes.append("Intervals of effects and sets are over texts, so that differences of no "
+                         "size are apart from nothing, too: of heads with random weights a good "
+                         "part is (experiments/results/heads). Look at the sizes.")
         if self.settings["n_texts"] < 2:
             notes.append("There is a single text, so that there are no intervals.")
         return tuple(notes)

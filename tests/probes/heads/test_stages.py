@@ -67,8 +67,7 @@ def test_every_table_has_its_columns_and_comes_back(whole: HeadsResult, tmp_path
     assert repr(loaded) == repr(whole)
     assert len(whole.codes) == whole.settings["codes"]["n"] > 100
     assert whole.figure().axes
-    assert any("in each effect" in note for note in whole.caveats)
-    assert any("sets of heads that act independently" in note for note in whole.caveats)
+    assert any("Look at the sizes" in note for note in whole.caveats)
 
 
 def test_what_is_not_asked_for_has_no_rows(model: LanguageModel, tmp_path: Path) -> None:
