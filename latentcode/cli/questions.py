@@ -92,7 +92,7 @@ class OfTexts(Own):
     (.jsonl)"""
 
     def of(
-        self, models: tuple[str, ...], prompts: Path | None, given: dict[str, Any]
+        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
     ) -> list[Any]:
         if self.texts is None:
             return super().of(models, prompts, given)
