@@ -4,9 +4,10 @@
 
 writes `small/gpt2`, `small/llama` and `small/gemma2`, as `save_pretrained` does; the prompts that
 they can be asked, `small/factorial.jsonl`, every operation of every country in two wordings; and
-`small/distances.csv`, how far operations are from each other. With `--copying` they also learn to
-copy, in some minutes each, and `small/texts.txt` has texts to read: a few words that come again
-and again.
+`small/distances.csv`, how far operations are from each other. With `--copying` they learn real
+facts instead, which are then in `small/factorial.jsonl` and can be asked of a GPT-2, too, and to
+copy, in some minutes each: `small/texts.txt` has texts to read, a few words that come again and
+again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,16 @@ OPERATIONS = tuple(KINDS)
 COUNTRIES = ("France", "Italy", "Peru", "Kenya", "Japan", "Chile", "Nepal", "Ghana",
              "Spain", "Egypt", "India", "Malta", "Qatar", "Samoa", "Sudan", "Tonga")
 TEMPLATES = ("the {} of {} is", "the {} in {} is")
+FACTS: Mapping[str, tuple[str, str]] = {
+    "France": ("Paris", "French"), "Italy": ("Rome", "Italian"), "Spain": ("Madrid", "Spanish"),
+    "Germany": ("Berlin", "German"), "England": ("London", "English"),
+    "Japan": ("Tokyo", "Japanese"),
+    "Russia": ("Moscow", "Russian"), "China": ("Beijing", "Chinese"), "Greece": ("Athens", "Greek"),
+    "Portugal": ("Lisbon", "Portuguese"), "Poland": ("Warsaw", "Polish"),
+    "Turkey": ("Ankara", "Turkish"), "Sweden": ("Stockholm", "Swedish"),
+    "Denmark": ("Copenhagen", "Danish"), "Norway": ("Oslo", "Norwegian"),
+    "Hungary": ("Budapest", "Hungarian")}
+"""Capitals and languages; each of these words is one token of GPT-2's tokenizer."""
 LONGER = "in {1} the {0} is now"
 """Another wording that is learnt, too, of more words."""
 BEGINNING = "<s>"
@@ -69,6 +80,17 @@ def factorial(
          "split": ("train", "ood")[i % 2], "query": -1, "key": country}
         for template in templates for operation in operations
         for i, country in enumerate(countries)])
+
+
+def facts(templates: Sequence[str] = TEMPLATES) -> pd.DataFrame:
+    """Return prompts for the capital and the language of every country of `FACTS`, as `factorial`
+    has them."""
+    return pd.DataFrame([
+        {"prompt": template.format(operation, country), "operation": operation,
+         "operands": country, "template": template, "answer": f" {answer}",
+         "split": ("train", "ood")[i % 2], "query": -1, "key": country}
+        for template in templates for which, operation in enumerate(("capital", "language"))
+        for i, (country, answers) in enumerate(FACTS.items()) for answer in (answers[which],)])
 
 
 def distances() -> pd.DataFrame:
@@ -148,11 +170,11 @@ def train_small(
     architecture: str, folder: Path, *, steps: int | None = None, copying: bool = False,
     seed: int = 0, progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Train a model on what all countries have, in all wordings, and perhaps to copy.
+    """Train a model on what all countries have, in all wordings; or on facts, and to copy.
 
     steps  number of updates; default: 300, with copies `STEPS`
     """
-    sentences = factorial((*TEMPLATES, LONGER))
+    sentences = (facts if copying else factorial)((*TEMPLATES, LONGER))
     texts = (sentences["prompt"] + sentences["answer"]).tolist()
     if not copying:
         return train(texts, folder, architecture, steps=steps or 300, seed=seed, progress=progress)
@@ -171,7 +193,7 @@ def main(
     Args:
         folder: Where they are written to.
         steps: Number of updates of each; by default 300, with copying 1,000 or 2,000.
-        copying: Let them learn to copy, too, and write texts that they can read.
+        copying: Let them learn facts, and to copy; write prompts of these, and texts to read.
         only: The architectures that are trained.
         seed: Seed of the weights, and of which sentences are drawn.
         overwrite: Replace what `folder` already holds.
@@ -181,7 +203,8 @@ def main(
     for architecture in only:
         check_choice("architecture", architecture, tuple(ARCHITECTURES))
     with replace_folder(folder, overwrite=overwrite, marker=FACTORIAL) as temporary:
-        factorial().to_json(temporary / FACTORIAL, orient="records", lines=True)
+        prompts = facts() if copying else factorial()
+        prompts.to_json(temporary / FACTORIAL, orient="records", lines=True)
         distances().to_csv(temporary / DISTANCES)
         if copying:
             write_text(temporary / TEXTS, "".join(
