@@ -70,6 +70,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(models: Hub) -> None:
         lc.load_pretrained(f"{NAME}@step0", revision="step1000")
 
 
+@pytest.mark.slow
 def test_every_result_says_the_revision_and_its_commit(
     models: Hub, tmp_path: Path, small_models: SmallModels
 ) -> None:

@@ -200,6 +200,7 @@ def test_the_identity_changes_nothing_and_noise_does(small_models: SmallModels) 
         assert not np.allclose(noise[0].logits, other.logits, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_tokens_are_drawn_by_their_probabilities(small_models: SmallModels) -> None:
     model = _model(small_models("gpt2"))
     prompt = [5, 60, 7]

@@ -143,6 +143,7 @@ class Stopped(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_interrupted_work_goes_on_where_it_was(
     small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
