@@ -18,9 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentcode.errors import check
 from latentcode.models.hooks import see
-from latentcode.models.layers import attention_layers
+from latentcode.models.layers import attention_layers, check_layer
 
 FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid, "softplus": F.softplus}
@@ -74,12 +73,11 @@ def effective_codes(
 ) -> Float[Tensor, "B H Q K"]:
     """Return the effective codes of a layer: each score times the mean of its gate, a_hqk <g_hq>.
 
-    Of attention without a gate these are the codes. `ConfigError` for a layer without attention.
+    Of attention without a gate these are the codes. Raises what `check_layer` raises.
     """
-    check(layer in attention_layers(model), f"layer {layer} has no attention; expected one of "
-          f"{', '.join(map(str, attention_layers(model)))}")
+    check_layer(model, layer)
     pattern = f"blocks.{layer}.attn.hook_pattern"
-    gate = gates(model).get(layer)
+    gate = gate_of(model, layer)
     with torch.no_grad():
         _, seen = see(model, tokens, [pattern, *([] if gate is None else [gate.hook])])
     if gate is None:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import tyro
 
+from latentcode.experiments.benchmarks import random_gpt2
 from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
     Sitting,
@@ -29,10 +30,10 @@ from latentcode.experiments.benchmarks.harness import (
     reset_peak_memory,
     torch_threads,
 )
+from latentcode.experiments.benchmarks.random_gpt2 import random_model, random_texts
 from latentcode.experiments.benchmarks.report import RESULTS, Report, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.modes import evaluating
-from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.replay import clean_pass
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.causal import HeadEffects, mean_z
@@ -40,7 +41,6 @@ from latentcode.probes.heads.parts import drawn
 from latentcode.probes.heads.sets import writes
 from latentcode.progress import bar
 from latentcode.prompts import PretrainedLanguageModel
-from latentcode.seeds import make_generator
 
 QUESTION = "ablations"
 PLAIN, SHARED, WHOLE = "plain pass", "all heads, shared layers", "all heads, whole passes"
@@ -53,15 +53,9 @@ PLAIN_PASSES = 2
 
 
 @dataclass(frozen=True)
-class Size:
-    """Of the model, and of what it reads."""
+class Size(random_gpt2.Size):
+    """Of the model, and of what it reads: `n_read` tokens of each text."""
 
-    n_layers: int = 12
-    n_heads: int = 12
-    d_model: int = 768
-    vocabulary: int = 50_257
-    n_texts: int = 40
-    n_tokens: int = 250
     batch_size: int = 2
     n_read: int = 64
 
@@ -113,27 +107,6 @@ def main(
         passes = {name: sitting.ratio(name, PLAIN) for name in (SHARED, WHOLE)}
         report.finish(out, [case], table(case), bars(
             [str(case["name"])], [passes], "plain passes"))
-
-
-def random_model(size: Size) -> Any:
-    """Return the bridge of a GPT-2 with random weights."""
-    from transformers import GPT2Config
-
-    return as_bridge("random", fresh_network(GPT2Config(
-        vocab_size=size.vocabulary, n_embd=size.d_model, n_layer=size.n_layers,
-        n_head=size.n_heads, n_positions=max(1024, size.n_tokens), bos_token_id=0,
-        eos_token_id=0), torch.float32, 0), None)
-
-
-def random_texts(size: Size) -> list[TextBatch]:
-    """Return batches of texts of random tokens."""
-    tokens = torch.randint(size.vocabulary, (size.n_texts, size.n_tokens),
-                           generator=make_generator(0, "random texts"))
-    read = torch.ones_like(tokens, dtype=torch.bool)
-    read[:, -1] = False
-    return [TextBatch(tokens[rows], torch.full((len(rows),), size.n_tokens),
-                      tokens[rows].roll(-1, 1), read[rows], rows)
-            for rows in torch.arange(size.n_texts).split(size.batch_size)]
 
 
 def plain_passes(asked: PretrainedLanguageModel, batch: TextBatch) -> None:

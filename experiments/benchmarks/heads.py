@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,14 @@ from latentcode.experiments.benchmarks.harness import (
     reset_peak_memory,
     torch_threads,
 )
+from latentcode.experiments.benchmarks.random_gpt2 import Size, random_model, random_texts
 from latentcode.experiments.benchmarks.report import RESULTS, Report, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.modes import evaluating
-from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.observing import Observer, Sums
+from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
 from latentcode.progress import bar
-from latentcode.seeds import make_generator
 
 QUESTION = "heads"
 PLAIN, WHOLE, METRICS, ALL = (
@@ -45,28 +44,13 @@ TARGET = 1.3
 """How many times as long as a plain pass all of it may take."""
 MEMORY = 2500.0
 """MiB that the process may hold."""
-N_OBSERVED = 8
-"""Metrics of each head."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """Of the model, and of what it reads."""
-
-    n_layers: int = 12
-    n_heads: int = 12
-    d_model: int = 768
-    vocabulary: int = 50_257
-    n_texts: int = 40
-    n_tokens: int = 250
-    batch_size: int = 8
-
-
-SMOKE = Size(2, 2, 16, 400, 4, 16, 2)
+FULL, SMOKE = Size(), Size(2, 2, 16, 400, 4, 16, 2)
 
 
 def main(
-    size: Size = Size(),
+    size: Size = FULL,
     out: Path = RESULTS / QUESTION,
     smoke: bool = False,
 ) -> None:
@@ -85,7 +69,7 @@ def main(
         observer, alone = Observer(model), Observer(model)
         alone.direct.writes.clear()
         batches = random_texts(size)
-        sums = Sums.none(size.n_layers, size.n_heads, N_OBSERVED)
+        sums = Sums.none(size.n_layers, size.n_heads, len(OBSERVED))
         plain_pass(observer, batches[0])
         reset_peak_memory(cpu)
         work: dict[str, Callable[[TextBatch], object]] = {
@@ -109,27 +93,6 @@ def main(
         case = {"name": "all heads", "times": sitting.record(PLAIN), "peak_mib": memory,
                 "passes": {name: asdict(spread) for name, spread in passes.items()}}
         report.finish(out, [case], table(case), bars(["all heads"], [passes], "plain passes"))
-
-
-def random_model(size: Size) -> Any:
-    """Return the bridge of a GPT-2 with random weights."""
-    from transformers import GPT2Config
-
-    return as_bridge("random", fresh_network(GPT2Config(
-        vocab_size=size.vocabulary, n_embd=size.d_model, n_layer=size.n_layers,
-        n_head=size.n_heads, n_positions=max(1024, size.n_tokens), bos_token_id=0,
-        eos_token_id=0), torch.float32, 0), None)
-
-
-def random_texts(size: Size) -> list[TextBatch]:
-    """Return batches of texts of random tokens."""
-    tokens = torch.randint(size.vocabulary, (size.n_texts, size.n_tokens),
-                           generator=make_generator(0, "random texts"))
-    read = torch.ones_like(tokens, dtype=torch.bool)
-    read[:, -1] = False
-    return [TextBatch(tokens[rows], torch.full((len(rows),), size.n_tokens),
-                      tokens[rows].roll(-1, 1), read[rows], rows)
-            for rows in torch.arange(size.n_texts).split(size.batch_size)]
 
 
 def plain_pass(observer: Observer, batch: TextBatch, *, all_logits: bool = False) -> None:

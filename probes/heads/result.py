@@ -113,7 +113,7 @@ class HeadsResult(TableResult):
     def said(self) -> list[str]:
         """Say how many heads are above fresh ones, metric by metric, and which is most."""
         if self.missing_controls:
-            return [self.contrasts.reason]
+            return [*self._said_of_sets(), self.contrasts.reason]
         sentences = [*self._said_of_effects(), *self._said_of_sets()]
         for metric, rows in by_metric(self.marked()):
             over, under = (int((rows["outside"] == side).sum()) for side in (1, -1))

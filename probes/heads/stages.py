@@ -34,6 +34,7 @@ INTERCHANGE, TELLS = "interchange", "tells"
 SITES: Mapping[str, str] = {"z": "interchange z", "code": "interchange code"}
 """What tables call the patches of single heads, by site."""
 
+
 @dataclass(frozen=True)
 class Beyond:
     """What is asked beyond the metrics.
@@ -47,16 +48,16 @@ class Beyond:
     by_default  whether no effects were asked for: those that the model does not allow are left out
     """
 
-    effects: tuple[str, ...] = ()
-    tells: tuple[str, ...] = ()
-    sets: bool = False
-    codes: int = 0
-    n_ablated: int = 64
-    n_read: int = 64
-    controls: bool = True
-    n_bootstrap: int = 1_000
-    seed: int = 0
-    by_default: bool = False
+    effects: tuple[str, ...]
+    tells: tuple[str, ...]
+    sets: bool
+    codes: int
+    n_ablated: int
+    n_read: int
+    controls: bool
+    n_bootstrap: int
+    seed: int
+    by_default: bool
 
     @property
     def stages(self) -> list[str]:
