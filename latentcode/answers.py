@@ -15,4 +15,13 @@ Of interchange patches the rates of `operation`, `operands` and `answer` are the
 intervention accuracies (IIA) of these three variables.
 """
 
-__all__ = ["CLASSES"]
+IN_WORDS: dict[str, str] = {
+    "base": "the problem's own answer",
+    "operation": "the source's operation on this problem's operands",
+    "operands": "this problem's operation on the source's operands",
+    "answer": "the source's own answer",
+    "else": "none of these",
+}
+"""The same for those who know no letters: on pages and in sentences."""
+
+__all__ = ["CLASSES", "IN_WORDS"]

@@ -9,8 +9,9 @@ import streamlit as st
 
 from latentcode.app.attribution.cells import show_cells, tokens_of
 from latentcode.app.data.benches import OpenBench
+from latentcode.app.handles.tokens import to_text
 from latentcode.app.state.messages import answering
-from latentcode.app.state.url import choose_several, remember, remembered
+from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ProbeError
 from latentcode.probes.interventions.bench.ask import Ask
@@ -27,25 +28,12 @@ MAP, COLOUR = "cells of the map", "colour of the map"
 """Keys of the map, and of what its colours stand for."""
 
 
-def choose_keys(
-    open_: OpenBench, instance: int, which: int, scope: str
-) -> tuple[int, ...] | None:
-    """Let a person choose which keys of a scope are written; None: all of them."""
-    names = _names(open_)
-    offered = open_.keys(instance, which, scope)
-    if len(offered) < 2:
-        return None
-    chosen = choose_several("Keys (none chosen: all)", [names[key] for key in offered], key="keys",
-                            help="Which of the tokens that are attended to.")
-    return tuple(key for key in offered if names[key] in chosen) or None
-
-
 def where_it_lives(open_: OpenBench, ask: Ask) -> None:
     """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
-    if "row" not in open_.bench.task.scopes:
+    if "pair" not in open_.bench.task.scopes or "row" not in open_.bench.task.scopes:
         return
-    with st.container(border=True):
-        st.markdown("##### Where does it live?")
+    with st.expander("On which codes of the response does it hang?", icon=":material/grid_view:",
+                     expanded=remembered("map") in SHOWN):
         _map(open_, ask)
 
 
@@ -69,13 +57,13 @@ def _map(open_: OpenBench, ask: Ask) -> None:
     st.segmented_control(
         "Colour", list(SHOWN), key=COLOUR, required=True,
         on_change=answering(lambda: remember("map", st.session_state[COLOUR])))
-    names, unit = _names(open_), _unit(open_)
+    names, unit = open_.names, _unit(open_)
     show_cells(
         MAP, tokens_of(*open_.tokens(ask), names), getattr(found, SHOWN[shown]), [[
             f"{name}: estimated {estimate:+.3g}, written alone {effect:+.3g} {unit}"
             for name, estimate, effect in zip(names, *rows, strict=True)]
             for rows in zip(found.estimates, found.effects, strict=True)],
-        lambda layer, key: _write_cell(layer, names[key]),
+        _write_cell,
         written=[(layer, key) for layer in ask.patch.layers for key in ask.keys])
     st.caption(_meaning(open_, found, shown))
     st.caption(_trust(open_, found))
@@ -84,21 +72,14 @@ def _map(open_: OpenBench, ask: Ask) -> None:
 
 def shown_key(open_: OpenBench, ask: Ask) -> str:
     """Return the key of the code that an outcome shows, in Markdown."""
-    return "itself" if ask.key is None else literal(_names(open_)[ask.key])
-
-
-def _names(open_: OpenBench) -> tuple[str, ...]:
-    """Return the names of the tokens, each once."""
-    names = tuple(open_.task.token_names)
-    return names if len(set(names)) == len(names) else tuple(
-        f"{number}: {name}" for number, name in enumerate(names))
+    return "itself" if ask.key is None else literal(open_.names[ask.key])
 
 
 def _unit(open_: OpenBench) -> str:
     return "nats" if open_.bench.task.symbolic else "units of the answer"
 
 
-def _write_cell(layer: int, key: str) -> None:
+def _write_cell(layer: int, key: int) -> None:
     """Choose what the page's controls need to write one code, as the map did: all of its heads.
 
     The map is that of a source, which is the minimal pair where the page writes something else.
@@ -109,12 +90,15 @@ def _write_cell(layer: int, key: str) -> None:
     st.session_state["heads"] = []
     st.session_state["layers"] = [layer]
     st.session_state["scope"] = "row"
-    st.session_state["keys"] = [key]
+    st.session_state["site"] = "codes"
+    st.session_state["and"] = "nothing"
+    remember("queries", None)
+    remember("keys", to_text([key]))
 
 
 def _meaning(open_: OpenBench, found: ProblemMap, shown: str) -> str:
     """Say what the colours mean."""
-    names = _names(open_)
+    names = open_.names
     what = {"estimates": "its part in what all of the source's codes do together, estimated from "
                          "gradients on the way to them",
             "effects": "what the source's code does there, written alone"}[SHOWN[shown]]

@@ -3,125 +3,130 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from html import escape
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import ACCENT, LEGEND_OVER, grey, styled
-from latentcode.figures.style import DIVERGING, PALETTE
+from latentcode.app.charts.replicate import TITLES
+from latentcode.app.charts.theme import LEGEND_OVER, grey, ink, styled
+from latentcode.figures.style import DIVERGING
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.bench.words import short
+from latentcode.probes.interventions.class_figure import COLOURS as CLASS_COLOURS
 
-TARGET = PALETTE[3]
-_ROOM = 8 * 11
-"""Letters that fit side by side under the answers: eight symbols with lines of eleven."""
+COLOURS = {name: colour for name, colour in CLASS_COLOURS.items() if name != "else"}
+"""The colours of classes of answers, as in figures; what is none of these is grey."""
+SHOWN = 12
+"""Symbols that are shown where there are more: those that could come, and the likeliest."""
+ROOM = 72
+"""Letters that fit side by side under the answers."""
+LINE = 0.12
+"""Height of a line of names above the axis of numbers, as a share of it."""
 
 
 def answers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
-    """The answer before and after, and which constituent would give which answer."""
+    """The answer before and after, and whose answer each would be."""
     return _symbols(outcome, dark=dark) if outcome.symbolic else _numbers(outcome, dark=dark)
 
 
 def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
-    symbols = np.arange(len(outcome.before))
+    symbols = _shown(outcome)
+    at = np.arange(len(symbols))
     figure = go.Figure()
     for name, values, color in (("before", outcome.before, grey(dark)),
-                                ("after", outcome.after, ACCENT)):
-        figure.add_bar(x=symbols, y=values, name=name, marker_color=color,
-                       hovertemplate="symbol %{x}: %{y:.1%}<extra>" + name + "</extra>")
-    names, below = [], bool(names_below(outcome))
+                                ("after", outcome.after, ink(dark))):
+        figure.add_bar(x=at, y=values[symbols], name=name, marker_color=color,
+                       customdata=[_hover(outcome, symbol) for symbol in symbols],
+                       hovertemplate="%{customdata}: %{y:.1%}<extra>" + name + "</extra>")
+    whose = short(outcome)
+    wide = max(6, ROOM // len(symbols))
+    names = []
     for symbol in symbols:
-        owners = [] if below else [line for owner in outcome.owners(float(symbol))
-                                   for line in _lines(owner)]
-        text = "<br>".join([f"<b>{symbol}</b>", *map(escape, owners)])
-        names.append(f"<span style='color:{TARGET}'>{text}</span>"
-                     if symbol == outcome.target_answer else text)
-    figure.update_xaxes(tickvals=symbols, ticktext=names, tickangle=0, tickfont={"size": 11},
+        owners = [name for name, answer in outcome.known.items() if answer == symbol]
+        lines = [f"<span style='color:{COLOURS[name]}'>{escape(line)}</span>"
+                 for name in owners for line in _lines(whose[name], wide)]
+        names.append("<br>".join([f"<b>{escape(outcome.written(symbol))}</b>", *lines]))
+    figure.update_xaxes(tickvals=at, ticktext=names, tickangle=0, tickfont={"size": 11},
                         showgrid=False, zeroline=False)
-    figure.update_yaxes(range=[0, 1], tickformat=".0%", title="probability")
-    return styled(figure, height=300, dark=dark, barmode="group", bargap=0.3, dragmode=False,
+    figure.update_yaxes(range=[0, 1], tickformat=".0%")
+    return styled(figure, height=250, dark=dark, barmode="group", bargap=0.3, dragmode=False,
                   legend=LEGEND_OVER)
 
 
-def names_below(outcome: BenchOutcome) -> str:
-    """Return whose answer each symbol is, where the names are too long to stand under the bars."""
-    if not outcome.symbolic:
-        return ""
-    owners = {symbol: outcome.owners(float(symbol)) for symbol in range(len(outcome.before))}
-    widest = max((len(line) for names in owners.values() for name in names
-                  for line in _lines(name)), default=0)
-    if widest * len(owners) <= _ROOM:
-        return ""
-    return "; ".join(f"{symbol}: {', '.join(names)}" for symbol, names in owners.items() if names)
+def _shown(outcome: BenchOutcome) -> list[int]:
+    """Return the symbols that are drawn: all, or of many those that matter."""
+    n = len(outcome.before)
+    if n <= SHOWN:
+        return list(range(n))
+    likeliest = np.argsort(-np.maximum(outcome.before, outcome.after), kind="stable")
+    return list(dict.fromkeys([*map(int, outcome.known.values()), *likeliest.tolist()]))[:8]
 
 
-def _lines(name: str) -> list[str]:
+def _hover(outcome: BenchOutcome, symbol: int) -> str:
+    owners = outcome.owners(float(symbol))
+    return f"{outcome.written(symbol)}" + (f" ({', '.join(owners)})" if owners else "")
+
+
+def _lines(name: str, wide: int) -> list[str]:
     """Return a name in lines, broken where it has a space or a hyphen."""
-    return textwrap.wrap(name, 11, break_long_words=False) or [name]
+    return textwrap.wrap(name, wide, break_long_words=False) or [name]
 
 
-def control(outcome: BenchOutcome, name: str, *, dark: bool) -> go.Figure:
-    """The mean probabilities after the draws of a control, on the axis of the answer."""
-    values = outcome.control(name).mean(0)
-    colors = [TARGET if symbol == outcome.target_answer else ACCENT
-              for symbol in range(len(values))]
-    figure = go.Figure(go.Bar(x=np.arange(len(values)), y=values, marker_color=colors,
-                              opacity=0.65, hovertemplate="symbol %{x}: %{y:.1%}<extra></extra>"))
-    figure.add_scatter(x=[outcome.answer_before], y=[1.0], mode="markers", hoverinfo="skip",
-                       marker={"symbol": "triangle-down", "size": 9, "color": grey(dark)})
-    figure.update_xaxes(dtick=1, showgrid=False, zeroline=False)
-    figure.update_yaxes(range=[0, 1.06], tickvals=[0, 0.5, 1], tickformat=".0%")
-    return styled(figure, height=150, dark=dark, dragmode=False, margin_t=6)
+def controls(outcome: BenchOutcome, kind: str, *, dark: bool) -> go.Figure:
+    """Whose answers came after what was put, and after the draws of each control: stacked bars.
+
+    kind  what the task calls a constituent
+    """
+    lines = {outcome.ask.named: "what was put",
+             **{name: title.format(kind=kind) for name, title in TITLES.items()}}
+    drawn = {title: outcome.drawn(name) for name, title in lines.items()}
+    whose = short(outcome)
+    figure = go.Figure()
+    for name in (*outcome.known, "else"):
+        counts = [found[name] for found in drawn.values()]
+        if not any(counts):
+            continue
+        shares = [n / max(sum(found.values()), 1) for n, found in zip(
+            counts, drawn.values(), strict=True)]
+        figure.add_bar(
+            y=list(drawn), x=shares, name=whose[name], orientation="h",
+            marker_color=COLOURS.get(name, grey(dark)), text=[str(n or "") for n in counts],
+            textposition="inside", insidetextanchor="middle", textangle=0,
+            customdata=[f"{n} of {sum(found.values())}" for n, found in zip(
+                counts, drawn.values(), strict=True)],
+            hovertemplate="%{customdata}<extra>" + escape(whose[name]) + "</extra>")
+    figure.update_xaxes(visible=False, range=[0, 1])
+    figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+    return styled(figure, height=205, dark=dark, barmode="stack", bargap=0.35, dragmode=False,
+                  legend={**LEGEND_OVER, "traceorder": "normal", "font": {"size": 11}})
 
 
 def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
-    figure = _line({"before": outcome.before[None], "after": outcome.after[None]}, outcome,
-                   dark=dark)
-    known = outcome.answers.dropna(subset="answer")
-    figure.add_scatter(
-        x=known["answer"], y=["each term's answer"] * len(known), mode="markers",
-        text=known["constituent"], hovertemplate="%{x:.3f} with %{text}<extra></extra>",
-        marker={"symbol": "line-ns", "size": 14, "line": {"width": 2, "color": [
-            {"base": grey(dark), "target": TARGET}.get(role, ACCENT)
-            for role in known["role"]]}})
-    return figure
-
-
-def number_controls(
-    outcome: BenchOutcome, titles: Mapping[str, str], *, dark: bool
-) -> go.Figure:
-    """The predictions of all draws of the controls, on the axis of the answer."""
-    return _line({title: outcome.control(name) for name, title in titles.items()}, outcome,
-                 dark=dark)
-
-
-def _line(outputs: Mapping[str, np.ndarray], outcome: BenchOutcome, *, dark: bool) -> go.Figure:
+    """Before and after as points on one axis, the answers that could come as lines across it."""
     figure = go.Figure()
-    for name, values in outputs.items():
-        figure.add_scatter(
-            x=values[:, 0], y=[name] * len(values), mode="markers", name=name,
-            hovertemplate="%{x:.3f}<extra>" + escape(name) + "</extra>",
-            marker={"size": 13, "opacity": 1.0 if len(values) == 1 else 0.7,
-                    "color": grey(dark) if name == "before" else ACCENT})
-    # The same on the left of all, so that their axes lie below each other.
-    styled(figure, height=80 + 55 * len(outputs), dark=dark, dragmode=False, margin_l=150)
-    marks = [(outcome.truth, grey(dark), "right")]
-    if np.isfinite(outcome.target_answer) and outcome.target_answer != outcome.truth:
-        marks.append((outcome.target_answer, TARGET, "the target's"))
-    rightmost = max(value for value, _, _ in marks)
-    for value, color, text in marks:  # the names stay within the axes
-        figure.add_vline(x=value, line={"color": color, "dash": "dash", "width": 1.5},
-                         annotation={"text": text, "font": {"size": 11}, "y": 1.0,
-                                     "yanchor": "bottom",
-                                     "xanchor": "right" if value == rightmost else "left"})
-    every = [*outcome.outputs[:, 0], outcome.before[0], outcome.truth,
-             *outcome.answers["answer"].dropna()]
-    margin = 0.08 * (max(every) - min(every)) + 0.02
-    figure.update_xaxes(range=[min(every) - margin, max(every) + margin])
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False, automargin=False)
-    return figure
+    for name, values, color in (("before", outcome.before, grey(dark)),
+                                ("after", outcome.after, ink(dark))):
+        figure.add_scatter(x=[float(values[0])], y=[name], mode="markers", name=name,
+                           hovertemplate="%{x:.3f}<extra>" + name + "</extra>",
+                           marker={"size": 15, "color": color})
+    whose, known = short(outcome), sorted(outcome.known.items(), key=lambda item: item[1])
+    every = [*(answer for _, answer in known), outcome.answer_before, outcome.answer_after]
+    margin = 0.12 * (max(every) - min(every)) + 0.02
+    low, high = min(every) - margin, max(every) + margin
+    # A name has a line of its own: those of near answers would lie upon each other.
+    for row, (name, answer) in enumerate(known):
+        figure.add_vline(x=answer, line={"color": COLOURS[name], "dash": "dash", "width": 1.5})
+        left = answer > (low + high) / 2
+        figure.add_annotation(
+            x=answer, y=1.0 + LINE * (len(known) - row), yref="paper", showarrow=False,
+            text=f"{escape(whose[name])} {answer:.3f}", font={"size": 11, "color": COLOURS[name]},
+            xanchor="right" if left else "left", yanchor="top")
+    figure.update_xaxes(range=[low, high])
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    return styled(figure, height=235, dark=dark, dragmode=False,
+                  margin_t=24 + 17 * len(known))
 
 
 def codes(outcome: BenchOutcome, *, dark: bool) -> go.Figure:

@@ -50,6 +50,11 @@ def grey(dark: bool) -> str:
     return "#5B6672" if dark else "#B4BDC6"
 
 
+def ink(dark: bool) -> str:
+    """Return the colour of what is there now: that of text, which stands for no class."""
+    return "#C9D1D9" if dark else "#3B4754"
+
+
 def reach(scores: Sequence[float] | np.ndarray) -> float:
     """Return how far a slider of scores goes to either side: 1, or well beyond the largest."""
     largest = float(np.abs(scores).max())
@@ -65,14 +70,14 @@ def styled(
     legend  what is particular to its legend; without it there is none
     layout  what else its layout has
     """
-    ink, line = ("#C9D1D9", "#323C47") if dark else ("#3B4754", "#E6EAEE")
+    text, line = ink(dark), "#323C47" if dark else "#E6EAEE"
     figure.update_layout(
         height=height, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 13, "color": ink}, colorway=list(palette(dark)),
+        font={"family": _FONT, "size": 13, "color": text}, colorway=list(palette(dark)),
         margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend is not None,
         legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)", **(legend or {})},
         hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode=False,
-        modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": ink,
+        modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": text,
                  "activecolor": ACCENT})
     figure.update_layout(**layout)
     figure.update_xaxes(gridcolor=line, zerolinecolor=line, linecolor=line, automargin=True)

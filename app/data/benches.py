@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,16 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 from latentcode.probes.interventions.bench.replication import Replication
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution import ProblemMap
     from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.probes.interventions.patch import Patch
     from latentcode.tasks import Batch
-    from latentcode.tasks.text.counterfactuals import TextCounterfactuals
+    from latentcode.tasks.counterfactuals import MinimalPairs
 
 DRAWN = 4_096
 """Problems drawn at once; a number beyond them draws as many more."""
@@ -28,18 +30,36 @@ MOST = 131_072
 """Problems that can be asked for."""
 KEPT = 64
 """Outcomes, and maps, of a model and split that are kept."""
+LOOKED_AT, MOST_TRIED = 48, 8
+"""Problems among which one is looked for that a page can open on, and how many of those that can
+tell are tried with their controls."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A problem that a page can open on, and a target that can tell what arrived.
+
+    quiet  whether its random controls do not bring the operation; else none was found that does
+    """
+
+    instance: int
+    target: str
+    quiet: bool
 
 
 class OpenBench:
     """The bench of a model and a split, for one session at a time: its hooks are the model's.
 
+    kind  what people call a constituent
     name  of the model and the split
     """
 
     def __init__(self, bench: Bench, task: Any, name: str) -> None:
-        self.bench, self.task, self.kind, self.name = bench, task, str(task.constituent), name
+        self.bench, self.task, self.name = bench, task, name
+        copies = bench.task.symbolic and not bench.task.whole
+        self.kind = "place" if copies else str(task.constituent)
         self._lock = Lock()
-        self._outcomes: dict[Ask, BenchOutcome] = {}
+        self._outcomes: dict[tuple[Ask, int], BenchOutcome] = {}
         self._maps: dict[tuple[int, int, str, str], ProblemMap] = {}
 
     @property
@@ -47,16 +67,25 @@ class OpenBench:
         """How files begin that are made of it."""
         return self.name.replace("/", "-")
 
-    def outcome(self, ask: Ask) -> BenchOutcome:
-        """Return an outcome; the last ones are kept."""
+    def outcome(self, ask: Ask, *, controls: bool = True) -> BenchOutcome:
+        """Return an outcome; the last ones are kept.
+
+        controls  without them it takes less than half as long
+        """
         with self._lock:
-            if ask not in self._outcomes:
-                if len(self._outcomes) >= KEPT:
-                    self._outcomes.pop(next(iter(self._outcomes)))
-                measures = ask.patch.kind.needs == "means"
-                with self._measuring() if measures else nullcontext():
-                    self._outcomes[ask] = self.bench.outcome(ask)
-            return self._outcomes[ask]
+            measured = not ask.measured or self.bench.is_measured(ask.measured)
+            with nullcontext() if measured else self._measuring():
+                return self._outcome(ask, controls=controls)
+
+    def _outcome(self, ask: Ask, *, controls: bool) -> BenchOutcome:
+        from latentcode.probes.interventions.bench.bench import DRAWS
+
+        asked = ask, DRAWS if controls else 0
+        if asked not in self._outcomes:
+            if len(self._outcomes) >= KEPT:
+                self._outcomes.pop(next(iter(self._outcomes)))
+            self._outcomes[asked] = self.bench.outcome(*asked)
+        return self._outcomes[asked]
 
     def next_of(self, coming: Iterator[Replication]) -> Replication:
         """Return the next of what this bench yields."""
@@ -72,8 +101,16 @@ class OpenBench:
         self, instance: int, which: int, key: int | None = None, *, centred: bool = False
     ) -> dict[str, np.ndarray]:
         """Return the mean code of each constituent there, float [L, H]."""
-        with self._lock, self._measuring():
+        measured = self.bench.is_measured(("code",))
+        with self._lock, nullcontext() if measured else self._measuring():
             return self.bench.mean_codes(instance, which, key, centred=centred)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of a problem's tokens, each once."""
+        names = tuple(self.task.token_names)
+        return names if len(set(names)) == len(names) else tuple(
+            f"{number}: {name}" for number, name in enumerate(names))
 
     def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
         """Return the keys of a scope, by the numbers of their tokens."""
@@ -93,7 +130,7 @@ class OpenBench:
         from latentcode.probes.attribution import attribute_problem
         from latentcode.probes.attribution.steps import SOURCES
 
-        source = ask.patch.named if ask.of_source and ask.patch.named in SOURCES else "interchange"
+        source = ask.first.named if ask.of_source and ask.first.named in SOURCES else "interchange"
         asked = ask.instance, ask.which, ask.target, source
         with self._lock:
             if asked not in self._maps:
@@ -104,31 +141,82 @@ class OpenBench:
             return self._maps[asked]
 
     def _measuring(self) -> AbstractContextManager[object]:
-        """Say, the first time, that mean codes are measured."""
-        measured = "references" in vars(self.bench)
-        return nullcontext() if measured else st.spinner("Measuring mean codes …")
+        """Say that means are measured, which takes a while."""
+        return st.spinner("Measuring means over training problems …")
 
-    def telling(self, instance: int, which: int) -> str:
-        """Return a target whose flip would show: one that the model solves, if there is one.
+    def opening(self, patch: Patch) -> Opening:
+        """Return the first problem that can tell what arrived, of the first ones.
 
-        Of these the one whose answer is farthest from the right one, or the first.
+        Its answers differ, its source is natural and the model answers both rightly; and its random
+        controls bring no other answer of these. What the patch brings has no part in it.
+        """
+        if self.name not in OPENINGS:
+            with self._lock:
+                OPENINGS[self.name] = self._found(patch)
+        return OPENINGS[self.name]
+
+    def _found(self, patch: Patch) -> Opening:
+        first = None
+        for tried, (instance, target) in enumerate(self.bench.telling(
+                Ask(patch, 0, ""), range(min(LOOKED_AT, len(self.bench))))):
+            first = first or Opening(instance, target, quiet=False)
+            drawn = self._outcome(Ask(patch, instance, target), controls=True).drawn("random")
+            if sum(drawn.values()) == drawn["base"] + drawn["else"]:
+                return Opening(instance, target, quiet=True)
+            if tried == MOST_TRIED:
+                break
+        return first or Opening(0, self.bench.targets(0, 0)[0], quiet=False)
+
+    def telling(self, instance: int, which: int, patch: Patch) -> str:
+        """Return a target that can tell what arrived, if there is one, else one that differs."""
+        opening = OPENINGS.get(self.name)
+        if opening is not None and (instance, which) == (opening.instance, 0):
+            return opening.target
+        with self._lock:
+            found = next(self.bench.telling(Ask(patch, instance, "", which), [instance]), None)
+            if found is not None:
+                return found[1]
+            answers = self.bench.answers(instance, which)
+            targets = self.bench.targets(instance, which)
+        right = answers.get(self.bench.constituents(instance)[which])
+        return next((name for name in targets if answers.get(name, right) != right), targets[0])
+
+    def another(self, patch: Patch, which: int, numbers: Sequence[int]) -> int:
+        """Return the first of some problems that can tell what arrived; the first where none can.
         """
         with self._lock:
-            targets = self.bench.targets(instance, which)
-            answers = self.bench.answers(instance, which)
-            solved = self.bench.solved(instance, which)
-        right = answers[self.bench.constituents(instance)[which]]
-        offered = [name for name in solved or targets if answers.get(name, right) != right]
-        if self.bench.task.symbolic or not offered:
-            return (offered or list(solved or targets))[0]
-        return max(offered, key=lambda name: abs(answers[name] - right))
+            return next(self.bench.telling(Ask(patch, 0, "", which), numbers), (numbers[0],))[0]
 
+    def check(self, ask: Ask) -> None:
+        """Raise `ConfigError` for what fits neither model nor problem."""
+        with self._lock:
+            self.bench.check(ask)
 
-def drawn(entry: Entry, split: str, instance: int) -> str:
-    """Return a problem as HTML, for which its model need not be there yet."""
-    task, batch = _problems(entry, split, _enough(instance))
-    html: str = task.render(batch, instance, "html")
-    return html
+    def right(self, pairs: MinimalPairs, name: str) -> str:
+        """Return the right answer to a problem of a pair, as people write it; "" if unknown."""
+        asked = {"bases": "base", "sources": "operation", "operands": "operands",
+                 "operation+operands": "answer"}
+        classes = list(ANSWERS)
+        if name not in asked or pairs.candidates is None:
+            return ""
+        answer = float(pairs.candidates[0, classes.index(asked[name])])
+        if np.isnan(answer):
+            return ""
+        task = self.bench.task
+        if not task.symbolic:
+            return f"{answer:.3f}"
+        return task.symbols[int(answer)] if task.symbols else f"{answer:.0f}"
+
+    def pairs(self, ask: Ask) -> MinimalPairs:
+        """Return the minimal pair of a problem, with its further sources."""
+        with self._lock:
+            return self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
+
+    def drawn(self, batch: Batch) -> str:
+        """Return a problem as HTML: in small, or whole where that leaves out some of its tokens."""
+        small: str = self.task.sketch(batch, 0)
+        whole: str = self.task.render(batch, 0, "html")
+        return small if small.count(" data-token=") >= batch.inputs.shape[1] else whole
 
 
 def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
@@ -150,29 +238,15 @@ def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
     return task, instances(task, split, range(n))
 
 
-def given_pairs(entry: Entry, split: str) -> TextCounterfactuals | None:
-    """Return what makes the minimal pair of an instance where nobody chooses its constituents."""
-    from latentcode.tasks.text.counterfactuals import TextCounterfactuals
-
-    pairs = _pairs(entry, split)
-    return pairs if isinstance(pairs, TextCounterfactuals) else None
-
-
-@st.cache_resource(max_entries=6, show_spinner=False, hash_funcs=loaded.UNTIL_TRAINED)
-def _pairs(entry: Entry, split: str) -> Any:
-    from latentcode.tasks import make_counterfactuals
-
-    return make_counterfactuals(loaded.task_shown(entry, split), factorial=False)
-
-
 @st.cache_resource(max_entries=6, show_spinner="Loading the model …",
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.tasks import make_counterfactuals
 
     task, batch = _problems(entry, split, n)
     run = loaded.open_run(entry.path)
     # A model of its own: other pages hook theirs.
     model = run.load_model(loaded.newest_step(run))
-    return OpenBench(Bench(model, _pairs(entry, split), batch), task,
+    return OpenBench(Bench(model, make_counterfactuals(task, factorial=False), batch), task,
                      f"{entry.key}-{split}")

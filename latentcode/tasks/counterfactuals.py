@@ -148,6 +148,8 @@ class Counterfactuals(ABC):
     """Further names of scopes, and which they are."""
     places: tuple[str, ...] = ()
     """Those of `PLACES` that the task has."""
+    about_places: Mapping[str, str] = PLACES
+    """What these are, in its problems."""
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
@@ -280,6 +282,10 @@ class Counterfactuals(ABC):
         otherwise these."""
         return self
 
+    def chosen(self) -> ChosenPairs | None:
+        """Return the pairs whose constituents somebody can choose; None where nobody can."""
+        return None
+
     @property
     def lacking(self) -> Mapping[str, str]:
         """`lacks`, and why there is no factorial of sources, where there is none."""
@@ -314,6 +320,19 @@ class ChosenPairs(Counterfactuals):
     """
 
     symbolic: bool
+    whole: bool = True
+    """Whether a constituent is an operation that a sentence can call by its name, as a rule is; a
+    term is a part of one."""
+    carried_at: str = "context"
+    """The place whose codes were found to carry the operation in some models."""
+
+    def chosen(self) -> ChosenPairs:
+        return self
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What people call the symbols that an answer can be; none where it is a number."""
+        return ()
 
     @abstractmethod
     def held(self, batch: Batch) -> Tensor:

@@ -84,8 +84,9 @@ class Added:
     @property
     def source(self) -> str:
         """The batch of `MinimalPairs` whose answer would come out: that of the first part which
-        comes from one; "" for what comes from none."""
-        return next((part.kind.source for part in self.parts if part.kind.source), "")
+        comes from one other than the base itself; "" for what comes from none."""
+        return next((part.kind.source for part in self.parts
+                     if part.kind.source not in ("", "bases")), "")
 
     @property
     def control(self) -> bool:

@@ -142,6 +142,7 @@ PATCHES: Registry[PatchKind] = Registry("patch", "lc.register_patch", {
     "frozen": _from_source("operation+operands", f"a source's with {OTHERS['operation+operands']}, "
                            "while all codes are held", frozen=True,
                            sites=("residual",)),
+    "held": _from_source("bases", "the base's own, as in the unpatched pass", control=True),
     "elsewhere": _from_source("sources", "the minimal pair's, at another position", control=True,
                               needs="elsewhere"),
     "shuffled": PatchKind(_shuffled, "the source's of another instance", control=True,

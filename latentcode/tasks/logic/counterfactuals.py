@@ -57,6 +57,10 @@ class LogicCounterfactuals(ChosenPairs):
     least_difference = LEAST_DIFFERENCE
     scopes = ("pair", "row", "examples", "everything")
     places = ("context", "response")
+    about_places: Mapping[str, str] = {
+        "context": "the examples, of which the function can be inferred",
+        "response": "the query, which holds its operand and where the answer is read"}
+    whole = False
     notes = ("An answer counts as flipped where it is nearer to the source's, so that destroyed "
              "answers flip too: read the rate beside those of zero_ablation, mean_ablation and "
              "random.",)

@@ -63,6 +63,10 @@ class SravenCounterfactuals(ChosenPairs):
     symbolic = True
     scopes = ("pair", "pairs", "row", "feature", "everything")
     places = ("context", "operands", "response")
+    about_places: Mapping[str, str] = {
+        "context": "the first rows, of which the rule can be inferred",
+        "operands": "what the last row shows",
+        "response": "the panel to be answered, where the answer is read"}
 
     def __init__(self, task: Sraven, factorial: bool = True) -> None:
         self.task, self.factorial = task, factorial
@@ -210,6 +214,11 @@ class SravenCounterfactuals(ChosenPairs):
                                for operands in (x, other) for rule in (base_label, target)], -1)
         defined = (base_label != DISTRIBUTE) & (target != DISTRIBUTE)
         return torch.where(defined[:, None, None], answers.double(), torch.nan)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The numbers of symbols."""
+        return tuple(map(str, range(self.task.config.n_values)))
 
     def held(self, batch: Batch) -> Tensor:
         """Return the rule of each response token, int64 [B, M]."""

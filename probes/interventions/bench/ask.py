@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentcode.probes.interventions.patch import Patch
+from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.tasks.counterfactuals import OTHERS
 
 ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
@@ -25,30 +25,48 @@ CONTROLS: dict[str, str] = {
 class Ask:
     """A patch, and the base and source of one minimal pair.
 
-    patch      what is put where
+    patch      what is put where: one patch, or several that are put in the same pass
     instance   the base's number, the row of its codes in `LatentCodes`
     target     the constituent that the source has in place of one of the base's own
     which      which of these that is: a response token of SRAVEN, a term of a function (from 0)
     other      the number of another instance that is the source in place of the minimal pair's
     """
 
-    patch: Patch
+    patch: Added
     instance: int
     target: str
     which: int = 0
     other: int | None = None
 
     @property
+    def first(self) -> Patch:
+        """The part of whose source it is asked whose answer comes: the first that comes from one;
+        else the first of all."""
+        parts = self.patch.parts
+        return next((part for part in parts if part.kind.source not in ("", "bases")), parts[0])
+
+    @property
+    def named(self) -> str:
+        """What tables call what is put."""
+        return str(self.patch.row()["patch"])
+
+    @property
     def of_source(self) -> bool:
         """Whether the activations of a source are put that is made for the base."""
-        kind = self.patch.kind
-        return self.other is None and bool(kind.source) and not kind.control
+        kind = self.first.kind
+        return self.other is None and kind.source not in ("", "bases") and not kind.control
 
     @property
     def source(self) -> str:
         """The batch of `MinimalPairs` that is put; that of the minimal pair where it is none."""
-        source = self.patch.kind.source
+        source = self.first.kind.source
         return source if source in OTHERS else "sources"
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The sites of which means are put."""
+        return tuple(dict.fromkeys(site for part in self.patch.parts
+                                   if part.kind.needs == "means" for site in part.sites))
 
     @property
     def key(self) -> int | None:
@@ -58,7 +76,7 @@ class Ask:
     @property
     def keys(self) -> tuple[int, ...]:
         """The keys that alone are written, where they are given by their numbers."""
-        return self.patch.keys if isinstance(self.patch.keys, tuple) else ()
+        return self.first.keys if isinstance(self.first.keys, tuple) else ()
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -20,12 +20,12 @@ from latentcode.errors import ConfigError, check, check_count
 from latentcode.probes.interventions.bench.ask import Ask, answer_of
 from latentcode.probes.interventions.bench.cells import code_at
 from latentcode.probes.interventions.bench.instances import DRAWS, Instances
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, candidates
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, candidates, is_target
 from latentcode.probes.interventions.bench.passes import Passes, passes
-from latentcode.probes.interventions.bench.replicate import replicating
+from latentcode.probes.interventions.bench.replicate import chosen, offered, replicating
 from latentcode.probes.interventions.bench.replication import Replication
-from latentcode.probes.interventions.patch import Patch
-from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.patch import Added, Patch
+from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.sites import Place, capture
 from latentcode.progress import Progress
 from latentcode.tasks.counterfactuals import MinimalPairs
@@ -51,7 +51,8 @@ class Bench(Instances):
         return tuple(name for name, kind in PATCHES.items()
                      if kind.source in ("sources", "", *self._others)
                      and not kind.control and not kind.frozen and not kind.pooled
-                     and kind.needs in ("", "means") and "third" not in kind.measured)
+                     and kind.needs in ("", "means") and "third" not in kind.measured
+                     and not lacked(kind, self.task.lacks))
 
     def answers(self, instance: int, which: int = 0) -> dict[str, float]:
         """Return what each constituent would answer in place of one of an instance.
@@ -102,11 +103,12 @@ class Bench(Instances):
         return tuple(of_scope.any(0).nonzero().flatten().tolist())
 
     def patch(
-        self, patch: Patch, instance: int, target: str, which: int = 0, *, other: int | None = None,
+        self, patch: Added, instance: int, target: str, which: int = 0, *, other: int | None = None,
     ) -> BenchOutcome:
         """What does the model answer when a patch is put into one instance?
 
-        patch     what is put where (`lc.Patch`): of codes, one of `values` or a function
+        patch     what is put where (`lc.Patch`): one of `values` or a function; or several,
+                  `a + b`, of which one may hold what the base has (`held`)
         instance, target, which, other  the base and its source (`Ask`)
 
         Beside it, at the same codes: `DRAWS` sources with the same constituents, as many unrelated
@@ -116,14 +118,18 @@ class Bench(Instances):
         """
         return self.outcome(Ask(patch, instance, target, which, other))
 
-    def outcome(self, ask: Ask) -> BenchOutcome:
-        """Return what `patch` does of what is asked."""
-        self._check(ask)
+    def outcome(self, ask: Ask, draws: int = DRAWS) -> BenchOutcome:
+        """Return what `patch` does of what is asked.
+
+        draws  of every control, at most `DRAWS`; 0: none of them, which takes a tenth of the time
+        """
+        check(draws in range(DRAWS + 1), f"draws is {draws}; expected 0 to {DRAWS}")
+        self.check(ask)
         pairs = self.pairs(ask.instance, ask.which, ask.target, DRAWS)
-        return self._outcome(ask, passes(self, [ask], [pairs], DRAWS))
+        return self._outcome(ask, passes(self, [ask], [pairs], draws))
 
     def replicate(
-        self, patch: Patch, instances: Sequence[int] | None = None, *, which: int = 0,
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
         other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
     ) -> Replication:
         """Replicate it: whose answers come out where the same is put into many instances?
@@ -147,7 +153,7 @@ class Bench(Instances):
         return outcome
 
     def replicating(
-        self, patch: Patch, instances: Sequence[int] | None = None, *, which: int = 0,
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
         other: int | None = None, batch_size: int = 50,
     ) -> Iterator[Replication]:
         """Yield what `replicate` knows after each batch of instances, so that one can stop."""
@@ -158,8 +164,21 @@ class Bench(Instances):
         check_count("batch_size", batch_size)
         ask = Ask(patch, numbers[0], "", which, other)
         for number in numbers:
-            self._check(replace(ask, instance=number))
+            self.check(replace(ask, instance=number))
         return replicating(self, ask, numbers, batch_size)
+
+    def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """Yield those of some instances, with a target each, whose answer can tell what arrived.
+
+        As those that count in `replicate`: the model answers base and source rightly, the answers
+        that can come all differ, and the task could have drawn the source. What is put there has no
+        part in it. The instance and target of what is asked do not matter.
+        """
+        worth = offered(self, ask, numbers)
+        for row, number in enumerate(numbers):
+            if bool(worth[row].any()):
+                found, _ = chosen(self, ask, [number], worth[row:row + 1])
+                yield from ((number, target) for target, _ in found.values())
 
     def _outcome(self, ask: Ask, done: Passes) -> BenchOutcome:
         """Return what became of the answer."""
@@ -179,18 +198,22 @@ class Bench(Instances):
                              "answer": [answer_of(output) for output in result]})
         became = self.task.outcomes(one[done.owner], done.clean, source.expand_as(patched), patched)
         kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
-        if not counts:
-            kept, flipped = (np.full(len(rows), np.nan) for _ in range(2))
         if self.task.symbolic:  # the model need not have been right before
             kept = (rows["answer"] == answer_of(was)).to_numpy(np.float64)
+        answer = float(answers[int(one.source_label)])
+        told = counts and not is_target(answer_of(was), answer, float(answers[int(one.base_label)]),
+                                        symbolic=self.task.symbolic)
+        if not told:
+            flipped = np.full(len(rows), np.nan)
+            kept = kept if self.task.symbolic else flipped
         rows["kept"], rows["flipped"] = kept, flipped
         before, after = (code_at(_first(codes), self.task, one, ask.key)
                          for codes in (done.before, done.after))
         n_layers, n_heads = before.shape
-        heads = range(n_heads) if ask.patch.heads is None else ask.patch.heads
         layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
         return BenchOutcome(
             ask=ask, base_label=base_label, symbolic=self.task.symbolic,
+            symbols=self.task.symbols, whole=self.task.whole,
             truth=float(answers[int(one.base_label)]),
             answers=pd.DataFrame({"constituent": names, "answer": answers,
                                   "role": [role.get(name, "") for name in names]}),
@@ -202,31 +225,43 @@ class Bench(Instances):
             before=was, outputs=result, table=rows,
             codes=pd.DataFrame({
                 "layer": layer, "head": head, "before": before.ravel(), "after": after.ravel(),
-                "written": np.isin(layer, ask.patch.layers) & np.isin(head, list(heads))}),
+                "written": np.any([_covers(part, layer, head) for part in ask.patch.parts], 0)}),
             exact=done.exact)
 
-    def _check(self, ask: Ask) -> None:
-        """Raise what `patch` raises, before anything is computed."""
+    def check(self, ask: Ask) -> None:
+        """Raise what `patch` raises of what fits neither task nor model, before it is computed."""
         patch = ask.patch
-        check(isinstance(patch, Patch), f"patch is a {type(patch).__name__}; expected one "
-              "lc.Patch, which says what is put where")
-        if isinstance(patch.value, str):
-            PATCHES.find(patch.value, self.values)
-        check(patch.site == "code", f"site is {patch.site!r}; expected 'code', which the bench "
-              "shows before and after")
+        check(isinstance(patch, Added), f"patch is a {type(patch).__name__}; expected one "
+              "lc.Patch, which says what is put where, or several, a + b")
+        held = ("held",) if len(patch.parts) > 1 else ()
+        for part in patch.parts:
+            if isinstance(part.value, str):
+                PATCHES.find(part.value, (*self.values, *held))
         # A chosen target has sources of a factorial, which drawn pairs need not have.
         patch.check(self.task, self.model, made=True)
-        check(patch.kind.source in ("", "sources", *self._others), f"{patch.named!r} "
-              "needs a source that this task does not make", ConfigError)
+        for part in patch.parts:
+            check(part.kind.source in ("", "bases", "sources", *self._others), f"{part.named!r} "
+                  "needs a source that this task does not make", ConfigError)
+            self.check_sites(part.sites)
         self._check_which(ask.instance, ask.which)
         if ask.other is not None:
             self._check_instance(ask.other)
-            check(patch.kind.source == "sources", f"other is {ask.other}, but {patch.named!r} does "
-                  "not put the minimal pair's; expected a patch such as 'interchange'")
+            check(any(part.kind.source == "sources" for part in patch.parts), f"other is "
+                  f"{ask.other}, but {ask.named!r} does not put the minimal pair's; expected a "
+                  "patch such as 'interchange'")
+        one = self.pairs(ask.instance, ask.which, ask.target)[:1]
+        for part in patch.parts:
+            part.cells(self.task, one)
 
     def _one(self, instance: int, which: int) -> MinimalPairs:
         """Return an instance, with a source of the first target."""
         return self.pairs(instance, which, self.targets(instance, which)[0], 1)
+
+
+def _covers(part: Patch, layer: np.ndarray, head: np.ndarray) -> np.ndarray:
+    """Return which codes of layers and heads a patch may write, bool [n]."""
+    heads = np.ones(len(head), bool) if part.heads is None else np.isin(head, part.heads)
+    return np.isin(layer, part.layers) & heads & ("code" in part.sites)
 
 
 def _first(codes: Mapping[Place, Tensor]) -> dict[Place, Tensor]:

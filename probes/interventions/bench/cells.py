@@ -20,7 +20,10 @@ def checked_key(key: int, one: MinimalPairs) -> int:
 
 
 def response(task: Counterfactuals, one: MinimalPairs) -> tuple[int, int]:
-    """Return the query and the key of scope `pair`: the token that answers, and itself."""
+    """Return the query and the key of scope `pair`; without one the token that answers, twice."""
+    if "pair" not in task.scopes:
+        query = int(task.answer_token(one)[0]) % one.bases.inputs.shape[1]
+        return query, query
     query, key = task.scope("pair", one)[0].nonzero()[0].tolist()
     return query, key
 

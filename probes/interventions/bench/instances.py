@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,10 +21,12 @@ from latentcode.subjects import subject
 from latentcode.subjects.of_tasks import TaskSubject
 from latentcode.tasks import Task
 from latentcode.tasks.batch import Batch
-from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals, MinimalPairs
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 DRAWS = 8
 """How often each control is drawn: one same-rule source or random code more or less says little."""
+KEPT = 256
+"""Minimal pairs that are kept: what shows an outcome asks for the same ones again."""
 
 
 class Instances:
@@ -44,18 +46,21 @@ class Instances:
         self, model: Any, task: Counterfactuals, batch: Batch, *, seed: int = 0,
         n_reference: int = 1_024,
     ) -> None:
-        check(isinstance(task, ChosenPairs), "the bench needs minimal pairs of a chosen "
-              "constituent, which this task does not offer; expected counterfactuals that are "
-              "ChosenPairs, as those of logic and sraven are", ConfigError)
-        assert isinstance(task, ChosenPairs)
+        chosen = task.chosen()
+        if chosen is None:
+            raise ConfigError("the bench needs minimal pairs of a chosen constituent, which this "
+                              "task does not offer; expected counterfactuals that are ChosenPairs, "
+                              "as those of logic and sraven are")
         check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
               f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
         check_count("n_reference", n_reference, 2)
-        self.model, self.task, self.seed, self.n_reference = model, task, seed, n_reference
+        self.model, self.task, self.seed, self.n_reference = model, chosen, seed, n_reference
         self.device = next(model.parameters()).device
         self.batch = batch.to(self.device)
         self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
         check_written(model, self.batch.inputs[:2], self.places)
+        self._written, self._measured = {"code"}, dict[tuple[str, ...], References]()
+        self._pairs: dict[tuple[int, int, str, int], MinimalPairs] = {}
 
     @classmethod
     def of_run(
@@ -99,15 +104,39 @@ class Instances:
         first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
-        wanted = self._number(self.task.constituents.index(target))
-        return self.task.with_target(
-            self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
-            self.generator("donors", instance, which, target))
+        asked = instance, which, target, n
+        if asked not in self._pairs:
+            if len(self._pairs) >= KEPT:
+                self._pairs.pop(next(iter(self._pairs)))
+            wanted = self._number(self.task.constituents.index(target))
+            self._pairs[asked] = self.task.with_target(
+                self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+                self.generator("donors", instance, which, target))
+        return self._pairs[asked]
 
-    @cached_property
+    @property
     def references(self) -> References:
         """The mean codes of training instances, by layer, slot and constituent."""
-        return measure(self.model, self.task, self.places, n=self.n_reference, seed=self.seed)
+        return self.references_at(("code",))
+
+    def references_at(self, sites: tuple[str, ...]) -> References:
+        """Return the mean activations of training instances at some sites of every layer."""
+        if sites not in self._measured:
+            places = [(site, layer) for site in sites for _, layer in self.places]
+            self._measured[sites] = measure(
+                self.model, self.task, places, n=self.n_reference, seed=self.seed)
+        return self._measured[sites]
+
+    def is_measured(self, sites: tuple[str, ...]) -> bool:
+        """Whether the means at some sites are known, which takes a while."""
+        return sites in self._measured
+
+    def check_sites(self, sites: Collection[str]) -> None:
+        """Raise `ConfigError` where the model does not go on with what is written at a site."""
+        for site in set(sites) - self._written:
+            check_written(self.model, self.batch.inputs[:2],
+                          [(site, layer) for _, layer in self.places])
+            self._written.add(site)
 
     def _check_instance(self, instance: int) -> None:
         check(instance in range(len(self)), f"instance is {instance}; expected 0 to "

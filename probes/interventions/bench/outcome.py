@@ -14,10 +14,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from latentcode.answers import CLASSES
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.interventions.bench.ask import ANSWERS, CONTROLS, Ask, answer_of
+from latentcode.probes.interventions.bench.words import class_of, known_words, sentence
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
@@ -31,6 +31,8 @@ class BenchOutcome:
     ask       what was put where, and for which base and source
     base_label  the constituent that the target takes the place of
     symbolic  whether an answer is one of n symbols (SRAVEN), or a number (fuzzy logic)
+    symbols   what people call these, where they are called anything but their number
+    whole     whether a constituent is an operation, which a sentence calls by its name
     truth     the right answer
     answers   `constituent`, `answer` and `role` (base, target, or nothing): what each constituent
               would answer in place of `base_label`; NaN where that is not defined
@@ -44,8 +46,8 @@ class BenchOutcome:
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each patch of `table`
     table     one row per patch and draw: `patch` (the first row is what was asked for, the others
-              are controls), `draw`, `answer`, `kept` and `flipped` (1 or 0; NaN where `counts` is
-              False). Symbols are kept where they are those before, flipped where they are the
+              are controls), `draw`, `answer`, `kept` and `flipped` (1 or 0; NaN where it is not
+              `telling`). Symbols are kept where they are those before, flipped where they are the
               target's; numbers are flipped where they lie nearer to the target's answer than to
               the right one, and kept otherwise
     codes     `layer`, `head`, `before`, `after`, `written`: the code a[:, q, k] of the response q
@@ -56,6 +58,8 @@ class BenchOutcome:
     ask: Ask
     base_label: str
     symbolic: bool
+    symbols: tuple[str, ...]
+    whole: bool
     truth: float
     answers: pd.DataFrame
     counts: bool
@@ -101,46 +105,53 @@ class BenchOutcome:
 
     def written(self, answer: float) -> str:
         """Return an answer as people write it."""
-        return f"{answer:.0f}" if self.symbolic else f"{answer:.3f}"
+        if not self.symbolic:
+            return f"{answer:.3f}"
+        return self.symbols[int(answer)] if self.symbols else f"{answer:.0f}"
 
-    def sentence(self) -> str:
-        """What became of the answer? One sentence."""
-        before, after = self.answer_before, self.answer_after
-        if self.symbolic:
-            if before == after:
-                return f"The answer stays {self._named(after)}."
-            if self.counts and after == self.target_answer:
-                outcome = f"what {self.ask.target} answers"
-            else:
-                outcome = f"not what {self.ask.target} answers"
-                if self.counts:
-                    outcome += f", which is {self.written(self.target_answer)}"
-            return (f"The answer changes from {self._named(before)} to {self._named(after)}: "
-                    f"{outcome}.")
-        moved = f"The prediction goes from {before:.3f} to {after:.3f}"
-        right = f"{self.truth:.3f} is right"
-        if np.isnan(self.target_answer):
-            return f"{moved}; {right}."
-        return (f"{moved}; {right}, and {self.target_answer:.3f} with {self.ask.target} in "
-                f"place of {self.base_label}.")
+    @property
+    def telling(self) -> bool:
+        """Whether the answer can become the target's: it differs, and is not the model's before."""
+        return self.counts and not is_target(
+            self.answer_before, self.target_answer, self.truth, symbolic=self.symbolic)
+
+    @property
+    def known(self) -> Mapping[str, float]:
+        """The answers that can come, by class: `candidates`, or those of base and target."""
+        if self.candidates:
+            return self.candidates
+        both = {"base": self.truth, "operation": self.target_answer}
+        return {name: answer for name, answer in both.items() if not np.isnan(answer)}
 
     @property
     def classes(self) -> list[str]:
-        """The classes that the answer is of: several where candidates are not told apart."""
-        near = {name: abs(self.answer_after - answer) for name, answer in self.candidates.items()}
-        return [name for name, distance in near.items() if distance <= self.least / 2] or (
-            ["else"] if near else [])
+        """The classes that the answer is of: several where they are not told apart."""
+        return class_of(self.answer_after, self.known, self.least)
 
-    def whose(self) -> str:
-        """Whose answer is it? One sentence, or nothing where what is written is no source's."""
-        if not self.candidates:
-            return ""
-        found = " or ".join(f"{name} ({CLASSES[name]})" for name in self.classes)
-        known = ", ".join(f"{ANSWERS[name]} = {self.written(answer)}"
-                          for name, answer in self.candidates.items())
-        same = ("" if "answer" in self.candidates or "operation" not in self.candidates else
-                " The source has the base's operands: operation and answer are the same.")
-        return f"Whose answer it is: {found}; {known}.{same}"
+    @property
+    def stays(self) -> bool:
+        """Whether the answer is the one before: the same symbol, or a number of the same class that
+        is no farther from it than `least` tells apart."""
+        if self.symbolic:
+            return self.answer_after == self.answer_before
+        return (abs(self.answer_after - self.answer_before) <= self.least / 2
+                and self.classes == class_of(self.answer_before, self.known, self.least))
+
+    @property
+    def of_another(self) -> bool:
+        """Whether it gives what the model answers to another instance, whose codes were put."""
+        return self.ask.other is not None and abs(
+            self.answer_after - self.source_answer) <= self.least / 2
+
+    def sentence(self) -> str:
+        """What became of the answer? One sentence, which says whose it is."""
+        return sentence(self)
+
+    def drawn(self, name: str) -> dict[str, int]:
+        """Return how many draws of a patch gave an answer of each class, of these the first."""
+        found = [class_of(answer, self.known, self.least)[0]
+                 for answer in self.table.loc[self.table["patch"] == name, "answer"]]
+        return {one: found.count(one) for one in (*self.known, "else")}
 
     def caveats(self) -> list[str]:
         """Return what a reader must know of this instance, one sentence each."""
@@ -153,13 +164,17 @@ class BenchOutcome:
                       "is also the right one" if self.symbolic else "hardly differs")
             notes.append(f"The answer of {self.ask.target} {reason} on this instance: it "
                          "cannot show a flip.")
+        elif not self.telling:
+            notes.append(f"The model already gives {self.ask.target}'s answer before anything is "
+                         "written: this instance cannot show a flip, and its controls are left "
+                         "out.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not flip the answer.")
         answers = sorted(self.candidates.values())
         if any(b - a <= self.least for a, b in pairwise(answers)):
-            notes.append("Some of these answers are the same, or hardly differ: they do not tell "
-                         "whose the model's is.")
+            notes.append("Some of the answers that could come are the same, or hardly differ "
+                         f"({known_words(self)}): they do not tell whose the model's is.")
         if self.ask.source in OTHERS and not self.candidates:
             notes.append(f"An answer of {self.base_label} or {self.ask.target} to other operands "
                          "is not defined here: whose answer it is cannot be told.")
@@ -186,12 +201,8 @@ class BenchOutcome:
         """Return the answer before and after, the controls beside it, and the response's codes."""
         return bench_figure(self)
 
-    def _named(self, answer: float) -> str:
-        owners = self.owners(answer)
-        return f"{self.written(answer)} ({', '.join(owners[:3]) or 'no answer of any'})"
-
     def _said(self) -> list[str]:
-        return [text for text in (self.sentence(), self.whose(), *self.caveats()) if text]
+        return [self.sentence(), *self.caveats()]
 
     def __repr__(self) -> str:
         ask = self.ask
@@ -205,6 +216,11 @@ class BenchOutcome:
         notes = "".join(f"<p>{escape(note)}</p>" for note in rest)
         return (f"<b>{escape(first)}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html('the answer before and after')}")
+
+
+def is_target(answer: float, target: float, own: float, *, symbolic: bool) -> bool:
+    """Whether an answer is the target's: the same symbol or, of numbers, nearer to it."""
+    return answer == target if symbolic else abs(answer - target) < abs(answer - own)
 
 
 def candidates(ask: Ask, one: MinimalPairs) -> dict[str, float]:
@@ -268,7 +284,7 @@ def _draw_control(axes: Axes, outcome: BenchOutcome, name: str) -> None:
 
 
 def _draw_numbers(axes: Axes, outcome: BenchOutcome) -> None:
-    lines = {"before": outcome.before[None], outcome.ask.patch.named: outcome.after[None],
+    lines = {"before": outcome.before[None], outcome.ask.named: outcome.after[None],
              **{name: outcome.control(name) for name in _CONTROLS}}
     for row, (name, outputs) in enumerate(lines.items()):
         color = BEFORE if name == "before" else AFTER

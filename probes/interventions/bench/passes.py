@@ -12,11 +12,14 @@ from torch import Tensor
 from latentcode.errors import ProbeError, check
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.instances import Instances
-from latentcode.probes.interventions.patch import Patch
+from latentcode.probes.interventions.patch import Added, Patches, edits_of
 from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.sites import Edit, Place, capture, run_patched
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import MinimalPairs
+
+Sources = Mapping[str, Mapping[Place, Tensor]]
+"""Name of a batch of `MinimalPairs` -> place -> its activations."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ class Passes:
     draws    which of the draws of its control a row is
     owner    int64 [rows], the instance of each row
     source   logits of the sources that are put [N, ...]
-    clean, patched  logits of the rows before and after, computed side by side
-    before, after   place -> codes of the rows before and after
+    clean, patched  logits of the rows before and after
+    before, after   place -> codes of the instances before and after what was asked for
+    exact    whether own codes, put back, leave all logits as they are, bit for bit
     """
 
     pairs: MinimalPairs
@@ -45,102 +49,166 @@ class Passes:
     patched: Tensor
     before: Mapping[Place, Tensor]
     after: Mapping[Place, Tensor]
+    exact: bool
 
-    @property
-    def exact(self) -> bool:
-        """Whether own codes, put back, leave all logits as they are, bit for bit."""
-        n = len(self.pairs)
-        return torch.equal(self.clean[-n:], self.patched[-n:])
+
+@dataclass(frozen=True)
+class Group:
+    """Rows into which the same patch is put.
+
+    rows     int64 [n], whose they are of the N instances
+    sources  of the rows
+    """
+
+    patch: Added
+    rows: Tensor
+    sources: Sources
+    generator: torch.Generator
 
 
 def passes(
     bench: Instances, asked: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
 ) -> Passes:
-    """Patch several instances in one pass, and beside it `draws` times every control.
+    """Patch several instances in one pass and, in another, `draws` times for every control.
 
     asked  alike but for instance and target
-    pairs  the minimal pairs of each, at least `draws`
+    pairs  the minimal pairs of each, at least one, and at least `draws`
     """
     ask, n = asked[0], len(asked)
     one = MinimalPairs.cat([drawn[:1] for drawn in pairs])
-    same = Batch.cat([drawn[:draws].control for drawn in pairs])
+    _check_measured(bench, ask, one)
     generators = [bench.generator("noise", a.instance, a.which, a.target) for a in asked]
-    unrelated = Batch.cat([bench.unrelated(a.instance, generator, draws)
-                           for a, generator in zip(asked, generators, strict=True)])
-    other = bench.rows([a.instance if a.other is None else a.other for a in asked])
-    logits, codes = capture(bench.model, torch.cat([batch.inputs for batch in (
-        one.bases, one.batch(ask.source), other, same, unrelated)]), bench.places)
+    # Unrelated instances are drawn first: the generators then go on with noise.
+    unrelated = [bench.unrelated(a.instance, generator, draws)
+                 for a, generator in zip(asked, generators, strict=True)] if draws else []
     every = torch.arange(n, device=bench.device)
-    drawn = every.repeat_interleave(draws)
-    owner = torch.cat([every, drawn, drawn, drawn, every])
-    scope = ask.patch.cells(bench.task, one)
-
-    def of(batch: str, start: int, n_rows: int) -> dict[str, dict[Place, Tensor]]:
-        return {batch: {place: code[start:start + n_rows] for place, code in codes.items()}}
-
-    def group(
-        value: str | Patch, rows: Tensor, sources: dict[str, dict[Place, Tensor]] | None = None,
-        generator: torch.Generator | None = None,
-    ) -> tuple[Patch, Problem]:
-        patch = value if isinstance(value, Patch) else replace(ask.patch, value=value)
-        return patch, Problem(
-            one[rows], sources or {}, scope[rows], generator or generators[0],
-            references=bench.references if patch.kind.needs == "means" else None)
-
-    controls = ("control", "unrelated", "random")
-    kind = ask.patch.kind
-    start = n if ask.other is None else 2 * n
+    answered, sources = _sources(bench, asked, one)
+    whole = ask.patch
+    own = any(part.kind.own for part in whole.parts)
     # What a function of a user's draws hangs on its instance alone.
-    mine = ([group(ask.patch, every, of(kind.source, start, n))] if not kind.own else
-            [group(ask.patch, every[i:i + 1], of(kind.source, start + i, 1),
-                   bench.generator("patch", a.instance, a.which, a.target))
-             for i, a in enumerate(asked)])
-    groups = [
-        *mine,
-        group("control", drawn, of("control", 3 * n, n * draws)),
-        group("unrelated", drawn, of("unrelated", (3 + draws) * n, n * draws)),
-        *(group("random", every[i:i + 1].expand(draws), generator=generator)
-          for i, generator in enumerate(generators)),
-        # Own codes stay as they are, whatever their constraint does to last digits.
-        group(replace(ask.patch, value="identity", renormalize=False), every)]
-    for name in kind.measured:
-        constituent = getattr(one, name)
-        known = bench.references.count[one.slot, constituent] > 0
-        if not bool(known.all()):
-            unknown = bench.task.constituents[int(constituent[~known][0])]
-            raise ProbeError(f"none of {bench.n_reference} training instances has {unknown}; "
-                             "expected a constituent that is trained on")
-    inputs = one.bases.inputs[owner]
+    mine = ([Group(whole, every, sources, generators[0])] if not own else [
+        Group(whole, every[i:i + 1], _of(sources, slice(i, i + 1)),
+              bench.generator("patch", a.instance, a.which, a.target))
+        for i, a in enumerate(asked)])
+    back = Group(with_value(whole, "identity", all_parts=True), every, sources, generators[0])
     # Instances of one pass are compared: the last digits depend on how many are computed.
-    clean, before = capture(bench.model, inputs, bench.places)
-    patched, after = together(bench, inputs, groups)
-    check(bool(patched.isfinite().all()), f"{ask.patch} gives logits that are not finite",
+    twice = torch.cat([every, every])
+    clean, before = capture(bench.model, one.bases.inputs[twice], bench.places)
+    patched, after = together(bench, ask, one, [*mine, back])
+    owner, names, numbers = [every], [ask.named] * n, [0] * n
+    results = [patched[:n]]
+    if draws:
+        drawn = every.repeat_interleave(draws)
+        same = Batch.cat([drawn_pairs[:draws].control for drawn_pairs in pairs])
+        places = sorted({*whole.places})
+        _, found = capture(bench.model, torch.cat([
+            same.inputs, Batch.cat(unrelated).inputs]), places)
+        half = n * draws
+        held = _of(sources, drawn)
+        groups = [
+            Group(with_value(whole, name), drawn,
+                  {**held, name: {place: x[start:start + half] for place, x in found.items()}},
+                  generators[0])
+            for name, start in (("control", 0), ("unrelated", half))]
+        groups += [Group(with_value(whole, "random"), every[i:i + 1].expand(draws),
+                         _of(sources, every[i:i + 1].expand(draws)), generator)
+                   for i, generator in enumerate(generators)]
+        results.append(together(bench, ask, one, groups)[0])
+        owner += [drawn] * 3
+        names += [name for name in ("control", "unrelated", "random") for _ in range(half)]
+        numbers += list(range(draws)) * (3 * n)
+    results.append(patched[n:])
+    rows = torch.cat([*owner, every])
+    logits = torch.cat(results)
+    check(bool(logits.isfinite().all()), f"{ask.patch} gives logits that are not finite",
           ProbeError)
     return Passes(
-        one, (ask.patch.named,) * n + tuple(name for name in controls for _ in range(n * draws))
-        + ("identity",) * n, (0,) * n + tuple(range(draws)) * (n * len(controls)) + (0,) * n,
-        owner, logits[n:2 * n], clean, patched, before, after)
+        one, (*names, *["identity"] * n), (*numbers, *[0] * n), rows, answered, clean[rows],
+        logits, {place: x[:n] for place, x in before.items()},
+        {place: x[:n] for place, x in after.items()}, torch.equal(clean[n:], patched[n:]))
+
+
+def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
+    """Return a patch that puts something else at the same places.
+
+    What parts hold that keep the base's own stays, unless all parts are meant.
+    """
+    # Own codes stay as they are, whatever their constraint does to last digits.
+    parts = tuple(
+        part if part.kind.source == "bases" and not all_parts else replace(
+            part, value=value, renormalize=part.renormalize and value != "identity")
+        for part in patch.parts)
+    return parts[0] if len(parts) == 1 else Patches(parts)
 
 
 def together(
-    bench: Instances, inputs: Tensor, groups: Sequence[tuple[Patch, Problem]]
+    bench: Instances, ask: Ask, one: MinimalPairs, groups: Sequence[Group]
 ) -> tuple[Tensor, dict[Place, Tensor]]:
     """Return the logits of one pass in which groups of rows have patches of their own, and codes.
 
-    groups  a patch and its problems, rows after rows of the inputs; all at the same places
+    groups  rows after rows; all write at the same places
     """
-    sizes = [len(problem.pairs) for _, problem in groups]
-    edits: list[dict[Place, Edit]] = [patch.edits(bench.model, problem)
-                                      for patch, problem in groups]
+    edits, rows = [], [group.rows for group in groups]
+    for group in groups:
+        pairs = one[group.rows]
+        edits.append(edits_of(group.patch, bench.model, [Problem(
+            pairs, group.sources, part.cells(bench.task, pairs), group.generator,
+            references=(bench.references_at(ask.measured) if part.kind.needs == "means" else None))
+            for part in group.patch.parts]))
+    sizes = [len(some) for some in rows]
     after: dict[Place, Tensor] = {}
 
     def put(place: Place, live: Tensor) -> Tensor:
-        after[place] = live if place not in edits[0] else torch.cat([
-            of_group[place](rows) for of_group, rows in zip(edits, live.split(sizes), strict=True)])
-        return after[place]
+        written = live if place not in edits[0] else torch.cat([
+            _put(of_group, place, part) for of_group, part in zip(
+                edits, live.split(sizes), strict=True)])
+        if place in bench.places:
+            after[place] = written
+        return written
 
-    return run_patched(bench.model, inputs, {
-        place: partial(put, place) for place in bench.places}), after
+    places = sorted({*bench.places, *ask.patch.places})
+    return run_patched(bench.model, one.bases.inputs[torch.cat(rows)], {
+        place: partial(put, place) for place in places}), after
 
 
-__all__ = ["Passes", "passes"]
+def _put(edits: Mapping[Place, Edit], place: Place, live: Tensor) -> Tensor:
+    return edits[place](live)
+
+
+def _sources(
+    bench: Instances, asked: Sequence[Ask], one: MinimalPairs
+) -> tuple[Tensor, Sources]:
+    """Return the logits of the sources that are asked about, and the activations of all."""
+    ask = asked[0]
+    # What is asked about comes first, the base's own where it is put anywhere.
+    names = list(dict.fromkeys([ask.source, *(
+        part.kind.source for part in ask.patch.parts if part.kind.source)]))
+    batches = [bench.rows([a.other for a in asked if a.other is not None])
+               if ask.other is not None and name == "sources" else one.batch(name)
+               for name in names]
+    logits, found = capture(bench.model, torch.cat([batch.inputs for batch in batches]),
+                            sorted({*ask.patch.places}))
+    n = len(asked)
+    return logits[:n], {name: {place: x[n * i:n * (i + 1)] for place, x in found.items()}
+                        for i, name in enumerate(names)}
+
+
+def _of(sources: Sources, rows: Tensor | slice) -> Sources:
+    """Return the activations of some instances."""
+    return {name: {place: x[rows] for place, x in found.items()}
+            for name, found in sources.items()}
+
+
+def _check_measured(bench: Instances, ask: Ask, one: MinimalPairs) -> None:
+    """Raise `ProbeError` for a mean of a constituent that no training instance has."""
+    for part in ask.patch.parts:
+        for name in part.kind.measured:
+            constituent = getattr(one, name)
+            known = bench.references_at(ask.measured).count[one.slot, constituent] > 0
+            if not bool(known.all()):
+                unknown = bench.task.constituents[int(constituent[~known][0])]
+                raise ProbeError(f"none of {bench.n_reference} training instances has {unknown}; "
+                                 "expected a constituent that is trained on")
+
+
+__all__ = ["Passes", "passes", "with_value"]

@@ -29,39 +29,42 @@ def replicating(
     frames, exact = [_frame(bench, ask, None)], True
     for start in range(0, len(instances), batch_size):
         numbers = instances[start:start + batch_size]
-        chosen, reasons = _chosen(bench, ask, numbers)
+        found, reasons = chosen(bench, ask, numbers)
         left_out.update(reasons)
-        if chosen:
+        if found:
             done = passes(bench, [replace(ask, instance=number, target=target)
-                                  for number, (target, _) in chosen.items()],
-                          [pairs for _, pairs in chosen.values()], draws=1)
+                                  for number, (target, _) in found.items()],
+                          [pairs for _, pairs in found.values()], draws=1)
             exact = exact and done.exact
-            frames.append(_frame(bench, ask, done, list(chosen)))
+            frames.append(_frame(bench, ask, done, list(found)))
         yield Replication(
             ask=ask, classes=ask.classes, table=pd.concat(frames[1:] or frames),
             n_seen=start + len(numbers), n=len(instances), left_out=dict(left_out),
             least=bench.task.least_difference, exact=exact, seed=bench.seed)
 
 
-def _chosen(
-    bench: Instances, ask: Ask, numbers: Sequence[int]
+def chosen(
+    bench: Instances, ask: Ask, numbers: Sequence[int], worth: Tensor | None = None
 ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
     """Return a target and its pair for each instance that counts, and why the others do not.
 
     The target is the first, in a random order, whose answers can be told apart and whose source the
     model answers rightly.
+
+    worth  which targets are tried (`offered`), where that is known
     """
     names = bench.task.constituents
+    worth = offered(bench, ask, numbers) if worth is None else worth
     waiting: dict[int, list[str]] = {}
     why = dict.fromkeys(numbers, "alike")
-    for number, offered in zip(numbers, _offered(bench, ask, numbers).tolist(), strict=True):
+    for number, possible in zip(numbers, worth.tolist(), strict=True):
         # "hold" names a stream of random numbers: another name would draw other targets.
         order = torch.randperm(len(names), device=bench.device, generator=bench.generator(
             "hold", number, ask.which, "")).tolist()
-        waiting[number] = [names[c] for c in order if offered[c]]
+        waiting[number] = [names[c] for c in order if possible[c]]
         if ask.other == number:
             waiting[number], why[number] = [], "own"
-    chosen: dict[int, tuple[str, MinimalPairs]] = {}
+    found: dict[int, tuple[str, MinimalPairs]] = {}
     while waiting := {number: targets for number, targets in waiting.items() if targets}:
         targets = {number: targets.pop(0) for number, targets in waiting.items()}
         drawn = [bench.pairs(number, ask.which, target)[:1]
@@ -79,31 +82,31 @@ def _chosen(
             elif told[row] and not solved[row]:
                 why[number] = "unsolved"
             elif told[row]:
-                chosen[number] = target, drawn[row]
-            if not known[row] or number in chosen:
+                found[number] = target, drawn[row]
+            if not known[row] or number in found:
                 waiting.pop(number)
-    return ({number: chosen[number] for number in numbers if number in chosen},
-            [why[number] for number in numbers if number not in chosen])
+    return ({number: found[number] for number in numbers if number in found},
+            [why[number] for number in numbers if number not in found])
 
 
-def _offered(bench: Instances, ask: Ask, numbers: Sequence[int]) -> Tensor:
+def offered(bench: Instances, ask: Ask, numbers: Sequence[int]) -> Tensor:
     """Return which targets are worth a try, bool [N, constituent].
 
     By what hangs on the base and the target alone, and not on which operands a source has.
     """
     batch = bench.rows(list(numbers))
     which = torch.full((len(batch),), ask.which, device=bench.device)
-    offered = bench.task.choices(batch, which)
+    worth = bench.task.choices(batch, which)
     generator = bench.generator("offered", numbers[0], ask.which, "")
     alone = replace(ask, patch=Patch(
         "interchange" if "operation" in ask.classes else "rest"), other=None)
     for target in range(len(bench.task.constituents)):
-        rows = offered[:, target].nonzero()[:, 0]
+        rows = worth[:, target].nonzero()[:, 0]
         if len(rows):
             pairs = bench.task.with_target(
                 batch[rows], which[rows], torch.full_like(rows, target), generator)
-            offered[rows, target] = _told_apart(bench, alone, pairs)
-    return offered
+            worth[rows, target] = _told_apart(bench, alone, pairs)
+    return worth
 
 
 def _told_apart(bench: Instances, ask: Ask, pairs: MinimalPairs) -> Tensor:
@@ -114,10 +117,13 @@ def _told_apart(bench: Instances, ask: Ask, pairs: MinimalPairs) -> Tensor:
     """
     task, answers = bench.task, _candidates(bench, ask, pairs)
     told = answers.isfinite().all(1) & all_differ(answers, task.least_difference)
+    if "operation" in ask.classes:
+        told = told & pairs.counts
     for batch in (pairs.sources, pairs.batch(ask.source)):
         told = told & task.natural(batch, pairs.slot)
-    if ask.patch.kind.needs == "means":
-        told = told & (bench.references.count[pairs.slot, pairs.source_label] > 0)
+    if ask.measured:
+        count = bench.references_at(ask.measured).count
+        told = told & (count[pairs.slot, pairs.source_label] > 0)
     return told
 
 
@@ -160,4 +166,4 @@ def _frame(
     return frame[frame["patch"] != "identity"][columns]
 
 
-__all__ = ["replicating"]
+__all__ = ["chosen", "offered", "replicating"]

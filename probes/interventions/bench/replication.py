@@ -9,11 +9,11 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from latentcode.answers import CLASSES
+from latentcode.answers import CLASSES, IN_WORDS
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
-from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
+from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.class_figure import class_figure
 
 LEFT_OUT: dict[str, str] = {
@@ -24,7 +24,7 @@ LEFT_OUT: dict[str, str] = {
 }
 """Which instances do not count, for people."""
 N_BOOTSTRAP = 1_000
-IN_SHORT = {"control": "same constituents", "unrelated": "unrelated instances",
+IN_SHORT = {"control": "same constituents", "unrelated": "other problems",
             "random": "random codes"}
 """The controls in a sentence."""
 
@@ -65,7 +65,7 @@ class Replication:
     @property
     def patches(self) -> tuple[str, ...]:
         """Return what was asked for, then its controls."""
-        return (self.ask.patch.named, *IN_SHORT)
+        return (self.ask.named, *IN_SHORT)
 
     def rates(self) -> pd.DataFrame:
         """How often is an answer of each class? One row per patch and class.
@@ -94,25 +94,27 @@ class Replication:
             return f"None of {self.n_seen} instances counts."
         rates = {(row["patch"], row["class"]): row
                  for row in self.rates().to_dict(orient="records")}
-        what = self.ask.patch.named
+        what = self.ask.named
 
         def rate(patch: str, name: str) -> str:
             value, low, high = (100 * rates[patch, name][part] for part in ("value", "low", "high"))
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
-        said = f"Over {self.n_counted} instances the answer stays A(x) in {rate(what, 'base')}"
+        said = (f"Over {self.n_counted} problems the answer stays the problem's own in "
+                f"{rate(what, 'base')}")
         others = [name for name in self.classes if name != "base"]
         name = max(others, key=lambda name: float(rates[what, name]["value"]), default="base")
+        meant = IN_WORDS[name]
         if others:
             most = "" if len(others) == 1 else "most often "
-            meant = CLASSES[name] if self.ask.of_source else "B(x), the target's answer"
-            if what == "interchange" and self.ask.other is None:
+            if not self.ask.of_source:
+                meant = "the target's answer"
+            elif "operands" not in self.ask.source and name == "operation":
                 # Its operands are the base's: B(x) is what it answers itself.
                 meant = "the source's answer (its operation, or a copy: not told apart)"
             said += f" and {most}becomes {meant}, in {rate(what, name)}"
         controls = [f"{rate(patch, name)} ({text})" for patch, text in IN_SHORT.items()]
-        return (f"{said}; after the controls it is {ANSWERS[name]} in {', '.join(controls[:-1])} "
-                f"and {controls[-1]}.")
+        return f"{said}; controls bring the same in {', '.join(controls[:-1])} and {controls[-1]}."
 
     def notes(self) -> list[str]:
         """Return what a reader of these numbers must know, one sentence each."""
@@ -129,7 +131,8 @@ class Replication:
         if self.least:
             notes.append("An answer is of a class where it lies within "
                          f"{self.least / 2:g} of that class's.")
-        if self.ask.patch.named == "interchange" and self.ask.other is None:
+        ask = self.ask
+        if ask.of_source and "operation" in ask.classes and "operands" not in ask.source:
             notes.append("The sources have the operands of their bases: operation and answer "
                          "are the same.")
         if not self.exact:
@@ -158,7 +161,7 @@ class Replication:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
-        title = f"whose answers came out: {self.ask.patch.kind.description}"
+        title = f"whose answers came out: {self.ask.first.kind.description}"
         figure = self.figure().to_html(title) if self.n_counted else ""
         return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{figure}")

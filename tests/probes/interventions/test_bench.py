@@ -12,13 +12,14 @@ from hand_built import operation_model
 from selector import K, Selector
 
 import latentcode as lc
-from latentcode.answers import CLASSES
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import Bench, ByHand, Patch, intervene_model
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
+from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.bench.words import called
 from latentcode.tasks.sraven.sources import operands_of
 
 N = 60
@@ -56,9 +57,10 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, wh
             assert out.table["flipped"].iloc[0] == 1.0
             assert (out.counts, out.source_right, out.source_answer) == (
                 True, True, out.target_answer)
+            said = f"It gives {target}'s answer on this problem's operands, {out.answer_after:.0f}"
             assert out.sentence() == (
-                f"The answer changes from {out.truth:.0f} ({out.base_label}) to "
-                f"{out.target_answer:.0f} ({target}): what {target} answers.")
+                f"{said}, not the problem's own, {out.truth:.0f}." if value == "class_mean" else
+                f"{said}. The source has the same operands: it is the source's own answer, too.")
             kept = out.table.groupby("patch")["kept"].mean()
             assert (kept["control"], kept["identity"]) == (1.0, 1.0)
             assert out.exact
@@ -104,7 +106,7 @@ def test_sliders(selector: Bench) -> None:
     np.testing.assert_allclose(own, np.eye(K)[rule], atol=1e-5)
     out = selector.outcome(ask_of(selector, 3, value=ByHand(tuple(own)), where="pair"))
     assert out.answer_after == out.answer_before
-    assert out.sentence().startswith(f"The answer stays {out.truth:.0f} (")
+    assert out.sentence() == f"The answer stays {out.truth:.0f}: the problem's own answer."
     np.testing.assert_allclose(out.after, out.before, atol=1e-6)
     other = tuple(np.eye(K)[(rule + 2) % K])
     symbol = int(selector.batch.inputs[3, 0].argmax())
@@ -213,7 +215,7 @@ def test_whose_answer_it_is(name: str) -> None:
                                 where="everything", layers=(0, 1)))
         if not out.candidates:
             assert "is not defined here" in " ".join(out.caveats())
-            assert out.whose() == ""
+            assert list(out.known) == ["base", "operation"][:len(out.known)]
             continue
         answers = out.candidates
         assert list(answers) == ["base", "operation", "operands", "answer"]
@@ -222,15 +224,20 @@ def test_whose_answer_it_is(name: str) -> None:
         near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
         assert out.classes == (near or ["else"])
         seen.update(out.classes)
-        assert out.whose().startswith("Whose answer it is: " + " or ".join(
-            f"{c} ({CLASSES[c]})" for c in out.classes))
+        assert said_of(out) in out.sentence()
         told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
     pair = bench.outcome(ask_of(bench, 3, target=target_with_answer(bench, 3)))
     assert list(pair.candidates) == ["base", "operation"]
-    assert pair.whose().endswith("operation and answer are the same.")
-    assert bench.outcome(ask_of(bench, 3, other=4)).whose() == ""
+    assert bench.outcome(ask_of(bench, 3, other=4)).candidates == {}
+
+
+def said_of(out: BenchOutcome) -> str:
+    """Return what the sentence has to say of an answer: whose it is, or of none."""
+    if out.classes == ["else"]:
+        return "as it was" if out.stays else "none of the four answers that could come"
+    return called(out)[out.classes[0]]
 
 
 def target_with_answer(bench: Bench, instance: int) -> str:
@@ -271,11 +278,11 @@ def test_numbers_instead_of_symbols() -> None:
             found += out.counts
             flipped = out.table["flipped"].iloc[0]
             nearer = abs(out.answer_after - answer) < abs(out.answer_after - out.truth)
-            assert np.isnan(flipped) if not out.counts else flipped == nearer
+            assert np.isnan(flipped) if not out.telling else flipped == nearer
             if not out.counts:
                 assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right
-            assert out.sentence().startswith("The prediction goes from ")
+            assert f"{out.answer_after:.3f}" in out.sentence()
     assert found > 3
 
 
@@ -315,7 +322,7 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     out = selector.outcome(ask_of(selector, 1))
     html = out._repr_html_()
     assert "data:image/png;base64," in html
-    assert out.sentence() in html
+    assert out.sentence().replace("'", "&#x27;") in html
     assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random",
                                             "identity"]
     numbers = of_task("logic")

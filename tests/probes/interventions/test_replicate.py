@@ -13,7 +13,7 @@ from hand_built import MODELS
 from selector import Selector
 
 import latentcode as lc
-from latentcode.answers import CLASSES
+from latentcode.answers import IN_WORDS
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError
 from latentcode.probes.common.bootstrap import mean_and_interval
@@ -85,7 +85,7 @@ def test_what_codes_carry_is_what_comes_out(model: str, brings: str) -> None:
     assert (out.n_seen, out.n, out.n_counted) == (N, N, N)
     assert rate(out, "operation+operands", brings) == 1.0
     assert sum(rate(out, "operation+operands", name) for name in (*out.classes, "else")) == 1.0
-    assert f"most often becomes {CLASSES[brings]}, in 100 %" in out.sentence()
+    assert f"most often becomes {IN_WORDS[brings]}, in 100 %" in out.sentence()
     assert rate(out, "random", brings) < 0.5
     # Which targets there are is drawn anew for each instance.
     assert out.table["source_label"].nunique() > 4
@@ -149,7 +149,7 @@ def test_nothing_counts() -> None:
 
 def test_what_a_notebook_shows() -> None:
     out = of_selector("operation").replicate(Patch(), other=4)
-    assert "becomes B(x), the target's answer, in" in out.sentence()
+    assert "becomes the target's answer, in" in out.sentence()
     assert out.sentence() in repr(out)
     assert "data:image/png;base64," in out._repr_html_()
     assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random"]

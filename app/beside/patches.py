@@ -1,0 +1,280 @@
+"""What is put where: the choices of Intervene, of which a few are visible and the rest is folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from latentcode.app.data.benches import MOST, OpenBench
+from latentcode.app.handles.numbers import choose_numbers
+from latentcode.app.handles.tokens import ROLES, from_text, to_text
+from latentcode.app.state.messages import answering
+from latentcode.app.state.url import choose, choose_several, remember
+from latentcode.app.words import literal
+from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.patch import Added, Patch
+from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.sites import normalization_of
+from latentcode.probes.interventions.values import ByHand
+from latentcode.tasks.counterfactuals import PLACES, SCOPES
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench.bench import Bench
+
+WHAT = {"operation+operands": "other {kind} and operands", "interchange": "minimal pair",
+        "operands": "other operands", "rest": "other rest",
+        "operation+rest": "other {kind} and rest", "operands+rest": "other operands and rest",
+        "operation+operands+rest": "other {kind}, operands and rest",
+        "instance": "other problem", "mean": "mean", "hand": "by hand"}
+"""What can be put, in the words of the page; after these come patches of one's own."""
+VALUES = {"instance": "interchange", "mean": "class_mean"}
+"""The patches that the page calls otherwise."""
+ABOUT = {
+    "interchange": "The same problem with **{target}** in place of **{base}**.",
+    "instance": "Any other problem of this split.",
+    "mean": "The mean of training problems that have **{target}** in that place.",
+    "hand": "One number per head, for every code that is written.",
+}
+OTHER = {
+    "operation": "its {kind} (**{target}** in place of **{base}**)",
+    "operands": "what the {kind} is applied to",
+    "rest": "the rest of the problem",
+}
+"""What a source has that the problem has not, by the parts of its name."""
+SITES = {"codes": ("code",), "values": ("value",), "codes and values": ("code", "value"),
+         "residual stream": ("residual",)}
+"""What is replaced, in the words of the page."""
+AND = {"nothing": "", "from the source": "source", "held": "held"}
+"""What is put in the same pass, as a second patch."""
+
+
+def usual(bench: Bench) -> Patch:
+    """Return the patch that the page opens on: at the place that was found to carry the operation.
+
+    Codes of the context in the lower layers or, in softmax attention, values of the context in the
+    upper ones (`experiments/results/context`); of texts that copy, codes of the query in the
+    upper ones. The source has another operation and other operands, which tells the two apart.
+    """
+    task, n = bench.task, bench.model.cfg.n_layers
+    value = next(name for name in ("operation+operands", "interchange") if name in bench.values)
+    lower, upper = tuple(range(max(1, n // 2))), tuple(range(n // 2, n))
+    if task.carried_at not in task.places:
+        return Patch(value, "everything", tuple(range(n)))
+    if task.carried_at == "response":
+        return Patch(value, "response", upper)
+    if normalization_of(bench.model) == "softmax":
+        return Patch(value, "within context", upper, "value")
+    return Patch(value, "context", lower)
+
+
+def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
+    """Let a person choose what is put where in a problem; None while something is missing.
+
+    number  of another problem, where that is put
+    """
+    bench, kind = open_.bench, open_.kind
+    held = bench.constituents(instance)
+    visible, more = st.container(), st.expander("More choices", icon=":material/tune:")
+    with more:
+        first, second = st.columns(2)
+        with first:
+            of = "the rule of token" if kind == "rule" else f"the {kind}"
+            which = 0 if len(held) == 1 else choose(
+                f"Replace {of}", range(len(held)), key="which", form="buttons",
+                help=f"Which of the problem's {kind}s the source replaces.")
+        with second:
+            what = _choose_what(bench, kind)
+    usually = usual(bench)
+    with visible:
+        columns = st.columns([0.9, 0.95, 2.05, 1.0])
+        with columns[0]:
+            target = choose(f"{kind.capitalize()} of the source", bench.targets(instance, which),
+                            key="target", default=open_.telling(instance, which, usually))
+        with columns[1]:
+            site = choose("What is put", list(SITES), key="site", form="list", default=next(
+                name for name, parts in SITES.items() if parts == usually.sites))
+        with columns[2]:
+            scope = _choose_scope(bench, usually, more)
+        with columns[3]:
+            layers = _choose_layers(bench, usually)
+    with more:
+        st.caption(_about(what).format(base=held[which], target=target, kind=kind))
+        if what == "instance":
+            number_input("Number of the other problem", "other", number)
+        heads = choose_several("Heads (none chosen: all)", range(bench.model.cfg.n_heads),
+                               key="heads") if "residual" not in SITES[site] else []
+        if not layers:
+            return None
+        chosen = chosen_tokens(open_)
+        value: str | ByHand = VALUES.get(what, what)
+        if what == "hand":
+            key = next(iter(chosen.get("keys") or ()), None)
+            how, numbers = choose_numbers(open_, instance, which, target, layer=max(layers),
+                                          scope=scope, key=key)
+            value = ByHand(numbers, how)
+        patch = put(value, SITES[site], scope, layers, heads, chosen)
+        second_one = _choose_second(bench, value, layers)
+    if second_one is not None:
+        patch = patch + second_one
+    return Ask(patch, instance, target, which, number if what == "instance" else None)
+
+
+def put(
+    value: str | ByHand, sites: Sequence[str], scope: str, layers: Sequence[int],
+    heads: Sequence[int] = (), chosen: Mapping[str, tuple[int, ...]] | None = None,
+) -> Added:
+    """Return what puts a value at some sites of a scope: one patch, or one a site.
+
+    chosen  queries and keys that somebody has clicked, of which alone it is written. Values are
+            those of keys, residual streams those of queries: there all that are clicked count
+    """
+    queries, keys = ((chosen or {}).get(role) or None for role in ROLES)
+    either = tuple(sorted({*(queries or ()), *(keys or ())})) or None
+    parts = []
+    for site in sites:
+        where, of = scope, {"queries": queries, "keys": keys}
+        if site == "value":
+            # A place over every key would be the values of all tokens.
+            where = f"within {scope}" if scope in PLACES else scope if (
+                scope.startswith("within") or scope in ("pair", "pairs")) else "everything"
+            of = {"keys": keys or queries}
+            where = "everything" if of["keys"] else where
+        elif site == "residual":
+            of = {"queries": either}
+            where = "everything" if either else where
+        parts.append(Patch(value, where, tuple(layers), site, heads=(
+            None if site == "residual" else tuple(heads) or None), **of))
+    return reduce(add, parts)
+
+
+def chosen_tokens(open_: OpenBench) -> dict[str, tuple[int, ...]]:
+    """Return the queries and keys that the URL has; what they are not is forgotten, and said."""
+    names = open_.names
+    found: dict[str, tuple[int, ...]] = {}
+    for role in ROLES:
+        texts = ([st.session_state[role]] if isinstance(st.session_state.get(role), str)
+                 else st.query_params.get_all(role))
+        several = [from_text(text, len(names), names) for text in texts if text]
+        if None in several:
+            remember(role, None)
+            st.warning(literal(f"There are no {role} {', '.join(texts)[:40]!r} here; expected "
+                               f"numbers from 0 to {len(names) - 1}, such as 0-5_7."),
+                       icon=":material/link_off:")
+        elif several:
+            found[role] = tuple(sorted({number for some in several for number in some or ()}))
+            remember(role, to_text(found[role]))
+    return found
+
+
+def note_tokens(chosen: Mapping[str, tuple[int, ...]]) -> None:
+    """Put tokens that were clicked into the URL; queries are chosen out of all of them."""
+    for role in ROLES:
+        remember(role, to_text(chosen[role]) if chosen[role] else None)
+    if chosen["queries"]:
+        st.session_state["scope"] = "everything"
+
+
+def number_input(label: str, key: str, value: int) -> None:
+    """Let a person type the number of a problem, which the URL has as `key`."""
+    widget = f"{key} number"
+    st.session_state[widget] = value
+    st.number_input(label, min_value=0, max_value=MOST - 1, step=1, key=widget,
+                    on_change=answering(
+                        lambda: remember(key, str(st.session_state[widget]))))
+
+
+def _choose_what(bench: Bench, kind: str) -> str:
+    offered = [*(name for name in WHAT if name in ("instance", "hand")
+                 or VALUES.get(name, name) in bench.values),
+               *(name for name in bench.values if PATCHES[name].own)]
+    return choose("Source", offered, key="what", shown=lambda w: WHAT.get(w, w).format(kind=kind),
+                  help="Where what is put comes from. A source with other operands, too, tells "
+                       "the operation from a copy of the answer.")
+
+
+def _choose_scope(bench: Bench, usually: Patch, more: Any) -> str:
+    """Let a person choose a place; those of the scopes that are rarer are folded."""
+    task = bench.task
+    every = (*task.places, *task.scopes, *task.place_scopes)
+    every = tuple(dict.fromkeys(every))
+    short = [*task.places, "everything"]
+    asked = st.session_state.get("scope", st.query_params.get("scope"))
+    if asked in every and asked not in short:
+        short.append(asked)
+    place = str(usually.where).removeprefix("within ")
+    scope = choose("Where", short, key="scope", form="buttons", default=place,
+                   help="; ".join(f"{name}: {text}" for name, text in about(bench).items()
+                                  if name in short))
+
+    def other() -> None:
+        name = st.session_state["any scope"]
+        if name is not None:
+            st.session_state["scope"] = name
+
+    with more:
+        rest = [name for name in every if name not in short]
+        st.session_state["any scope"] = None
+        st.selectbox("Any other place", rest, key="any scope", on_change=answering(other),
+                     placeholder="a row, a pair, within or outside a place …",
+                     help="; ".join(f"{name}: {text}" for name, text in about(bench).items()
+                                    if name in rest))
+    return scope
+
+
+def about(bench: Bench) -> dict[str, str]:
+    """Return what the scopes of a task are, in words."""
+    return {**dict(bench.task.about_places), **{
+        name: SCOPES[name] for name in bench.task.scopes if name in SCOPES}}
+
+
+def _choose_layers(bench: Bench, usually: Patch, key: str = "layers") -> list[int]:
+    layers = choose_several("Layers", range(bench.model.cfg.n_layers), key=key,
+                            default=list(usually.layers),
+                            help="Layers count from 0, the one nearest to the input.")
+    if not layers:
+        st.info("Choose at least one layer.", icon=":material/layers:")
+    return sorted(layers)
+
+
+def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Added | None:
+    """Let a person put something else in the same pass: held as it was, or from the source too."""
+    with st.container(key="stacks second"):
+        columns = st.columns([0.95, 0.95, 2.0, 1.0])
+        with columns[0]:
+            also = choose("In the same pass, also", list(AND), key="and",
+                          help="Held: as the problem itself has it, whatever is put elsewhere.")
+        if also == "nothing":
+            return None
+        with columns[1]:
+            site = choose("What", list(SITES), key="site2", default="values")
+        with columns[2]:
+            places = [*bench.task.places, "everything"]
+            scope = choose("Where", places, key="scope2", form="buttons",
+                           default="response" if "response" in places else "everything")
+        with columns[3]:
+            every = Patch(layers=tuple(range(bench.model.cfg.n_layers)))
+            chosen = _choose_layers(bench, every, key="layers2")
+    if not chosen:
+        return None
+    return put("held" if AND[also] == "held" else value, SITES[site], scope, chosen)
+
+
+def _about(what: str) -> str:
+    """Return what is put, in a sentence."""
+    if what in ABOUT:
+        return ABOUT[what]
+    if what not in WHAT:
+        return literal(f"{what}: {PATCHES[what].description}.").replace("{", "{{").replace(
+            "}", "}}")
+    first, *more = [OTHER[part] for part in what.split("+")]
+    *middle, last = more or [""]
+    listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
+    return f"The source differs in {listed}."
+
+
+__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "number_input", "put", "usual"]
