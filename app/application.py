@@ -9,7 +9,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
-from latentcode.app.charts.map.addresses import ROUTES
+from latentcode.app import index
+from latentcode.app.charts.map import addresses
 from latentcode.app.policy import HOSTS, Policy
 
 # Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
@@ -19,7 +20,7 @@ PagesManager.uses_pages_directory = False
 # `streamlit run` looks for this name.
 app = App(
     Path(__file__).with_name("main.py"),
-    routes=ROUTES,
+    routes=(*index.ROUTES, *addresses.ROUTES),
     middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=(*HOSTS, "[::1]"),
                            www_redirect=False),
                 Middleware(Policy)])

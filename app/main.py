@@ -13,7 +13,7 @@ from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.url import take_along
+from latentcode.app.state.url import open_address
 from latentcode.app.tour.card import show_tour
 from latentcode.imports import import_from_environment
 
@@ -55,7 +55,7 @@ def main() -> None:
     st.session_state["pages"] = pages  # by which pages link to each other
     current = st.navigation([*pages.values()], position="top")
     st.set_page_config(page_title=f"{current.title} · latentcode")
-    take_along(current.url_path)
+    open_address(current.url_path)
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")

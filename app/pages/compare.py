@@ -22,7 +22,7 @@ from latentcode.app.state.sidebar import (
     choose_place,
     say_if_damaged,
 )
-from latentcode.app.state.url import choose_several, remember
+from latentcode.app.state.url import choose_several, chosen, remember
 from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
@@ -62,7 +62,8 @@ def _choose() -> list[Chosen]:
     """Return the codes of each model, all of the same instances in the same order."""
     keys = [entry.key for entry in loaded.entries()]
     # Paths in the URL are options, too.
-    keys += [key for key in st.query_params.get_all("models") if key not in keys]
+    keys += [key for key in dict.fromkeys([*st.query_params.get_all("models"), *(
+        chosen("models") or ())]) if key and key not in keys]
     with st.sidebar:
         wanted = choose_several(
             "Models", keys, key="models", default=_default(), most=MOST,
@@ -100,7 +101,7 @@ def _choose() -> list[Chosen]:
 def _default() -> list[str]:
     """Return the models of the zoo that have the task of the model looked at last."""
     found = {entry.key: entry for entry in loaded.entries() if entry.kind != "codes"}
-    asked = st.session_state.get("model")
+    asked = chosen("model")
     zoo = [key for key, entry in found.items() if entry.kind == "zoo"] or list(found)
     if not zoo:
         return []

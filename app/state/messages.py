@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec
 
 import streamlit as st
 
 from latentcode.app.data.preload import was_half_loaded
+from latentcode.app.state.url import write_address
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 
@@ -17,16 +19,29 @@ P = ParamSpec("P")
 
 FAILED, WAITED = "what went wrong in a callback", "waited for what was half loaded"
 """Names in the session."""
+_inside: ContextVar[bool] = ContextVar("inside of a page or fragment that is shown", default=False)
 
 
 def guarded(show: Callable[P, None]) -> Callable[P, None]:
     """Return a function that shows the same, with its errors as messages on the page.
 
-    For pages, and for fragments, which Streamlit calls again without their page.
+    For pages, and for fragments, which Streamlit calls again without their page. What they have
+    shown comes into the address.
     """
 
     @wraps(show)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        if _inside.get():
+            watched(*args, **kwargs)
+            return
+        token = _inside.set(True)
+        try:
+            watched(*args, **kwargs)
+            write_address()
+        finally:
+            _inside.reset(token)
+
+    def watched(*args: P.args, **kwargs: P.kwargs) -> None:
         if FAILED in st.session_state:
             _say(st.session_state.pop(FAILED))
         try:

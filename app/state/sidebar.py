@@ -20,7 +20,7 @@ from latentcode.app.data.projections import (
     stored_plane,
 )
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import choose, choose_several, note
+from latentcode.app.state.url import asked_for, choose, choose_several, chosen, note
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -102,15 +102,16 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     and for codes where only a model will do.
     """
     keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
-    asked = st.query_params.get("model")
-    # A path that was typed, or came with the URL, is an option from then on.
-    typed = st.session_state.get("model", asked)
-    if typed is not None and typed not in keys:
-        keys.append(typed)
     check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
           "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
+    # A path that was typed, or came with the URL, is an option from then on.
+    asked = asked_for("model")
+    typed = (asked[-1] if asked else keys[0]) if asked is not None else chosen("model") or keys[0]
+    keys += [typed] * (typed not in keys)
+    if st.session_state.get("model") != typed:
+        st.session_state["model"] = typed
     key = st.sidebar.selectbox(
-        "Model", keys, key="model", bind="query-params", accept_new_options=True,
+        "Model", keys, key="model", accept_new_options=True,
         help="The models that come with latentcode, and the runs and codes in the folders "
              "that the explorer was started with. You can also type the path of a folder.")
     if len(str(key)) > SHOWN:
@@ -194,35 +195,23 @@ def choose_look(
     method = choose("Projection", methods, key="projection", form="buttons", where=st.sidebar,
                     help="How codes of many heads are laid out in two dimensions; more than "
                          f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
-    if "colour" not in st.session_state and "colour" not in st.query_params:
-        # Not as the default, which a shared address would not name.
+    offered = [*colour_labels(codes, pair), *more]
+
+    def default() -> str:
         with st.sidebar:
-            opened = first()
-        if opened is not None:
-            st.session_state["colour"] = st.query_params["colour"] = opened
-    _one_name("colour", codes, pair)
-    colour = choose("Colour by", [*colour_labels(codes, pair), *more], key="colour",
-                    where=st.sidebar,
+            return first() or offered[0]
+
+    colour = choose("Colour by", offered, key="colour", default=default, where=st.sidebar,
+                    also=own_labels(codes, pair),
                     help="A label of the instances, or how well the model does on them. "
                          "`rule` is the rule of the pair's response.")
     return METHODS[method], colour
 
 
-def _one_name(key: str, codes: LatentCodes, pair: str) -> None:
-    """Let a widget for labels go on where another pair or an older URL has a label's second name.
-
-    `rule_2` is what `rule` is with this pair, and the list has it once.
-    """
-    asked = st.session_state.get(key, st.query_params.get(key))
-    own = own_labels(codes, pair)
-    if asked in own:
-        st.session_state[key] = own[asked]
-
-
 def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
     """Return the label, one of `names`, whose values a page compares."""
-    _one_name("label", codes, pair)
-    return choose("Label", names, key="label", where=st.sidebar,
+    # `rule_2` is what `rule` is with this pair, and the list has it once.
+    return choose("Label", names, key="label", where=st.sidebar, also=own_labels(codes, pair),
                   help="There is a mean code for each value.")
 
 

@@ -1,15 +1,22 @@
 """The state of the explorer is in its URL, so that a view can be shared.
 
-Widgets are bound to query parameters by Streamlit (`bind="query-params"`); their key is the name
-of the parameter. What no widget holds, such as a lasso, is kept by `remember`.
+Every choice is there, defaults too, which depend on data: an address that left them out would give
+another picture elsewhere. A page says what it shows by `choose`, `note` and `remembered`; when it
+has been shown, `write_address` writes that into the URL, once.
+
+What a list or a row of buttons chooses is a step that the browser's Back takes; what is clicked,
+drawn, dragged or zoomed replaces the address of the step. Streamlit adds a step with every change,
+and cannot do otherwise; `STAYS` tells our script in the browser (app/history.js) to replace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from latentcode.app.words import literal
 
@@ -17,41 +24,59 @@ Option = TypeVar("Option")
 
 Form = Literal["list", "buttons"]
 
-CHOSEN, PAGE = "chosen on any page", "page shown last"
+CHOSEN, PAGE, ASKED = "chosen on any page", "page shown last", "asked by the address"
+SAID, STEPS, DEFAULTS = "said in addresses", "what is chosen in steps", "defaults of the page"
+ARRIVED = "arrived at the page"
 """Names in the session."""
+STAYS = "stays"
+"""Parameter of an address that is no step; the browser never shows it."""
+MOST = 7_800
+"""Letters of the longest address without its host and page."""
 
 
 def choose(
-    label: str, options: Sequence[Option], *, key: str, default: Option | None = None,
+    label: str, options: Sequence[Option], *, key: str,
+    default: Option | Callable[[], Option] | None = None,
     form: Form = "list", help: str | None = None,
     shown: Callable[[Any], str] = str,
     label_visibility: Literal["visible", "hidden", "collapsed"] = "visible", where: Any = st,
+    also: Mapping[str, Option] | None = None,
 ) -> Option:
     """Return the option that the URL or the user chooses, by default `default` or the first.
 
-    key    name of the widget and of the URL's parameter
-    shown  text of an option, on the page and in the URL
-    where  the part of the page that has the widget, such as `st.sidebar`
+    default  or what returns it, which is called where nobody has chosen
+    key      name of the widget and of the URL's parameter
+    shown    text of an option, on the page and in the URL
+    where    the part of the page that has the widget, such as `st.sidebar`
+    also     second names of options, that other views or older addresses have for them
 
     An option that does not exist (any more), as the URL is wrong or another model is shown, gives
-    way to the default; if the URL asked for it, a message says so.
+    way to the default; if the URL asked for it, a message says so. Who has chosen nothing is shown
+    the default, also where it becomes another one.
     """
-    first = options[0] if default is None else default
-    asked, texts = st.query_params.get(key), [shown(option) for option in options]
-    if key not in st.session_state:
-        if asked is not None and asked not in texts:
-            where.warning(literal(f"There is no {key} {asked!r} here; showing {shown(first)!r}. "
-                                  f"Expected one of: {', '.join(texts[:12])}."),
-                          icon=":material/link_off:")
-    elif st.session_state[key] not in options:
+    asked, state = _asked(key), st.session_state
+    texts = {**(also or {}), **{shown(option): option for option in options}}
+    defaults = state.setdefault(DEFAULTS, {})
+    before = state[key] if key in state else state.get(CHOSEN, {}).get(key)
+    value = texts.get(before, before) if isinstance(before, str) else before
+    if asked is not None:
+        value = texts.get(asked[-1]) if asked else None
+    if value not in options or (key in defaults and value == defaults[key]):
+        value = defaults[key] = (default() if callable(default) else
+                                 options[0] if default is None else default)
+    if asked and asked[-1] not in texts:
+        where.warning(literal(f"There is no {key} {asked[-1]!r} here; showing {shown(value)!r}. "
+                              f"Expected one of: {', '.join(map(shown, options[:12]))}."),
+                      icon=":material/link_off:")
+    if key not in state or state[key] != value:
         # Only what is set comes to the browser, which would go on showing the option that is gone.
-        st.session_state[key] = first
-    settings: dict[str, Any] = {"key": key, "format_func": shown, "bind": "query-params",
-                                "help": help, "label_visibility": label_visibility}
-    chosen = (where.segmented_control(label, options, default=first, required=True, **settings)
-              if form == "buttons" else
-              where.selectbox(label, options, index=list(options).index(first), **settings))
-    return note(key, first if chosen is None else chosen)
+        state[key] = value
+    settings: dict[str, Any] = {"key": key, "format_func": shown, "help": help,
+                                "label_visibility": label_visibility}
+    chosen = (where.segmented_control(label, options, required=True, **settings)
+              if form == "buttons" else where.selectbox(label, options, **settings))
+    chosen = value if chosen is None else chosen
+    return say(key, chosen, [shown(chosen)])
 
 
 def choose_several(
@@ -59,71 +84,151 @@ def choose_several(
     help: str | None = None, most: int | None = None,
 ) -> list[Option]:
     """Return the options that the URL or the user chooses; see `choose`."""
-    if key in st.session_state:
-        kept = [option for option in st.session_state[key] if option in options]
-        if kept != st.session_state[key]:
-            st.session_state[key] = kept
-    return note(key, st.multiselect(
-        label, options, key=key, default=list(default), bind="query-params",
-        help=help, max_selections=most))
+    asked, state = _asked(key), st.session_state
+    if asked is not None:
+        texts = {str(option): option for option in options}
+        # An address that says "none" has the parameter, without a text.
+        state[key] = [texts[text] for text in asked if text in texts] if asked else [*default]
+    value = state[key] if key in state else state.get(CHOSEN, {}).get(key, default)
+    kept = [option for option in value if option in options]
+    if key not in state or kept != state[key]:
+        state[key] = kept
+    chosen: list[Option] = st.multiselect(
+        label, options, key=key, help=help, max_selections=most)
+    return say(key, chosen, [str(option) for option in chosen] or [""])
 
 
 def note(key: str, value: Option) -> Option:
-    """Note for the other pages what a widget has chosen, and return it."""
-    st.session_state.setdefault(CHOSEN, {})[key] = value, st.query_params.get_all(key)
+    """Note for the address and the other pages what a widget has chosen, and return it."""
+    return say(key, value, [str(value)])
+
+
+def say(key: str, value: Option, texts: Sequence[str]) -> Option:
+    """Note the same of a widget whose value has these texts in the URL."""
+    st.session_state.setdefault(CHOSEN, {})[key] = value
+    st.session_state.setdefault(STEPS, set()).add(key)
+    _said()[key] = [*texts]
     return value
 
 
-def take_along(page: str) -> None:
-    """Give the widgets of a newly opened page the values that they had on the last page.
+def chosen(key: str) -> Any:
+    """Return what was chosen last, on this page or another; None where nothing was."""
+    asked = _address().get(key) if ASKED not in st.session_state else None
+    return st.session_state.get(key, st.session_state.get(CHOSEN, {}).get(
+        key, asked[-1] if asked else None))
 
-    Streamlit starts every page with its defaults, even when going back to an earlier URL.
+
+def asked_for(key: str) -> list[str] | None:
+    """Return what the address asks a widget for, once; see `_asked`."""
+    return _asked(key)
+
+
+def open_address(page: str) -> None:
+    """Begin a run of a page: find out whether its address or the session says what it shows.
+
+    The address does when it was opened, and when the browser goes back or forward to it; else the
+    page shows what was chosen on it or on others.
     """
-    moved = st.session_state.get(PAGE, page) != page
-    st.session_state[PAGE] = page
-    if moved:
-        for key, (value, text) in st.session_state.get(CHOSEN, {}).items():
-            st.session_state[key] = value
-            if text:
-                st.query_params[key] = text
-            else:
-                st.query_params.pop(key, None)
-        # Of a page that one goes back to, Streamlit begins with the defaults of all that its
-        # address had lost on leaving, whatever is set; a second run begins with what is set.
-        st.rerun()
+    state = st.session_state
+    arrived = state.get(PAGE) != page
+    state[PAGE] = page
+    if arrived:
+        state[DEFAULTS] = {}
+        state[ARRIVED] = True
+    if went_back():
+        address = _address()
+        state[ASKED] = {key: address.get(key, []) for key in {*address, *_said()}}
+        state[DEFAULTS] = {}
+    _said().clear()
+
+
+def went_back() -> bool:
+    """Whether the browser's Back or Forward has led to this run."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
+def write_address() -> None:
+    """Write what the page has said into the URL, where it is not there yet."""
+    said, now = _said(), _address()
+    wanted = {key: texts for key, texts in said.items() if texts}
+    if len(urlencode(wanted, doseq=True)) > MOST:
+        st.warning("This view is too long for an address: what was drawn or kept last is not in "
+                   "it. Clear a selection, or keep fewer.", icon=":material/link_off:")
+        while len(urlencode(wanted, doseq=True)) > MOST:
+            wanted.pop(max(wanted, key=lambda key: len("".join(wanted[key]))))
+    arrived = st.session_state.pop(ARRIVED, False)
+    if wanted == now:
+        return
+    chosen = st.session_state.get(STEPS, set())
+    step = not arrived and any(
+        key in chosen and key in now and now[key] != texts for key, texts in wanted.items())
+    st.query_params.from_dict({**({} if step else {STAYS: ""}), **wanted})
 
 
 def remembered(key: str) -> str | None:
-    """Return the value of `key` in the URL, or in this session before it changed pages."""
-    if key not in st.session_state and key in st.query_params:
-        st.session_state[key] = st.query_params[key]
+    """Return the value of `key` in the URL, or in this session; what no widget holds."""
+    asked = _asked(key)
+    if asked is not None:
+        _keep(key, asked[-1] if asked else None)
     value: str | None = st.session_state.get(key)
-    if value is not None and st.query_params.get(key) != value:
-        st.query_params[key] = value  # which lost it when the page changed
+    if value is not None:
+        _said()[key] = [value]
     return value
 
 
 def remembered_number(key: str, default: Option, most: int) -> int | Option:
     """Return the number that the URL has for `key`, from 0 to `most`; `default` if it has none.
 
-    Anything else is forgotten, with a message.
+    Anything else is forgotten, with a message. The URL comes to have the default, too.
     """
     text = remembered(key)
     if text is None:
+        if default is not None:
+            _said()[key] = [str(default)]
         return default
     if text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most:
         return int(text)
     remember(key, None)
     st.warning(literal(f"There is no {key} {text[:20]!r} here; expected 0 to {most:,}."),
                icon=":material/link_off:")
-    return default
+    return remembered_number(key, default, most)
 
 
 def remember(key: str, value: str | None) -> None:
     """Put a value into the URL and the session, or take it out of both with None."""
+    _asked(key)  # what the address has asked for is over
+    _keep(key, value)
+    if value is None:
+        _said().pop(key, None)
+    else:
+        _said()[key] = [value]
+
+
+def _keep(key: str, value: str | None) -> None:
     if value is None:
         st.session_state.pop(key, None)
-        st.query_params.pop(key, None)
     else:
         st.session_state[key] = value
-        st.query_params[key] = value
+
+
+def _asked(key: str) -> list[str] | None:
+    """Return the texts that the address asks for, once; None where the session knows better.
+
+    No text at all: the address goes without, which asks for the default.
+    """
+    if ASKED not in st.session_state:
+        st.session_state[ASKED] = _address()
+    asked: dict[str, list[str]] = st.session_state[ASKED]
+    return asked.pop(key, None)
+
+
+def _address() -> dict[str, list[str]]:
+    """Return what the browser's address says."""
+    return {key: st.query_params.get_all(key) for key in st.query_params if key != STAYS}
+
+
+def _said() -> dict[str, list[str]]:
+    """Return what the page has said of itself since it was shown as a whole."""
+    pages: dict[str, dict[str, list[str]]] = st.session_state.setdefault(SAID, {})
+    return pages.setdefault(st.session_state.get(PAGE, ""), {})

@@ -20,7 +20,7 @@ def show_tour(page: str) -> None:
     page  the part of the URL that names the page, "" for the first
     """
     newcomer = st.session_state.setdefault(CAME, not page and not st.query_params)
-    number = remembered_number(PARAMETER, 0, len(STEPS))
+    number = remembered_number(PARAMETER, None, len(STEPS))
     component = own_component(__name__, "tour")
     component(key=KEY, on_closed_change=answering(lambda: remember(PARAMETER, None)), data={
         "first": address(1), "offered": newcomer and not page,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from latentcode.app.state.url import STAYS
+
 BEFORE = {"select": "I1", "shared": "I2", "cell": "a~b", "claim": "other", "score": "1_0.5"}
 BOX = "{'plane': 'two', 'kind': 'box', 'points': [[0.0, 0.0], [1.0, 2.0]]}"
 LASSO = "L0_0_1_0_1_1@pca.1.a->b"
@@ -26,13 +28,16 @@ def test_a_click_comes_into_the_url(call: str, changed: dict[str, str | None]) -
     test = AppTest.from_string(
         "import streamlit as st\n"
         "from latentcode.app.pages import compare, evidence, explore, idea, similarity\n"
-        "from latentcode.app.state.selection import Selection\n" + call, default_timeout=60)
+        "from latentcode.app.state.selection import Selection\n"
+        "from latentcode.app.state.url import remembered, write_address\n"
+        f"for name in {[*BEFORE]}: remembered(name)\n" + call + "\nwrite_address()",
+        default_timeout=60)
     for name, value in BEFORE.items():
         test.query_params[name] = value
     test.run()
     assert not test.exception
     found = {name: value if isinstance(value, str) else value[0]
-             for name, value in test.query_params.items()}
+             for name, value in test.query_params.items() if name != STAYS}
     assert found == {name: value for name, value in {**BEFORE, **changed}.items() if value}
     if "instance" in changed:  # whose problem then stands beside the map
         assert test.session_state["beside"] == "Problem"

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import pytest
 from streamlit.testing.v1 import AppTest
+
+from latentcode.app.state.url import STAYS
 
 
 def page() -> None:
     import streamlit as st
 
-    from latentcode.app.state.url import choose, choose_several, remember, remembered
+    from latentcode.app.state.messages import guarded
+    from latentcode.app.state.url import choose, choose_several, open_address, remember, remembered
 
-    options = st.session_state.get("options", ["first", "second", "third"])
-    form = st.session_state.get("form", "list")
-    chosen = choose("One", options, key="one", default="second" if "second" in options else None,
-                    form=form)
-    number = choose("Number", [2_000, 5_000], key="number", shown=lambda n: f"{n:,}")
-    several = choose_several("Several", options, key="several", default=options[:1])
-    if st.button("Remember"):
-        remember("lasso", "L1_2_3")
-    if st.button("Forget"):
-        remember("lasso", None)
-    st.text(f"{chosen} {number} {'+'.join(several)} {remembered('lasso')}")
+    @guarded
+    def body() -> None:
+        options = st.session_state.get("options", ["first", "second", "third"])
+        form = st.session_state.get("form", "list")
+        chosen = choose("One", options, key="one", form=form,
+                        default=lambda: "second" if "second" in options else options[0])
+        number = choose("Number", [2_000, 5_000], key="number", shown=lambda n: f"{n:,}",
+                        default=st.session_state.get("best"))
+        several = choose_several("Several", options, key="several", default=options[:1])
+        if st.button("Remember"):
+            remember("lasso", "L1_2_3")
+        if st.button("Forget"):
+            remember("lasso", None)
+        st.text(f"{chosen} {number} {'+'.join(several)} {remembered('lasso')}")
+
+    open_address(st.session_state.get("page", "one page"))
+    body()
 
 
 def shown(**query: str) -> AppTest:
@@ -63,16 +73,75 @@ def test_an_option_that_is_gone_gives_way_to_the_default() -> None:
     assert test.selectbox(key="one").value == "first"
 
 
+def address(test: AppTest) -> dict[str, list[str]]:
+    return {name: [value] if isinstance(value, str) else list(value)
+            for name, value in test.query_params.items() if name != STAYS}
+
+
+def test_every_choice_is_in_the_address_defaults_too() -> None:
+    test = shown()
+    assert address(test) == {"one": ["second"], "number": ["2,000"], "several": ["first"]}
+    test.selectbox(key="one").select("third").run()
+    test.multiselect(key="several").set_value([]).run()
+    assert address(test) == {"one": ["third"], "number": ["2,000"], "several": [""]}
+    # It gives the same picture where nothing else is known.
+    other = AppTest.from_function(page, default_timeout=30)
+    for name, value in address(test).items():
+        other.query_params[name] = value
+    assert text(other.run()) == text(test) == "third 2000  None"
+
+
+def test_what_is_chosen_is_a_step_and_what_is_drawn_is_none() -> None:
+    test = shown()
+    assert STAYS in test.query_params  # of what was opened
+    test.selectbox(key="one").select("third").run()
+    assert STAYS not in test.query_params
+    test.button[0].click().run()
+    assert address(test)["lasso"] == ["L1_2_3"]
+    assert STAYS in test.query_params
+    test.session_state["page"] = "another page"
+    test.run()
+    test.selectbox(key="one").select("first").run()
+    assert STAYS not in test.query_params
+
+
+def test_back_shows_what_the_address_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = shown()
+    before = address(test)
+    test.selectbox(key="one").select("third").run()
+    test.button[0].click().run()
+    assert text(test) == "third 2000 first L1_2_3"
+    for name in address(test):
+        del test.query_params[name]
+    for name, value in before.items():
+        test.query_params[name] = value
+    # AppTest cannot go back: it is told to the run that it does.
+    monkeypatch.setattr("latentcode.app.state.url.went_back", lambda: True)
+    assert text(test.run()) == "second 2000 first None"
+    assert address(test) == before
+    assert test.selectbox(key="one").proto.set_value
+
+
+def test_who_has_chosen_nothing_follows_the_default() -> None:
+    test = shown()
+    test.session_state["best"] = 5_000
+    assert text(test.run()) == "second 5000 first None"
+    assert address(test)["number"] == ["5,000"]
+    test.selectbox(key="number").select(2_000).run()
+    test.session_state["best"] = 5_000
+    assert text(test.run()) == "second 2000 first None"
+
+
 def test_what_no_widget_holds_is_remembered() -> None:
     test = shown()
     test.button[0].click().run()
     assert text(test).endswith("L1_2_3")
-    assert test.query_params["lasso"] in ("L1_2_3", ["L1_2_3"])
+    assert address(test)["lasso"] == ["L1_2_3"]
     # The URL loses it when the page is changed; the session does not.
     del test.query_params["lasso"]
     test.run()
     assert text(test).endswith("L1_2_3")
-    assert test.query_params["lasso"] in ("L1_2_3", ["L1_2_3"])
+    assert address(test)["lasso"] == ["L1_2_3"]
     test.button[1].click().run()
     assert text(test).endswith("None")
     assert "lasso" not in test.query_params

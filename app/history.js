@@ -1,0 +1,14 @@
+// Which changes of the address are steps for Back? Streamlit makes a step of every one.
+//
+// The server marks the others (app/state/url.py, STAYS): they replace the address of the step.
+{
+    const mark = /([?&])stays=(?:&|$)/;
+    const push = history.pushState.bind(history), replace = history.replaceState.bind(history);
+    const plain = address => String(address ?? location.href).replace(mark, '$1').replace(/[?&]$/, '');
+    history.pushState = (state, title, address) => {
+        const to = plain(address);
+        if (new URL(to, location.href).href === location.href) return;
+        (mark.test(String(address)) ? replace : push)(state, title, to);
+    };
+    history.replaceState = (state, title, address) => replace(state, title, plain(address));
+}

@@ -1,0 +1,42 @@
+"""The page that the browser opens: Streamlit's, with our script before all others."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from latentcode.app.main import PAGES
+
+SCRIPT = "history.js"
+
+
+@cache
+def _script() -> str:
+    return files("latentcode.app").joinpath(SCRIPT).read_text(encoding="utf-8")
+
+
+@cache
+def index() -> str:
+    """Return Streamlit's page, in which history.js is run before Streamlit is."""
+    page = files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8")
+    version = blake2b(_script().encode(), digest_size=8).hexdigest()
+    return page.replace("<head>", f'<head>\n    <script src="./{SCRIPT}?v={version}"></script>', 1)
+
+
+async def _page(_: Request) -> Response:
+    return Response(index(), media_type="text/html", headers={"cache-control": "no-cache"})
+
+
+async def _history(_: Request) -> Response:
+    return Response(_script(), media_type="text/javascript",
+                    headers={"cache-control": "no-cache"})
+
+
+ROUTES = (Route("/", _page), *(Route(f"/{name}", _page) for name, *_ in PAGES),
+          Route(f"/{SCRIPT}", _history))
+"""For the server."""
