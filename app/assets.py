@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -12,13 +13,14 @@ if TYPE_CHECKING:
     from streamlit.components.v2.types import ComponentRenderer
 
 
-def own_component(module: str, name: str) -> ComponentRenderer:
+def own_component(module: str, name: str, before: Sequence[str] = ()) -> ComponentRenderer:
     """Return the component of NAME.js and NAME.css beside a module, given by its `__name__`.
 
-    Its script begins with that of `parts.js`.
+    Its script begins with that of `parts.js`, and then those of `before`, which lie beside it.
     """
+    scripts = [_text(module, f"{part}.js") for part in (*before, name)]
     return st.components.v2.component(
-        f"latentcode_{name}", js=_text(__name__, "parts.js") + _text(module, f"{name}.js"),
+        f"latentcode_{name}", js=_text(__name__, "parts.js") + "".join(scripts),
         css=_text(module, f"{name}.css"), isolate_styles=False)
 
 

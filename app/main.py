@@ -10,6 +10,8 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
+from latentcode.app.share.address import say_what_came, say_what_is_lost
+from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
 from latentcode.app.tour.card import show_tour
@@ -58,7 +60,10 @@ def main() -> None:
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
     show_tour(current.url_path)
+    say_what_came(current.url_path)
     current.run()
+    say_what_is_lost()
+    show_bar(current.title)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ STYLE = """<style>
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 [data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {
   padding-left: .35rem; padding-right: .35rem;}
-[data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 6.4rem;}
+[data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 9.6rem;}
 @media (max-width: 1260px) {
   [data-testid="stTopNav"] {padding: 0 .2rem;}
   [data-testid="stTopNavLink"] {padding-left: .25rem; padding-right: .25rem;

@@ -38,7 +38,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
             y: high(place.value), dx: 8, dy: above ? -6 : 14 }, place.value.toFixed(2));
     }
     const every = Math.ceil(places.length / MOST_NUMBERS);
-    refill(rootIn(parentElement, 'track'),
+    const root = rootIn(parentElement, 'track');
+    root.shareTables = () => [{ name: data.measured, head: ['layer', 'value', 'shuffled'],
+        rows: places.map(({ layer, value, shuffled }) => [layer, value, shuffled]) }];
+    refill(root,
         element('div', { class: 'track-measured' }, known.length ? data.measured : ''),
         element('svg', { 'aria-hidden': 'true' }, ...drawn),
         element('div', { class: 'track-layers' }, ...places.map((place, i) => button({

@@ -1,0 +1,125 @@
+"""What an address of a view brings along: the version of its format, a note, checksums of weights.
+
+`v` says by which rules the rest is read. A link that was copied has `weights` too, so that whoever
+opens it is told where a model is not the one that was looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import streamlit as st
+
+from latentcode.app.data import loaded
+from latentcode.app.state.url import remember, remembered
+from latentcode.app.words import literal, shortened
+from latentcode.errors import LatentCodeError
+
+VERSION = 1
+"""Of the addresses written now; it is raised when a name in them gets another meaning."""
+NUMBER, WEIGHTS, NOTE = "v", "weights", "note"
+"""Names in the address."""
+MOST = 280
+"""Letters of a note."""
+DIGITS, OF, AND = 8, "~", "|"
+"""Of a checksum; between it and its model; between two models."""
+PAGE, CAME = "page of the note", "names that the address came with"
+"""Names in the session."""
+
+
+def say_what_came(page: str) -> None:
+    """Say, above a page, what its address brings: its note, and a later version of the format.
+
+    A note belongs to the page on which it was written, and so do checksums.
+    """
+    state = st.session_state
+    if state.setdefault(PAGE, page) != page:
+        state[PAGE] = page
+        for name in (NUMBER, NOTE, WEIGHTS):
+            state.pop(name, None)
+    state.setdefault(CAME, tuple(st.query_params))
+    _say_if_later(remembered(NUMBER))
+    if text := note():
+        st.info(f"**{_about(page)}** {literal(text)}", icon=":material/sticky_note_2:")
+
+
+def note() -> str:
+    """Return the note of the address, as long as one may be."""
+    return " ".join((remembered(NOTE) or "").split())[:MOST]
+
+
+def keep_note(text: str) -> None:
+    """Put a note into the address; without a text, take it out."""
+    remember(NOTE, " ".join(text.split())[:MOST] or None)
+
+
+def say_what_is_lost() -> None:
+    """Say, below a page, what of its address could not be shown: other weights, unknown parts."""
+    if changed := changed_weights(remembered(WEIGHTS) or ""):
+        st.warning(literal(
+            f"The weights of {', '.join(changed)} are not those that this link was made with: what "
+            "you see may differ from what was seen."), icon=":material/history:")
+    came: tuple[str, ...] = st.session_state.get(CAME, ())
+    unknown = [name for name in came if name in st.query_params and name not in st.session_state]
+    if unknown:
+        named = ", ".join(shortened(name, 40) for name in unknown[:8])
+        st.warning(literal(f"Parts of this link mean nothing on this page, and are left out: "
+                           f"{named}."), icon=":material/link_off:")
+    st.session_state[CAME] = ()
+
+
+def _about(page: str) -> str:
+    """Return what a note is on."""
+    if remembered("select") or remembered("shared"):
+        return "Note on this selection:"
+    return "Note on this patch:" if page == "intervene" else "Note:"
+
+
+def _say_if_later(version: str | None) -> None:
+    if version is None or version in map(str, range(VERSION + 1)):
+        return
+    remember(NUMBER, None)
+    st.warning(literal(f"This link was made by another version of latentcode (format "
+                       f"{version[:8]!r}; this one writes {VERSION}): parts of it may not be "
+                       "shown."), icon=":material/update:")
+
+
+def changed_weights(text: str) -> list[str]:
+    """Return the models whose weights are not those that a link names; nothing it cannot read."""
+    models = set(shown_models())
+    named = [part.partition(OF) for part in text.split(AND) if OF in part]
+    return [key for known, _, key in named
+            if key in models and checksum(key) not in (known, None)]
+
+
+def shown_models() -> list[str]:
+    """Return the models that the page shows, by their names in the address."""
+    one, several = st.session_state.get("model"), st.session_state.get("models")
+    listed = several if isinstance(several, list | tuple) else []
+    return list(dict.fromkeys(key for key in (one, *listed) if isinstance(key, str)))
+
+
+def checksums(keys: Iterable[str]) -> Mapping[str, str]:
+    """Return the checksum of each model that has one."""
+    return {key: known for key in keys if (known := checksum(key)) is not None}
+
+
+def checksum(key: str) -> str | None:
+    """Return the beginning of the SHA-256 of a model's newest weights, or of codes, as stored.
+
+    None where there are none, or none that can be read: the page says that itself.
+    """
+    try:
+        entry = loaded.entry(key)
+        if entry.kind == "codes":
+            meta = json.loads((entry.path / "meta.json").read_text(encoding="utf-8"))
+            known = meta["sha256"].get("codes.safetensors")
+        else:
+            run = loaded.open_run(entry.path)
+            step = loaded.newest_step(run)
+            known = (None if step is None
+                     else run.load_checkpoint(step).sha256.get("model.safetensors"))
+    except (LatentCodeError, OSError, ValueError, KeyError, AttributeError):
+        return None
+    return None if known is None else str(known)[:DIGITS]
