@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from starlette.middleware import Middleware
@@ -10,7 +11,14 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from latentcode.app.charts.map.addresses import ROUTES
+from latentcode.app.language.given import given
 from latentcode.app.policy import HOSTS, Policy
+
+if given() is not None:
+    # Before there are threads: libraries such as scipy look for torch, and find it half loaded.
+    for module in ("torch", "transformer_lens"):
+        import_module(module)
+    import_module("latentcode.app.language.work").work()
 
 # Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
 # address such as /decode for the script of that name, which shows nothing.
