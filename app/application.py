@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from starlette.middleware import Middleware
@@ -10,8 +11,15 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from latentcode.app import index
-from latentcode.app.charts.map import addresses
+from latentcode.app.charts.map.addresses import ROUTES
+from latentcode.app.language.given import given
 from latentcode.app.policy import HOSTS, Policy
+
+if given() is not None:
+    # Before there are threads: libraries such as scipy look for torch, and find it half loaded.
+    for module in ("torch", "transformer_lens"):
+        import_module(module)
+    import_module("latentcode.app.language.work").work()
 
 # Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
 # address such as /decode for the script of that name, which shows nothing.
@@ -20,7 +28,7 @@ PagesManager.uses_pages_directory = False
 # `streamlit run` looks for this name.
 app = App(
     Path(__file__).with_name("main.py"),
-    routes=(*index.ROUTES, *addresses.ROUTES),
+    routes=(*index.ROUTES, *ROUTES),
     middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=(*HOSTS, "[::1]"),
                            www_redirect=False),
                 Middleware(Policy)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
+from latentcode.app.language.given import given
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
@@ -31,6 +32,24 @@ PAGES: tuple[tuple[str, str, str], ...] = (
 )
 
 
+# Shown where the explorer was started with a language model, before the others.
+LANGUAGE: tuple[tuple[str, str, str], ...] = (
+    ("texts", "Codes of texts", ":material/notes:"),
+    ("heads", "Heads", ":material/hub:"),
+    ("prompt", "Prompt", ":material/edit_note:"),
+)
+OTHERS = "Models of problems"
+"""What the menu calls the pages of the zoo and of runs, beside those of a language model."""
+TWO = ("models", "Two models", ":material/compare_arrows:")
+"""Shown where there are two of them."""
+
+
+def language_pages() -> tuple[tuple[str, str, str], ...]:
+    """Return the pages of the language models that the explorer was started with; () without."""
+    asked = given()
+    return () if asked is None else LANGUAGE if len(asked.models) == 1 else (*LANGUAGE, TWO)
+
+
 def opened(module: str) -> Callable[[], None]:
     """Return the page of a module, which is imported only when the page is opened.
 
@@ -50,16 +69,20 @@ def main() -> None:
     import_from_environment()
     # Before the pages: their own icons for the browser's tab would come from a network.
     st.set_page_config(page_icon=tab_icon(), layout="wide")
+    language = language_pages()
+    shown = (*language, *PAGES)
     pages = {name: st.Page(opened(name), title=title, url_path=name, icon=icon,
-                           default=name == PAGES[0][0]) for name, title, icon in PAGES}
+                           default=name == shown[0][0]) for name, title, icon in shown}
     st.session_state["pages"] = pages  # by which pages link to each other
-    current = st.navigation([*pages.values()], position="top")
+    current = st.navigation({"": [pages[name] for name, _, _ in language], OTHERS: [
+        pages[name] for name, _, _ in PAGES]} if language else [*pages.values()], position="top")
     st.set_page_config(page_title=f"{current.title} · latentcode")
     open_address(current.url_path)
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
-    show_tour(current.url_path)
+    if not language:  # the tour is of the zoo
+        show_tour(current.url_path)
     say_what_came(current.url_path)
     current.run()
     say_what_is_lost()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from latentcode.app.charts.map import library
 from latentcode.app.data.catalog import ROOTS
+from latentcode.app.language.given import VARIABLE as LANGUAGE
+from latentcode.app.language.given import Given
 from latentcode.app.policy import HOSTS
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
@@ -59,20 +61,27 @@ def command(port: int, *, browser: bool) -> list[str]:
             *(f"--server.allowedHosts={host}" for host in HOSTS)]
 
 
-def environment(folders: Sequence[str | Path]) -> dict[str, str]:
-    """Return the environment of the server: the folders that it may read, what it imports."""
-    return {**os.environ, **in_environment(),
-            ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders])}
+def environment(
+    folders: Sequence[str | Path], language: Given | None = None
+) -> dict[str, str]:
+    """Return the environment of the server: the folders that it may read, what it imports, and the
+    language models."""
+    known = {name: value for name, value in os.environ.items() if name != LANGUAGE}
+    return {**known, **in_environment(),
+            ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders]),
+            **({} if language is None else {LANGUAGE: language.to_json()})}
 
 
 def serve(
-    folders: Sequence[str | Path] = (), *, port: int | None = None, browser: bool = True
+    folders: Sequence[str | Path] = (), *, port: int | None = None, browser: bool = True,
+    language: Given | None = None,
 ) -> int:
     """Run the explorer until it is interrupted, and return its exit status.
 
     folders  what it may read beside the zoo: runs, codes, or folders that hold some; default: the
              folder it is started in
     port     default: the first free one from 8501
+    language  language models and texts, which have pages of their own, before the others
 
     `ConfigError` for a folder that does not exist or is a file, a port that is taken, and if
     Streamlit or Plotly is not installed.
@@ -81,7 +90,7 @@ def serve(
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
     library.script()
-    folders = tuple(folders) or (Path.cwd(),)
+    folders = tuple(folders) or (() if language is not None else (Path.cwd(),))
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "
               "one that contains some" if folder.exists() else f"folder {folder} does not exist",
@@ -91,7 +100,7 @@ def serve(
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "
           "one", ConfigError)
     print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
-    server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders),
+    server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders, language),
                               stdout=subprocess.DEVNULL)
     in_charge = threading.current_thread() is threading.main_thread()
     if in_charge:

@@ -147,7 +147,7 @@ STYLE = """<style>
   &::-webkit-scrollbar {height: 8px; width: 8px;}
   &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
 .answer {margin-bottom: .5rem;}
-.st-key-beside {margin-top: .5rem;}
+:is(.st-key-beside, .st-key-lm_beside) {margin-top: .5rem;}
 @media (max-width: 1000px) {
   .stMainBlockContainer [data-testid="stHorizontalBlock"]:not([data-testid="stColumn"] *) {
     flex-wrap: wrap;

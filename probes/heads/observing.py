@@ -65,9 +65,11 @@ class Observer:
                 "Codes of a query do not sum to 1: metrics are of |a_qk| / sum_k |a_qk|."])]
 
     def observe(
-        self, batch: TextBatch
+        self, batch: TextBatch, also: Iterable[tuple[str, Callable[..., None]]] = ()
     ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
         """Return sums over queries and over read positions, and how many of them there are.
+
+        also  hooks of others that look at the same pass
 
         M, the metrics: `OBSERVED`. `ConfigError` for codes that are not finite or look ahead.
         """
@@ -84,7 +86,7 @@ class Observer:
 
         look(self.model, batch.tokens, [
             *((name, see(layer)) for layer, name in self.layout.pattern_hooks.items()),
-            *direct.hooks()], batch.padding)
+            *direct.hooks(), *also], batch.padding)
         of_patterns = torch.stack([found[layer] for layer in layers], dim=1)
         fault = torch.stack([ahead[layer] for layer in layers]).tolist()
         finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()

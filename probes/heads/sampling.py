@@ -192,12 +192,7 @@ class PairSampler:
         check(bool(np.isfinite(total).all()), f"model {self.asked.settings.get('run')!r} computes "
               "codes that are not finite; expected numbers")
         for i in np.flatnonzero(attended):
-            weights = total[at[i], query[i], 1:query[i] + 1]
-            if not weights.any():  # all of it goes to the first token: one is as good as another
-                weights = np.ones_like(weights)
-            edges = np.cumsum(weights)
-            key[i] = 1 + min(np.searchsorted(edges, uniform[i] * edges[-1], side="right"),
-                             query[i] - 1)
+            key[i] = attended_key(total[at[i], query[i], 1:query[i] + 1], uniform[i])
         return key
 
     def _read(
@@ -242,6 +237,15 @@ def sample_codes(
     for batch in batches:
         sampler.add(batch)
     return sampler.finish()
+
+
+def attended_key(weights: np.ndarray, uniform: float) -> int:
+    """Return a key in proportion to the attention [q] that keys 1 to q get; `uniform` in [0, 1)."""
+    if not weights.any():  # all of it goes to the first token: one is as good as another
+        weights = np.ones_like(weights)
+    edges = np.cumsum(weights)
+    return 1 + min(int(np.searchsorted(edges, uniform * edges[-1], side="right")),
+                   len(weights) - 1)
 
 
 def context(asked: LanguageModel, ids: np.ndarray, query: int, key: int, window: int) -> str:

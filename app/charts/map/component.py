@@ -61,6 +61,19 @@ def _affine(before: np.ndarray, after: np.ndarray, corners: np.ndarray) -> np.nd
     return moved
 
 
+@dataclass(frozen=True)
+class Pin:
+    """A further point, drawn over the first plane with its name.
+
+    at     in the coordinates of the plane
+    kind   `before` or `after`, how it is drawn
+    """
+
+    at: tuple[float, float]
+    name: str
+    kind: str = "before"
+
+
 def point_size(n: int) -> float:
     """Return a diameter in pixels at which n points remain distinct."""
     return float(np.clip(260.0 / math.sqrt(max(n, 1)), 1.0, 8.0))
@@ -70,6 +83,7 @@ def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
     dark: bool, label: str, selection: Selection, selected: np.ndarray | None,
     instance: int | None = None, across: int = 1, height: int = 500, alt: str, glides: str = "",
+    pins: Sequence[Pin] = (),
 ) -> None:
     """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
 
@@ -79,6 +93,7 @@ def show_map(
     instance   gets a ring in every plane
     across     planes in a row
     glides     points glide from one picture to the next as long as this stays the same
+    pins       further points, in the first plane
     """
     by_name = {plane.name: plane for plane in planes}
     n = len(colours.values)
@@ -97,7 +112,8 @@ def show_map(
     component(
         key=key, height="content", data={
             "library": library_address(), "n": n, "across": across, "height": height, "alt": alt,
-            "planes": [_described(plane, colours) for plane in planes],
+            "planes": [_described(plane, colours, pins if plane is planes[0] else ())
+                       for plane in planes],
             "colour": {
                 "title": colours.title, "label": label, "values": array_address(colours.values),
                 "colors": list(colours.colors), "names": list(colours.names),
@@ -140,11 +156,15 @@ def _drawn(outline: Mapping[str, Any], planes: Mapping[str, Plane]) -> Selection
         {**outline, "kind": "lasso", "points": plane.from_shown(corners)})
 
 
-def _described(plane: Plane, colours: Colours) -> dict[str, Any]:
+def _described(plane: Plane, colours: Colours, pins: Sequence[Pin]) -> dict[str, Any]:
     points = plane.shown
-    low, high = points.min(axis=0), points.max(axis=0)
+    pinned = plane.to_shown(np.array([pin.at for pin in pins])) if pins else points[:0]
+    shown = np.vstack([points, pinned])
+    low, high = shown.min(axis=0), shown.max(axis=0)
     half = float((high - low).max()) / 2 * MARGIN or 1.0
     return {"name": plane.name, "title": plane.title, "cards": plane.cards,
             "points": array_address(points.T.astype(np.float32)),
             "centre": [float(v) for v in (low + high) / 2], "half": half,
-            "clusters": clusters(points, colours)}
+            "clusters": clusters(points, colours), "pins": [
+                {"at": at, "name": pin.name, "kind": pin.kind}
+                for at, pin in zip(pinned.tolist(), pins, strict=True)]}

@@ -208,6 +208,12 @@ class Panel {
             const [cx, cy] = this.position(point);
             made.push(element('circle', { class: name, cx, cy, r: name === 'lc-ring' ? 8 : 6 }));
         }
+        for (const { at, name, kind } of data.planes[this.map.panels.indexOf(this)]?.pins ?? []) {
+            const [x, y] = this.at(...at);
+            made.push(element('path', {
+                class: `lc-pin lc-${kind}`, d: `M${x},${y - 6}l6,6l-6,6l-6,-6Z` }),
+                element('text', { class: 'lc-pin-name', x: x + 8, y: y + 4 }, name));
+        }
         this.marks.replaceChildren(...made);
         this.lost.hidden = this.isAnyInView();
         this.names.replaceChildren(...this.map.named ? this.nameTags() : []);
@@ -339,7 +345,8 @@ class CodeMap {
         const changed = renewed || before?.n !== data.n
             || before?.colour.values !== data.colour.values
             || before?.dark !== data.dark
-            || data.planes.some((plane, i) => plane.points !== before?.planes[i].points);
+            || data.planes.some((plane, i) => plane.points !== before?.planes[i].points
+                || plane.half !== before?.planes[i].half);
         for (const [i, panel] of this.panels.entries()) {
             const plane = data.planes[i];
             panel.title.textContent = data.planes.length > 1 ? plane.title : '';

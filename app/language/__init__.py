@@ -1,0 +1,1 @@
+"""Language models: codes of texts, their heads, and prompts that are typed."""

@@ -1,0 +1,80 @@
+"""Charts of heads."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from matplotlib.colors import to_hex
+
+from latentcode.app.charts.theme import grey, styled
+from latentcode.app.language.heads import words
+
+HEIGHT = 430
+MAP = "viridis"
+
+
+def layer_colours(n: int) -> list[str]:
+    """Return a colour per layer, from the first to the last."""
+    return [to_hex(mpl.colormaps[MAP](share)) for share in np.linspace(0.05, 0.92, n)]
+
+
+def heads_chart(
+    table: pd.DataFrame, x: str, y: str, chosen: tuple[int, int] | None, *, dark: bool
+) -> go.Figure:
+    """Return a scatter of heads, coloured by layer; `customdata` is layer.head."""
+    figure = go.Figure()
+    layers = sorted(table["layer"].unique())
+    for layer, colour in zip(layers, layer_colours(len(layers)), strict=True):
+        rows = table[table["layer"] == layer]
+        names = [f"L{layer}H{head}" for head in rows["head"]]
+        figure.add_scatter(
+            x=rows[x], y=rows[y], mode="markers", name=f"{layer}", text=names,
+            customdata=[[f"{layer}.{head}"] for head in rows["head"]],
+            hovertemplate=f"%{{text}}<br>{words(x)} %{{x:.3f}}<br>{words(y)} %{{y:.3f}}"
+                          "<extra></extra>",
+            marker={"size": 9, "color": colour,
+                    "line": {"width": 0.6, "color": "#E4E9EE" if dark else "#1B2530"}})
+    if chosen is not None:
+        row = table[(table["layer"] == chosen[0]) & (table["head"] == chosen[1])].iloc[0]
+        figure.add_scatter(
+            x=[row[x]], y=[row[y]], mode="markers+text", text=[f"L{chosen[0]}H{chosen[1]}"],
+            textposition="top center", hoverinfo="skip", showlegend=False,
+            marker={"size": 17, "color": "rgba(0,0,0,0)",
+                    "line": {"width": 2.5, "color": "#E4E9EE" if dark else "#1B2530"}})
+    styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
+           legend={"title": {"text": "layer"}})
+    figure.update_xaxes(title=words(x))
+    figure.update_yaxes(title=words(y))
+    return figure
+
+
+def both_chart(
+    table: pd.DataFrame, metric: str, models: tuple[str, str], *, dark: bool
+) -> go.Figure:
+    """Return a scatter of heads: a metric in one model across, in another one up.
+
+    table  has `metric` and `metric other`
+    """
+    figure = go.Figure()
+    layers = sorted(table["layer"].unique())
+    x, y = table[metric], table[f"{metric} other"]
+    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
+    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", hoverinfo="skip",
+                       showlegend=False, line={"color": grey(dark), "dash": "dash", "width": 1})
+    for layer, colour in zip(layers, layer_colours(len(layers)), strict=True):
+        rows = table[table["layer"] == layer]
+        figure.add_scatter(
+            x=rows[metric], y=rows[f"{metric} other"], mode="markers", name=f"{layer}",
+            text=[f"L{layer}H{head}" for head in rows["head"]],
+            hovertemplate="%{text}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
+            marker={"size": 8, "color": colour})
+    styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
+           legend={"title": {"text": "layer"}})
+    figure.update_xaxes(title=f"{words(metric)}, {models[0]}")
+    figure.update_yaxes(title=f"{words(metric)}, {models[1]}")
+    return figure
+
+
+__all__ = ["both_chart", "heads_chart", "layer_colours"]

@@ -1,0 +1,93 @@
+"""Which language models on which texts was the explorer started with?
+
+Said by the command to the server through its environment. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+from latentcode.errors import check
+
+VARIABLE = "LATENTCODE_LANGUAGE"
+"""Environment variable with what was given, as JSON."""
+MOST_MODELS = 2
+"""Models that are shown beside each other."""
+TEXTS, LONGEST = 1_000, 128
+"""Texts that are read, and tokens of each."""
+PAIRS = 5_000
+"""Pairs of a query and a key whose codes are kept."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it was asked for.
+
+    name      a folder, a name on the hub, also with @revision, or a run on text
+    identity  tells its weights from others, without reading them
+    """
+
+    name: str
+    identity: str
+
+    @property
+    def short(self) -> str:
+        """What pages call it."""
+        return Path(self.name).name if Path(self.name).exists() else self.name
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given.
+
+    texts    the file of texts
+    digest   of what it holds
+    n        texts that are read at most, the first ones
+    longest  tokens of each, longer ones are cut
+    """
+
+    models: tuple[Model, ...]
+    texts: str
+    digest: str
+    n: int = TEXTS
+    longest: int = LONGEST
+
+    def to_json(self) -> str:
+        """Return it as the server reads it."""
+        return json.dumps(asdict(self))
+
+    @property
+    def titles(self) -> list[str]:
+        """What pages call the models, each by another name."""
+        short = [model.short for model in self.models]
+        return short if len(set(short)) == len(short) else [model.name for model in self.models]
+
+
+def given() -> Given | None:
+    """Return what the server was started with; None where that was no language model."""
+    text = os.environ.get(VARIABLE)
+    return _read(text) if text else None
+
+
+@cache
+def _read(text: str) -> Given:
+    found = json.loads(text)
+    return Given(**{**found, "models": tuple(Model(**model) for model in found["models"])})
+
+
+def check_numbers(models: Sequence[str], n: int, longest: int) -> None:
+    """Raise `ConfigError` for numbers that nothing can be shown of."""
+    check(1 <= len(models) <= MOST_MODELS, f"--texts is given with {len(models)} models"
+          f"{': ' + ', '.join(models) if models else ''}; expected one language model, or two to "
+          "compare: latentcode explore gpt2 --texts texts.txt")
+    check(n >= 1, f"--n is {n}; expected a number of texts, at least 1")
+    check(longest >= 2, f"--longest is {longest}; expected a number of tokens, at least 2")
+
+
+__all__ = ["LONGEST", "MOST_MODELS", "PAIRS", "TEXTS", "VARIABLE", "Given", "Model",
+           "check_numbers", "given"]

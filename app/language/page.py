@@ -1,0 +1,129 @@
+"""What the pages of language models share: which model, how far the reading is, chosen pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.language.given import given
+from latentcode.app.language.work import Job, Work, work
+from latentcode.app.state.messages import answering
+from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.words import literal
+
+MODEL, PAIR, HEAD = "lm", "lm_pair", "lm_head"
+PROMPT, EDITED, SOURCE = "prompt", "edited", "source"
+"""What the URL calls the model, a pair (text.query.key), a head (layer.head), and prompts."""
+GOES = "a table leads to a page"
+"""Name in the session."""
+MOST_CHARACTERS = 600
+"""Of a prompt, so that the address stays short."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query and a key of a text, by their positions."""
+
+    text: int
+    query: int
+    key: int
+
+    @classmethod
+    def named(cls, name: str | None) -> Pair | None:
+        """Return the pair that an address names; None where it names none."""
+        parts = (name or "").split(".")
+        if len(parts) != 3 or not all(part.isdecimal() and len(part) < 8 for part in parts):
+            return None
+        found = cls(*map(int, parts))
+        return found if found.key <= found.query else None
+
+    @property
+    def name(self) -> str:
+        return f"{self.text}.{self.query}.{self.key}"
+
+
+def begun() -> Work:
+    """Return what was given, which is being read from now on."""
+    assert given() is not None
+    return work()
+
+
+def choose_model() -> Job:
+    """Return the model that the sidebar chooses, where there are two."""
+    jobs = begun().jobs
+    if len(jobs) == 1:
+        st.sidebar.markdown(f"**{literal(jobs[0].title)}**")
+        return jobs[0]
+    titles = [job.title for job in jobs]
+    return jobs[titles.index(choose("Model", titles, key=MODEL, form="buttons",
+                                    where=st.sidebar))]
+
+
+def show_progress(job: Job) -> None:
+    """Show what is being done, until it is; an error where it failed."""
+    if job.error is not None:
+        st.error(literal(job.error), icon=":material/error:")
+        return
+    if job.said:
+        st.info(literal(job.said), icon=":material/info:")
+    if not job.is_over:
+        _watch(job, job.version)
+
+
+@st.fragment(run_every=0.7)
+def _watch(job: Job, version: int) -> None:
+    if job.version != version or job.is_over:
+        st.rerun()
+    st.progress(job.share, text=literal(job.text))
+
+
+def typed(label: str, key: str, default: str, *, help: str) -> str:
+    """Return a text that the URL has, or somebody types."""
+    widget = f"{key} typed"
+    known = remembered(key)
+    value = default if known is None else known[:MOST_CHARACTERS]
+    if st.session_state.get(widget) != value:
+        st.session_state[widget] = value
+
+    def note() -> None:
+        remember(key, st.session_state[widget] or None)
+
+    st.text_input(label, key=widget, max_chars=MOST_CHARACTERS, on_change=answering(note),
+                  help=help)
+    return value
+
+
+def rows_choose(
+    table: pd.DataFrame, names: list[str], *, key: str, into: str, to: str | None = None,
+    height: int | Literal["content"] = "content", **config: Any,
+) -> None:
+    """Show a table; the name of the row that is selected goes into the URL.
+
+    names  one per row
+    into   the URL's parameter
+    to     the page that is opened then; None: this one stays
+    """
+    def note() -> None:
+        rows = st.session_state[key]["selection"]["rows"]
+        if rows:
+            remember(into, names[rows[0]])
+            st.session_state[GOES] = to
+
+    if st.session_state.get(GOES) is not None:
+        go_to(st.session_state.pop(GOES))
+
+    st.dataframe(table, hide_index=True, key=key, on_select=answering(note), height=height,
+                 selection_mode="single-row", column_config=config)
+
+
+def go_to(page: str) -> None:
+    """Open another page, where there are several."""
+    if "pages" in st.session_state:
+        st.switch_page(st.session_state["pages"][page])
+
+
+__all__ = ["EDITED", "HEAD", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT", "SOURCE", "Pair",
+           "begun", "choose_model", "go_to", "rows_choose", "show_progress", "typed"]

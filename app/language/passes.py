@@ -1,0 +1,274 @@
+"""Passes of one text through a model: its codes, what comes next, and that with a patch."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.app.language.tokens import pieces_of
+from latentcode.app.language.work import Job
+from latentcode.errors import ConfigError, check
+from latentcode.models.kernels.fused import written_out
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import layout
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.seeds import make_generator
+
+MOST_KEPT = 2**26
+"""Bytes of passes that are kept, of all visitors."""
+SITES: Mapping[str, str] = {
+    "codes": "attn.hook_pattern", "values": "attn.hook_v", "z": "attn.hook_z",
+    "residual stream": "hook_resid_pre"}
+"""What can be patched, and the hook of a block that shows it."""
+OF_KEYS = ("codes", "values")
+"""Sites of a key; of the others a patch is of the query alone."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a pass of one text shows.
+
+    tokens   ids [T]
+    pieces   their texts
+    pattern  float32 [L, H, T, T], the codes
+    p        float64 [V], what comes next
+    """
+
+    tokens: tuple[int, ...]
+    pieces: tuple[str, ...]
+    pattern: np.ndarray
+    p: np.ndarray
+
+    def codes(self, query: int) -> np.ndarray:
+        """Return the codes of a query with every key up to it, [K, L, H]."""
+        return self.pattern[:, :, query, :query + 1].transpose(2, 0, 1)
+
+    def likeliest(self, n: int) -> list[int]:
+        """Return the ids that are the likeliest to come next."""
+        return np.argsort(-self.p, kind="stable")[:n].tolist()
+
+
+class _Shelf:
+    """Passes that were made, those asked for longest ago go first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: tuple[object, ...], make: Callable[[], Seen]) -> Seen:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > 1 and self._size() > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def _size(self) -> int:
+        return sum(one.pattern.nbytes + one.p.nbytes for one in self._kept.values())
+
+
+_seen = _Shelf()
+
+
+def encoded(job: Job, text: str, most: int) -> tuple[int, ...]:
+    """Return the tokens of a prompt; `ConfigError` for none, and for more than there is room for.
+    """
+    model = job.wait_for_model()
+    ids = tuple(int(i) for i in model.encode(text)[0])
+    check(len(ids) > 0, "the prompt has no tokens; expected at least one")
+    room = most if model.context is None else min(most, model.context)
+    check(len(ids) <= room, f"the prompt has {len(ids)} tokens; expected at most {room}")
+    return ids
+
+
+def see(job: Job, tokens: Sequence[int]) -> Seen:
+    """Return what a pass of some tokens shows; the last ones are kept."""
+    tokens = tuple(int(token) for token in tokens)
+    return _seen.get((id(job), tokens), lambda: _see(job, tokens))
+
+
+def _see(job: Job, tokens: tuple[int, ...]) -> Seen:
+    model = job.wait_for_model()
+    bridge = model.model
+    with job.turns.now():
+        shown = layout_of(job)
+        found: dict[int, Tensor] = {}
+
+        def keep(layer: int) -> Callable[..., None]:
+            def store(pattern: Tensor, hook: object) -> None:
+                found[layer] = pattern[0].float().cpu()
+            return store
+
+        logits = _run(bridge, torch.tensor([tokens]), [
+            (name, keep(layer)) for layer, name in shown.pattern_hooks.items()])
+    pattern = np.stack([found[layer].numpy() for layer in shown.layers])
+    check(bool(np.isfinite(pattern).all()), f"{job.title} computes codes that are not finite; "
+          "expected numbers")
+    return Seen(tokens, tuple(pieces_of(model, tokens)), pattern, _p(logits)[0])
+
+
+def layout_of(job: Job) -> Any:
+    """Return where the codes of a model are; it is tried once."""
+    found = getattr(job, "_layout", None)
+    if found is None:
+        found = layout(job.wait_for_model().model)
+        job._layout = found  # type: ignore[attr-defined]
+    return found
+
+
+def _run(bridge: Any, tokens: Tensor, hooks: Sequence[tuple[str, Any]]) -> Tensor:
+    """Return the logits [B, V] of the last token."""
+    device = next(bridge.parameters()).device
+    with evaluating(bridge), written_out(), torch.no_grad():
+        logits: Tensor = bridge.run_with_hooks(
+            tokens.to(device), fwd_hooks=[*hooks, (read_out_hook(bridge), last_token)])
+    return logits[:, -1]
+
+
+def _p(logits: Tensor) -> np.ndarray:
+    return np.asarray(logits.double().softmax(-1).cpu().numpy())
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What of a source is put where in a base.
+
+    site    of `SITES`
+    layers  which
+    heads   which; None: all
+    query   of the base, and `source_query` of the source
+    key     likewise; None: all keys up to the query, of which both have equally many
+    """
+
+    site: str
+    layers: tuple[int, ...]
+    heads: tuple[int, ...] | None
+    query: int
+    source_query: int
+    key: int | None = None
+    source_key: int | None = None
+
+    def check(self) -> None:
+        """Raise `ConfigError` for what cannot be put there."""
+        check(len(self.layers) > 0, "no layer is chosen; expected at least one")
+        if self.site not in OF_KEYS:
+            return
+        check((self.key is None) == (self.source_key is None),
+              "one of the keys is all, and the other a token; expected all for both, or a token")
+        if self.key is None:
+            check(self.query == self.source_query, f"the query has {self.query + 1} keys, and that "
+                  f"of the source {self.source_query + 1}: all keys cannot be put in place of each "
+                  "other; expected a key of each, or the sites z or residual stream")
+            return
+        assert self.source_key is not None
+        check(self.key <= self.query and self.source_key <= self.source_query,
+              "a key comes after its query, which cannot see it; expected one up to the query")
+
+
+@dataclass(frozen=True)
+class Patched:
+    """What comes next after a patch.
+
+    p         [V], with what the source has there
+    others    [R, V], with what R other texts have there
+    exact     whether what the base has itself, written back, leaves every bit as it is
+    """
+
+    p: np.ndarray
+    others: np.ndarray
+    exact: bool
+
+
+def patched(
+    job: Job, base: Sequence[int], source: Sequence[int], patch: Patch,
+    others: Sequence[Sequence[int]] = (),
+) -> Patched:
+    """Return what comes next in a base with what a source has at a place.
+
+    others  further sources of the same length, the control
+    """
+    patch.check()
+    bridge = job.wait_for_model().model
+    names = {layer: f"blocks.{layer}.{SITES[patch.site]}" for layer in patch.layers}
+    missing = [name for name in names.values() if name not in bridge.hook_dict]
+    check(not missing, f"{job.title} has no hook {', '.join(missing[:3])}; expected another site")
+    with job.turns.now():
+        if patch.site == "codes":
+            layout_of(job).check_writable()
+        kept: dict[int, Tensor] = {}
+        _run(bridge, torch.tensor([list(source), *map(list, others)]), [
+            (name, _keeping(kept, layer)) for layer, name in names.items()])
+        own: dict[int, Tensor] = {}
+        clean = _run(bridge, torch.tensor([list(base)]), [
+            (name, _keeping(own, layer)) for layer, name in names.items()])
+        n = 1 + len(others)
+        logits = _run(bridge, torch.tensor([list(base)] * n), [
+            (name, _putting(kept[layer], patch)) for layer, name in names.items()])
+        back = _run(bridge, torch.tensor([list(base)]), [
+            (name, _putting(own[layer], _itself(patch))) for layer, name in names.items()])
+    p = _p(logits)
+    return Patched(p[0], p[1:], bool(torch.equal(clean, back)))
+
+
+def _itself(patch: Patch) -> Patch:
+    return Patch(patch.site, patch.layers, patch.heads, patch.query, patch.query, patch.key,
+                 patch.key)
+
+
+def _keeping(kept: dict[int, Tensor], layer: int) -> Callable[..., None]:
+    def keep(activation: Tensor, hook: object) -> None:
+        kept[layer] = activation.clone()
+    return keep
+
+
+def _putting(given: Tensor, patch: Patch) -> Callable[..., Tensor]:
+    """Return the hook that puts what sources have at a place into passes of the base."""
+    def put(live: Tensor, hook: object) -> Tensor:
+        live = live.clone()
+        if patch.site == "residual stream":
+            live[:, patch.query] = given[:, patch.source_query]
+            return live
+        axis = 1 if patch.site == "codes" else 2
+        n_heads = live.shape[axis]
+        heads = list(range(n_heads) if patch.heads is None else patch.heads)
+        if max(heads) >= n_heads:
+            raise ConfigError(f"heads share their values in groups: there are {n_heads} of them; "
+                              "expected all heads, or another site")
+        q, s = patch.query, patch.source_query
+        if patch.site == "z":
+            live[:, q, heads] = given[:, s, heads]
+        elif patch.site == "values":
+            keys = slice(0, q + 1) if patch.key is None else slice(patch.key, patch.key + 1)
+            there = keys if patch.source_key is None else slice(
+                patch.source_key, patch.source_key + 1)
+            live[:, keys, heads] = given[:, there, heads]
+        elif patch.key is None:
+            live[:, heads, q, :q + 1] = given[:, heads, s, :s + 1]
+        else:
+            live[:, heads, q, patch.key] = given[:, heads, s, patch.source_key]
+        return live
+    return put
+
+
+def other_sources(
+    tokens: Sequence[np.ndarray], length: int, n: int, seed: int = 0
+) -> list[list[int]]:
+    """Return the beginnings of some of the texts that are long enough, drawn from a seed."""
+    long = [ids for ids in tokens if len(ids) >= length]
+    drawn = torch.randperm(len(long), generator=make_generator(seed, "other sources"))[:n]
+    return [long[i][:length].tolist() for i in drawn.tolist()]
+
+
+__all__ = ["OF_KEYS", "SITES", "Patch", "Patched", "Seen", "encoded", "layout_of",
+           "other_sources", "patched", "see"]

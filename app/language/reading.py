@@ -1,0 +1,256 @@
+"""What the pages show of a model on texts: one pass of each text, from which all of it is taken.
+
+    codes     of at most n pairs of a query and a key, those that `lc.heads(codes=n)` samples
+    metrics   of all heads, summed up as `lc.heads` does
+    maxima    max a_qk over q, k >= 1 of every text and head, and where: what texts of a head are
+              sorted by
+
+At any time the pairs are those of the texts that were read so far: the first picture need not wait
+for the last text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.app.language.given import PAIRS
+from latentcode.codes import LatentCodes
+from latentcode.codes.reader import Hooks
+from latentcode.errors import check
+from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.metrics import as_shares
+from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
+from latentcode.probes.heads.sampling import PairSampler, attended_key
+from latentcode.probes.heads.texts import Texts
+
+BATCH = 512
+"""Tokens of a batch: so few that a prompt that was typed meanwhile does not wait for long."""
+ROW_BYTES = 2**26
+"""Bytes of the rows of codes of a batch that are kept until their keys are drawn."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was read of a model on texts so far.
+
+    codes    N pairs `query->key` with labels, as `sample_codes` returns them
+    rows     int64 [N], the text of each
+    tokens   of every text, int32
+    sums     of metrics
+    notes    what must be known of them
+    maxima   float32 [texts, L, H], the largest attention; `query` and `key` say where, int16
+    whole    whether all texts were read, `n_asked` of them
+    """
+
+    codes: LatentCodes
+    rows: np.ndarray
+    tokens: tuple[np.ndarray, ...]
+    sums: Sums
+    notes: tuple[str, ...]
+    maxima: np.ndarray
+    query: np.ndarray
+    key: np.ndarray
+    whole: bool
+
+    @property
+    def n_texts(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(map(len, self.tokens))
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of a query, not the first token, and a key up to it there are."""
+        return sum(len(ids) * (len(ids) + 1) // 2 - 1 for ids in self.tokens)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.codes.layers
+
+    @property
+    def n_heads(self) -> int:
+        return self.codes.n_heads
+
+
+class OnePass(PairSampler):
+    """`PairSampler` in the pass of another: rows of the queries that are drawn are kept until their
+    keys are.
+
+    Memory: a row of codes of every query of a batch, [m, L, H, T].
+    """
+
+    def looking(self, batch: TextBatch) -> Hooks:
+        """Draw queries of a batch, and return the hooks that keep their rows."""
+        self._batch, self._drawn = batch, self._draw(batch)
+        row, query = (torch.from_numpy(self._drawn[name]).to(self._device)
+                      for name in ("row", "query"))
+        self._kept = torch.zeros(len(row), len(self.layers), self.layout.n_heads,
+                                 batch.tokens.shape[1])
+
+        def keep(place: int) -> Callable[..., None]:
+            def store(pattern: Tensor, hook: object) -> None:
+                self._kept[:, place] = pattern[row, :, query].float().cpu()
+            return store
+
+        return [(self.layout.pattern_hooks[layer], keep(i)) for i, layer in enumerate(self.layers)]
+
+    def looked(self) -> None:
+        """Draw the keys, and keep the codes: what `add` does, after the pass."""
+        batch, drawn = self._batch, self._drawn
+        at, query, uniform = drawn["row"], drawn["query"], drawn["uniform"]
+        key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
+        given = self._kept.abs().sum(2).sum(1).double().numpy()
+        for i in np.flatnonzero(drawn["attended"]):
+            key[i] = attended_key(given[i, 1:query[i] + 1], uniform[i])
+        number = batch.rows.cpu().numpy()
+        for one, ids, length in zip(number.tolist(), batch.tokens.cpu().numpy(),
+                                    batch.lengths.tolist(), strict=True):
+            self._tokens[one] = ids[:length].astype(np.int32)
+        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[at], "number": number[at]}
+        self._columns = {name: np.concatenate([kept, further[name]])
+                         for name, kept in self._columns.items()}
+        self._codes = np.concatenate([
+            self._codes, self._kept[torch.arange(len(at)), :, :, torch.from_numpy(key)].numpy()])
+        if len(self._codes) > 2 * self.n:
+            self._keep_lowest()
+
+
+class GivenPairs:
+    """Reads the codes of pairs that were drawn of another model, in the pass of another.
+
+    rows, query, key  int64 [N], sorted by nothing in particular
+    """
+
+    def __init__(self, observer: Observer, rows: np.ndarray, query: np.ndarray, key: np.ndarray):
+        self.layout, self.rows, self.query, self.key = observer.layout, rows, query, key
+        self.codes = np.full((len(rows), len(self.layout.layers), self.layout.n_heads), np.nan,
+                             np.float32)
+
+    def looking(self, batch: TextBatch) -> Hooks:
+        """Return the hooks that read what a batch has of them."""
+        place = {row: i for i, row in enumerate(batch.rows.tolist())}
+        which = np.flatnonzero(np.isin(self.rows, list(place)))
+        at = torch.tensor([place[row] for row in self.rows[which].tolist()], dtype=torch.int64)
+        query, key = torch.from_numpy(self.query[which]), torch.from_numpy(self.key[which])
+
+        def keep(i: int) -> Callable[..., None]:
+            def store(pattern: Tensor, hook: object) -> None:
+                self.codes[which, i] = pattern.float().cpu()[at, :, query, key].numpy()
+            return store
+
+        return [(self.layout.pattern_hooks[layer], keep(i))
+                for i, layer in enumerate(self.layout.layers)]
+
+
+class Reading:
+    """Takes a model and texts, batch by batch; what was read so far is there at any time.
+
+    like  the pairs are those that were read of another model
+    """
+
+    def __init__(self, texts: Texts, like: Read | None = None, n_pairs: int = PAIRS) -> None:
+        self.texts, self.like = texts, like
+        self.observer = Observer(texts.model.model)
+        self.layout = self.observer.layout
+        self.notes = tuple(self.observer.notes())
+        shape = len(self.layout.layers), self.layout.n_heads
+        self.sums = Sums.none(*shape, len(OBSERVED))
+        self._tokens: dict[int, np.ndarray] = {}
+        self._maxima: dict[int, np.ndarray] = {}
+        self._where: dict[int, np.ndarray] = {}
+        if like is None:
+            self.pairs: OnePass | GivenPairs = OnePass(texts.model, n=n_pairs)
+        else:
+            labels = like.codes.labels
+            self.pairs = GivenPairs(self.observer, like.rows, *(
+                labels[f"{role}_position"].to_numpy(np.int64) for role in ("query", "key")))
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs are there at least."""
+        return sum(map(len, self._tokens.values())) - len(self._tokens)
+
+    def batches(self) -> Iterator[TextBatch]:
+        """Yield what is to be read."""
+        return self.texts.batches()
+
+    def add(self, batch: TextBatch) -> None:
+        """Read a batch in one pass; `ProbeError` where memory does not suffice for it."""
+        self.texts.check_memory(batch)
+        found: list[tuple[Tensor, Tensor]] = []
+        hooks = [*self.pairs.looking(batch), *(
+            (self.layout.pattern_hooks[layer], self._measure(batch, found))
+            for layer in self.layout.layers)]
+        self.sums.add(batch, *self.observer.observe(batch, hooks))
+        if isinstance(self.pairs, OnePass):
+            self.pairs.looked()
+        maxima, where = (torch.stack(parts, 1).cpu().numpy() for parts in zip(*found, strict=True))
+        for i, (row, length) in enumerate(zip(batch.rows.tolist(), batch.lengths.tolist(),
+                                              strict=True)):
+            self._tokens[row] = batch.tokens[i, :length].cpu().numpy().astype(np.int32)
+            self._maxima[row], self._where[row] = maxima[i], where[i]
+
+    def read(self, *, whole: bool) -> Read:
+        """Return what was read so far."""
+        order = sorted(self._tokens)
+        number = {row: i for i, row in enumerate(order)}
+        if isinstance(self.pairs, OnePass):
+            sample = self.pairs.finish()
+            codes, rows = sample.codes, np.array([number[row] for row in sample.rows.tolist()])
+        else:
+            assert self.like is not None
+            there = np.isfinite(self.pairs.codes).all((1, 2)) & np.isin(self.like.rows, order)
+            codes = LatentCodes(
+                self.pairs.codes[there][:, :, None], self.like.codes.labels[there].reset_index(
+                    drop=True), self.like.codes.pairs, self.layout.layers,
+                {**self.like.codes.meta, **self.texts.model.settings})
+            rows = self.like.rows[there]
+        query, key = (x.astype(np.int16) for x in np.divmod(
+            np.stack([self._where[row] for row in order]), 1 << 15))
+        return Read(
+            codes, rows, tuple(self._tokens[row] for row in order),
+            Sums(self.sums.sums.copy(), self.sums.n.copy()), self.notes,
+            np.stack([self._maxima[row] for row in order]), query, key, whole)
+
+    def _measure(
+        self, batch: TextBatch, found: list[tuple[Tensor, Tensor]]
+    ) -> Callable[..., None]:
+        """Return a hook that notes the largest attention of each text and head, and where it is:
+        query * 2^15 + key."""
+        def store(pattern: Tensor, hook: object) -> None:
+            a = pattern if self.observer.normalized else as_shares(pattern)
+            size = a.shape[-1]
+            inside = torch.arange(1, size, device=a.device) < batch.lengths[:, None]  # [B, Q - 1]
+            largest, at = torch.where(inside[:, None, :, None], a[:, :, 1:, 1:], 0.0).flatten(
+                2).max(-1)
+            query, key = at // (size - 1) + 1, at % (size - 1) + 1
+            found.append((largest.float(), query * (1 << 15) + key))
+        return store
+
+
+def texts_for(model: Any, source: Any, *, n: int, longest: int) -> Texts:
+    """Return the texts that are read of a model: the first n, of each the first tokens."""
+    context = model.context
+    longest = longest if context is None else min(longest, int(context))
+    check(longest >= 2, f"the context of the model is {context} tokens; expected at least 2")
+    config = model.model.cfg
+    row = 4 * int(config.n_layers) * int(config.n_heads) * longest
+    return Texts(model, source, longest=longest, n=n,
+                 tokens_at_once=max(longest, min(BATCH, ROW_BYTES // row)))
+
+
+def shares(read: Read) -> Mapping[str, int]:
+    """Return how many of the pairs were drawn which way."""
+    counts = read.codes.labels["drawn"].value_counts()
+    return {str(name): int(count) for name, count in counts.items()}
+
+
+__all__ = ["GivenPairs", "OnePass", "Read", "Reading", "shares", "texts_for"]

@@ -1,0 +1,78 @@
+"""Tokens as HTML: what is marked, and how much each is attended to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from latentcode.tasks.text.render import MARKS, visible
+
+NEAR = 8
+"""Tokens on either side of query and key that a card shows."""
+STYLES = {"query": MARKS["query"][1], "key": MARKS["key"][1]}
+
+
+def pieces_of(model: Any, ids: Sequence[int]) -> list[str]:
+    """Return the texts of tokens with the spaces before them, as far as the tokenizer tells."""
+    pieces = list(model.texts(ids))
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    if not hasattr(tokenizer, "convert_ids_to_tokens"):
+        return pieces
+    raw = tokenizer.convert_ids_to_tokens(list(ids))
+    pieces = [f" {piece}" if str(token).startswith("\u2581") and not piece.startswith(" ")
+              else piece for token, piece in zip(raw, pieces, strict=True)]
+    # Of words that are split at spaces no token has one.
+    if tokenizer.decode(list(ids)) == " ".join(pieces):
+        pieces[1:] = [f" {piece}" for piece in pieces[1:]]
+    return pieces
+
+
+def text_of(model: Any, ids: Sequence[int]) -> str:
+    """Return the text of tokens, without a token for a beginning."""
+    ids = list(ids)
+    begins = list(model.encode("")[0])[:1] if model.begins() else []
+    ids = ids[1:] if begins and ids[:1] == begins else ids
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    return str(tokenizer.decode(ids) if hasattr(tokenizer, "convert_ids_to_tokens")
+               else "".join(model.texts(ids)))
+
+
+def shown(piece: str) -> str:
+    """Return a token's text on one line, with signs for what cannot be seen."""
+    return visible(piece)[1:-1] or "\N{OPEN BOX}"
+
+
+def marked(query: int, key: int) -> dict[int, str]:
+    """Return the styles of a query and its key; of the query where they are one token."""
+    return {key: STYLES["key"], query: STYLES["query"]}
+
+
+def tokens_html(
+    pieces: Sequence[str], styles: Mapping[int, str], near: Sequence[int] | None = None,
+    *, size: int = 13,
+) -> str:
+    """Return tokens as HTML, each with its position as `data-token`.
+
+    near  positions around which tokens are shown; None: all
+    """
+    kept = range(len(pieces)) if near is None else [
+        i for i in range(len(pieces)) if any(abs(i - place) <= NEAR for place in near)]
+    parts, last = [], -1
+    for i in kept:
+        if i > last + 1:
+            parts.append('<span style="opacity:.6"> \N{HORIZONTAL ELLIPSIS} </span>')
+        style = styles.get(i, "background:rgba(128,128,128,.10)" if i % 2 else "")
+        parts.append(f'<span data-token="{i}" style="unicode-bidi:isolate;border-radius:3px;'
+                     f'{style}">{escape(shown(pieces[i]))}</span>')
+        last = i
+    if kept and last < len(pieces) - 1:
+        parts.append('<span style="opacity:.6"> \N{HORIZONTAL ELLIPSIS}</span>')
+    return (f'<div dir="ltr" style="font:{size}px ui-monospace,monospace;color:inherit;'
+            f'white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.8">{"".join(parts)}</div>')
+
+
+LEGEND = (f'<div style="font-size:12px;opacity:.85"><span style="{STYLES["query"]};padding:0 3px">'
+          f'query</span> &nbsp;<span style="{STYLES["key"]};padding:0 3px">key</span></div>')
+
+__all__ = ["LEGEND", "NEAR", "STYLES", "marked", "pieces_of", "shown", "text_of", "tokens_html"]

@@ -1,0 +1,111 @@
+"""Two models: the codes of the same pairs in both, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from latentcode.app.language.page import PAIR, Pair, begun, show_progress
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.words import literal
+
+if TYPE_CHECKING:
+    from latentcode.app.language.work import Job
+
+HEIGHT = 360
+
+
+def page() -> None:
+    """Show the two models that the explorer was started with."""
+    jobs = begun().jobs
+    for job in jobs:
+        if job.read is None or not job.is_over:
+            show_progress(job)
+    if all(job.read is not None and job.read.whole for job in jobs):
+        _body()
+    else:
+        st.markdown("##### " + literal(" and ".join(job.title for job in jobs))
+                    + "\nBoth are read before they are compared.")
+
+
+@guarded
+def _body() -> None:
+    import numpy as np
+    import pandas as pd
+
+    from latentcode.app.charts.map.addresses import card_address
+    from latentcode.app.charts.map.colours import colours
+    from latentcode.app.charts.map.component import Plane as Drawn
+    from latentcode.app.charts.map.component import show_map
+    from latentcode.app.charts.theme import is_dark, show_still
+    from latentcode.app.language import planes
+    from latentcode.app.language.charts import both_chart
+    from latentcode.app.language.choosing import choose_plane
+    from latentcode.app.language.heads import ABOUT, table, words
+    from latentcode.app.language.pair import card, pair_of, row_of
+    from latentcode.app.state.selection import Selection
+
+    one, other = begun().jobs
+    reads = [job.read for job in (one, other)]
+    first, second = reads
+    assert first is not None
+    assert second is not None
+    layers = [layer for layer in first.layers if layer in second.layers]
+    layer, method, colour = choose_plane(layers)
+    st.markdown(f"##### The same {len(first.codes):,} pairs in {literal(one.title)} and "
+                f"{literal(other.title)}, " + ("all layers" if layer is None else f"layer {layer}"))
+    laid = [planes.plane(job, job.read, layer, method) for job in (one, other) if job.read]
+    share = _shared(one, other, layer)
+    pair = Pair.named(remembered(PAIR))
+
+    def noted(found: Selection) -> None:
+        if found.instances:
+            remember(PAIR, pair_of(first, found.instances[0]).name)
+
+    show_map(
+        [Drawn(planes.name(job, first, layer, method), job.title, plane.at,
+               cards=card_address(("language", 0, one.version),
+                                  lambda row: card(one, first, row)))
+         for job, plane in zip((one, other), laid, strict=True)],
+        colours(planes.label(one, first, colour, layer), title=colour, dark=is_dark()), noted,
+        key="map", dark=is_dark(), label=colour, selection=Selection(), selected=None,
+        instance=None if pair is None else row_of(first, pair), across=2, height=HEIGHT,
+        alt="The codes of the same pairs in two models.")
+    st.caption(literal(
+        f"{method} of each model. Of the 10 nearest codes of a pair in {one.title}, {share:.1%} "
+        f"are also among its 10 nearest in {other.title}; of random ones "
+        f"{10 / (len(first.codes) - 1):.1%} would be. The pairs are those drawn for {one.title}."))
+    names = list(ABOUT)
+    metric = choose("Metric", names, key="lm_metric", default="induction", shown=words)
+    tables = [table(one, first), table(other, second)]
+    both = tables[0].merge(tables[1], on=["layer", "head"], suffixes=("", " other"))
+    assert isinstance(both, pd.DataFrame)
+    show_still(both_chart(both, metric, (one.title, other.title), dark=is_dark()), "both",
+               alt=f"{words(metric)} of each head in both models.")
+    moved = np.abs(both[metric] - both[f"{metric} other"])
+    most = both.iloc[int(np.nan_to_num(moved).argmax())]
+    st.caption(literal(
+        f"Each point is a head, {ABOUT[metric]}; on the line both models have the same. "
+        f"Most moved: L{int(most['layer'])}H{int(most['head'])}, {most[metric]:.3f} to "
+        f"{most[f'{metric} other']:.3f}. Heads of models that were not trained from the same start "
+        "have nothing in common but their numbers."))
+    st.download_button("Table, CSV", lambda: both.to_csv(index=False).encode(), "two-models.csv",
+                       key="download both", on_click="ignore")
+
+
+def _shared(one: Job, other: Job, layer: int | None) -> float:
+    """Return the share of nearest codes that two models have in common, of a layer or all."""
+    from latentcode.app.charts.overlap import shared_neighbours
+    from latentcode.probes.heads.sampling import flat_codes
+
+    kept: dict[object, float] = st.session_state.setdefault("lm shared", {})
+    key = one.version, other.version, layer
+    if key not in kept:
+        assert one.read is not None
+        assert other.read is not None
+        with st.spinner("Looking at neighbours …"):
+            kept[key] = float(shared_neighbours([
+                flat_codes(read.codes, layer) for read in (one.read, other.read)]).mean())
+    return kept[key]

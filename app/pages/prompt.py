@@ -1,0 +1,236 @@
+"""Prompt: a text that is typed, its codes on the map, what comes next, and what a patch changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from latentcode.app.language.page import (
+    EDITED,
+    PAIR,
+    PROMPT,
+    SOURCE,
+    begun,
+    choose_model,
+    show_progress,
+    typed,
+)
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.url import choose, choose_several, remember
+from latentcode.app.words import literal
+from latentcode.errors import ConfigError
+
+if TYPE_CHECKING:
+    from latentcode.app.language.passes import Patch, Seen
+    from latentcode.app.language.reading import Read
+    from latentcode.app.language.work import Job
+
+HEIGHT = 360
+MOST = 128
+"""Tokens of a prompt."""
+FIRST = 12
+"""Tokens of the first text that the page opens on."""
+OTHERS = 8
+"""Other sources, the control of a patch."""
+
+
+def page() -> None:
+    """Show a prompt of the model that the sidebar chooses."""
+    job = choose_model()
+    if job.read is None:
+        st.markdown(f"##### A prompt for {literal(job.title)}")
+        show_progress(job)
+        return
+    _body(job.number)
+
+
+@guarded
+def _body(number: int) -> None:
+    from latentcode.app.language.passes import encoded, see
+
+    job = begun().jobs[number]
+    read = job.read
+    assert read is not None
+    st.markdown(f"##### A prompt for {literal(job.title)}")
+    show_progress(job)
+    if not job.opened.is_set():
+        st.info(f"Opening {literal(job.title)}; the prompt is read when it is there.",
+                icon=":material/hourglass_empty:")
+        return
+    first, second = st.columns(2)
+    with first:
+        prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.")
+    with second:
+        edited = typed("Edited: change a word", EDITED, prompt,
+                       help="The same prompt with a word changed, to be shown beside it.")
+    before = see(job, encoded(job, prompt, MOST))
+    after = None if edited == prompt else see(job, encoded(job, edited, MOST))
+    _shown(job, read, before, after)
+    st.divider()
+    _patched(job, read, before, prompt, edited)
+
+
+def _opening(job: Job, read: Read) -> str:
+    """Return the beginning of the first text."""
+    from latentcode.app.language.tokens import text_of
+
+    return text_of(job.wait_for_model(), read.tokens[0][:FIRST].tolist())
+
+
+def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
+    """Show the codes of a prompt on the map, and what comes next."""
+    from latentcode.app.charts.map.addresses import card_address
+    from latentcode.app.charts.map.colours import colours
+    from latentcode.app.charts.map.component import Plane as Drawn
+    from latentcode.app.charts.map.component import show_map
+    from latentcode.app.charts.theme import is_dark
+    from latentcode.app.language import planes, prompting
+    from latentcode.app.language.choosing import choose_plane
+    from latentcode.app.language.pair import card, pair_of
+    from latentcode.app.language.tokens import shown
+    from latentcode.app.state.selection import Selection
+
+    layer, method, colour = choose_plane(list(read.layers))
+    left, right = st.columns([1.3, 1.0], gap="medium")
+    names = [shown(piece) for piece in before.pieces]
+    with right:
+        one, two = st.columns(2)
+        with one:
+            listed = prompting.options(names)
+            query = listed.index(choose("Query", listed, key="p_query", default=listed[-1],
+                                        help="The token whose codes are shown."))
+        with two:
+            keys = listed[:query + 1]
+            size = abs(before.codes(query)).sum((1, 2))
+            best = int(size[1:].argmax()) + 1 if len(size) > 1 else 0
+            key = keys.index(choose("Key", keys, key="p_key", default=keys[best],
+                                    help="With which key; at first the one, but for the first "
+                                         "token, that heads attend to most."))
+    plane = planes.plane(job, read, layer, method)
+    found = prompting.pins(before, query, read, layer, plane, "before")
+    if after is not None:
+        at = min(query, len(after.tokens) - 1)
+        found += prompting.pins(after, at, read, layer, plane, "after")
+    with left:
+        def noted(selection: Selection) -> None:
+            if selection.instances:
+                remember(PAIR, pair_of(read, selection.instances[0]).name)
+
+        label = planes.label(job, read, colour, layer)
+        show_map(
+            [Drawn(planes.name(job, read, layer, method), "", plane.at,
+                   cards=card_address(("language", job.number, job.version),
+                                      lambda row: card(job, read, row)))],
+            colours(label, title=colour, dark=is_dark()), noted, key="map", dark=is_dark(),
+            label=colour, selection=Selection(), selected=None, height=HEIGHT, pins=found,
+            alt="Codes of texts, and of the prompt among them.")
+        st.caption(literal(
+            f"◆ orange: the codes of {names[query]} with each key up to it"
+            + (", blue: those of the edited prompt" if after is not None else "")
+            + f"; {plane.how_placed}. Points: pairs of the texts; a click opens one on "
+              "Codes of texts."))
+    with right:
+        passes = {"prompt": before.p} if after is None else {
+            "before": before.p, "after": after.p}
+        st.markdown("**What comes next**" + ("" if after is None else literal(
+            f", before and after: {prompting.changed_words(before, after)}")))
+        prompting.show_next(job, passes, "next tokens")
+        if after is not None:
+            moved = prompting.moved(before, after, query, key, layer, read)
+            if moved is not None:
+                st.caption(literal(f"The edit moves the code of {names[query]} → {names[key]} "
+                                   f"by {moved}."))
+        prompting.show_near(job, read, before, query, key, layer)
+
+
+def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> None:
+    """Let a person patch from a source prompt, and show what comes next."""
+    from latentcode.app.language.passes import encoded, other_sources, patched, see
+    from latentcode.app.language.prompting import show_next
+
+    st.markdown("##### What if the prompt had what a source has?")
+    written = typed("Source", SOURCE, edited, help="Another prompt, whose activations are put into "
+                                                   "the prompt above, the base.")
+    if written == prompt:
+        st.caption("Type a source: the prompt with another word, such as another country. A pair "
+                   "of *Codes of texts* can be taken as one, too.")
+        return
+    source = see(job, encoded(job, written, MOST))
+    patch = _choose_patch(read, before, source)
+    if patch is None:
+        return
+    others = other_sources(read.tokens, len(source.tokens), OTHERS)
+    try:
+        patch.check()
+    except ConfigError as error:
+        st.info(literal(error), icon=":material/info:")
+        return
+    found = patched(job, before.tokens, source.tokens, patch, others)
+    own, theirs = int(before.p.argmax()), int(source.p.argmax())
+    one, other = (f"\u201c{piece}\u201d" for piece in job.wait_for_model().texts([own, theirs]))
+    said = int(found.p.argmax())
+    verdict = ("the base's own next token stays the likeliest" if said == own
+               else "the source's next token comes" if said == theirs
+               else "another token comes than the base's or the source's")
+    if own == theirs:
+        verdict = ("base and source say the same, so that the patch cannot be told from none")
+    st.markdown(f"**After the patch {literal(verdict)}.**")
+    show_next(job, {"base": before.p, "patched": found.p, "source": source.p}, "patched tokens")
+    if len(others):
+        control = found.others[:, theirs]
+        st.caption(literal(
+            f"p of the source's {other}: {before.p[theirs]:.1%} before, {found.p[theirs]:.1%} "
+            f"patched; patched from {len(others)} other texts instead {control.mean():.1%} on "
+            f"average ({control.min():.1%} to {control.max():.1%}). p of the base's {one}: "
+            f"{before.p[own]:.1%} before, {found.p[own]:.1%} patched, "
+            f"{found.others[:, own].mean():.1%} from others."))
+    else:
+        st.caption(f"No text has {len(source.tokens)} tokens, so that there are no others to patch "
+                   "from, the control.")
+    st.caption((":material/check_circle: What the base has itself, written back, leaves every bit "
+                "as it is." if found.exact else ":material/error: What the base has itself, "
+                "written back, changes the output: do not trust this patch.")
+               + " One prompt proves nothing: `lc.intervene` asks many, with controls.")
+
+
+def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
+    """Let a person choose what is put where; None while something is missing."""
+    from latentcode.app.language.passes import OF_KEYS, SITES, Patch
+    from latentcode.app.language.prompting import options
+    from latentcode.app.language.tokens import shown
+
+    of_base, of_source = (options([shown(piece) for piece in seen.pieces])
+                          for seen in (base, source))
+    first, second, third = st.columns(3)
+    with first:
+        site = choose("Site", list(SITES), key="lm_site", help="codes: attention of a query to a "
+                      "key; values: of a key, by head; z: what a head puts out at a query; "
+                      "residual stream: what enters the layer at a query.")
+    with second:
+        layers = choose_several("Layers", list(read.layers), key="lm_layers",
+                                default=list(read.layers))
+    with third:
+        heads = [] if site == "residual stream" else choose_several(
+            "Heads (none chosen: all)", range(read.n_heads), key="lm_heads")
+    if not layers:
+        st.info("Choose at least one layer.", icon=":material/layers:")
+        return None
+    query, key = _choose_places("base", of_base, site in OF_KEYS)
+    source_query, source_key = _choose_places("source", of_source, site in OF_KEYS)
+    return Patch(site, tuple(sorted(layers)), tuple(sorted(heads)) or None, query, source_query,
+                 key, source_key)
+
+
+def _choose_places(whose: str, listed: list[str], keys: bool) -> tuple[int, int | None]:
+    """Return the query and, of sites that have one, the key; None for all."""
+    first, second = st.columns(2)
+    with first:
+        query = listed.index(choose(f"Query of the {whose}", listed, key=f"{whose}_query",
+                                    default=listed[-1]))
+    if not keys:
+        return query, None
+    every = "all keys"
+    with second:
+        key = choose(f"Key of the {whose}", [every, *listed[:query + 1]], key=f"{whose}_key")
+    return query, None if key == every else listed.index(key)

@@ -1,0 +1,87 @@
+"""Codes of texts: a map of what a language model's heads attend to, pair by pair."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from latentcode.app.language.page import PAIR, Pair, begun, choose_model, show_progress
+from latentcode.app.state.messages import guarded
+from latentcode.app.state.url import choose, remembered
+from latentcode.app.words import literal
+
+HEIGHT = 430
+MAP_KEY = "map"
+BESIDE = ("Pair", "Selection")
+
+
+def page() -> None:
+    """Show the codes of the model that the sidebar chooses."""
+    job = choose_model()
+    if job.read is None:
+        st.markdown(f"##### Codes of {literal(job.title)} on texts")
+        show_progress(job)
+        return
+    _body(job.number)
+
+
+@guarded
+def _body(number: int) -> None:
+    from latentcode.app.charts.map.addresses import card_address
+    from latentcode.app.charts.map.colours import colours
+    from latentcode.app.charts.map.component import Plane as Drawn
+    from latentcode.app.charts.map.component import show_map
+    from latentcode.app.charts.theme import is_dark
+    from latentcode.app.language import planes
+    from latentcode.app.language.choosing import choose_plane
+    from latentcode.app.language.pair import card, pair_of, row_of, show_pair
+    from latentcode.app.language.selected import note, selection_here, show_selected
+    from latentcode.app.state.selection import Selection
+    from latentcode.app.state.url import remember
+
+    work = begun()
+    job = work.jobs[number]
+    read = job.read
+    assert read is not None
+    layer, method, colour = choose_plane(list(read.layers))
+    left, right = st.columns([1.5, 1.0], gap="medium")
+    with left:
+        st.markdown(f"##### {len(read.codes):,} codes of {literal(job.title)}, "
+                    + ("all layers" if layer is None else f"layer {layer}"))
+        show_progress(job)
+        plane = planes.plane(job, read, layer, method)
+        label = planes.label(job, read, colour, layer)
+        selection, selected = selection_here(job, read, plane, layer, label)
+        pair = Pair.named(remembered(PAIR))
+        if pair is not None and not (pair.text < read.n_texts
+                                     and pair.query < len(read.tokens[pair.text])):
+            pair = None
+
+        def noted(found: Selection) -> None:
+            if found.instances:
+                remember(PAIR, pair_of(read, found.instances[0]).name)
+                st.session_state["lm_beside"] = "Pair"
+            else:
+                note(found)
+
+        show_map(
+            [Drawn(planes.name(job, read, layer, method), "", plane.at,
+                   cards=card_address(("language", job.number, job.version),
+                                      lambda row: card(job, read, row)))],
+            colours(label, title=colour, dark=is_dark()), noted, key=MAP_KEY, dark=is_dark(),
+            label=colour, selection=selection, selected=selected,
+            instance=None if pair is None else row_of(read, pair), height=HEIGHT,
+            alt="Codes of pairs of tokens in two dimensions.")
+        trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
+        st.caption(literal(f"{method}{trust}. {planes.sampled(read, work.given.n)}"))
+    with right:
+        beside = choose("Beside the map", BESIDE, key="lm_beside", form="buttons",
+                        label_visibility="collapsed")
+        if beside == "Selection":
+            show_selected(read, layer, label, selected)
+        elif pair is None:
+            st.markdown("##### No pair yet\nEach point is a pair of tokens: a query, and a key "
+                        "that it attends to. Its code is the attention of "
+                        + ("all heads." if layer is None else f"the heads of layer {layer}.")
+                        + " **Click a point** to see the pair in its text, or draw around several.")
+        else:
+            show_pair(job, read, pair, layer)
