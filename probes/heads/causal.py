@@ -15,7 +15,7 @@ no more than the control does what any change of that size does. The part along 
 both because norms take out the length of the stream: what removes a part of it turns it further
 than what adds as much.
 
-Of every layer and head there are K = 8 matrices R_k (`DIRECTIONS`), each for an eighth of the texts.
+Of each layer and head there are K = 8 matrices R_k (`DIRECTIONS`), each for an eighth of the texts.
 On the texts of R_k the control has the effect c_k, the head itself e_k, and d_k = e_k - c_k. With
 the means c and d over all texts, another random matrix has, with 95 %, an effect and a difference
 from the control in
@@ -351,11 +351,13 @@ def _from(progress: Progress, begun: int, total: int) -> Progress:
 __all__ = [
     "CONTRASTS",
     "CONTROL",
+    "DIRECTIONS",
     "EFFECTS",
     "KINDS",
     "QUANTITIES",
     "Before",
     "HeadEffects",
+    "directions",
     "donors",
     "effects",
     "in_random_direction",
