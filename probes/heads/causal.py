@@ -10,12 +10,21 @@ changes the stream x_t that attention leaves by as much, and makes it as long:
     (D_t . e_t) e_t + |D_t - (D_t . e_t) e_t| u_t / |u_t|,    e_t = x_t / |x_t|
 
 where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d, D] are independent
-normal numbers, others for every text, layer and head. So it is a head that sees the same and whose
-output matrix is random: one that does no more than the control does what any change of that size
-does. The part along x_t is the same in both because norms take out the length of the stream: what
-removes a part of it turns it further than what adds as much. The interval is that of the mean over
-texts and such matrices. A head with random weights is one draw of them: it lies within it more
-often in loss than in KL, which varies less over texts.
+normal numbers. So it is a head that sees the same and whose output matrix is random: one that does
+no more than the control does what any change of that size does. The part along x_t is the same in
+both because norms take out the length of the stream: what removes a part of it turns it further
+than what adds as much.
+
+Of each layer and head there are K = 8 matrices R_k (`DIRECTIONS`), each for an eighth of the texts.
+On the texts of R_k the control has the effect c_k, the head itself e_k, and d_k = e_k - c_k. With
+the means c and d over all texts, another random matrix has, with 95 %, an effect and a difference
+from the control in
+
+    c +- t_(K-1) sd_k(c_k) sqrt(1 + 1/K)        0 +- t_(K-1) sd_k(d_k) sqrt(1 + 1/K)
+
+(a prediction interval). `control_low`, `control_high` are the first; the interval of the contrast
+is d +- the second, so that it is beyond 0 where the head does more, or less, than a head with a
+random output matrix would. Both are a little wide: c_k and d_k differ by their texts, too.
 """
 
 from __future__ import annotations
@@ -38,7 +47,7 @@ from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_h
 from latentcode.probes.common.contrasts import contrast_columns
 from latentcode.probes.heads.batches import GROUPS, TextBatch
 from latentcode.probes.heads.parts import in_parts
-from latentcode.probes.heads.scores import Scores, effect_rows
+from latentcode.probes.heads.scores import Draws, Scores, effect_rows
 from latentcode.probes.heads.tables import EFFECTS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
@@ -52,6 +61,8 @@ QUANTITIES: Mapping[str, str] = {
     "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
 """What is measured, as means over the tokens that are read."""
 CONTROL = "random direction"
+DIRECTIONS = 8
+"""Random output matrices of each head, among which the groups of texts are divided."""
 CONTRASTS = contrast_columns("patch", "layer", "head")
 
 
@@ -205,8 +216,9 @@ class HeadEffects:
     ) -> Iterator[tuple[tuple[int, int, int], Any]]:
         """Yield what is written in each pass of a layer: kind, patch or control, head."""
         z = clean.z[layer]
-        matrices = (random_matrices(batch, z, self.model.cfg.d_model, layer, self.seed)
+        matrices = (random_matrices(z, self.model.cfg.d_model, layer, self.seed)
                     if self.control else None)
+        direction = torch.as_tensor(directions(self.seed)[batch.group], device=z.device)
 
         def write(kind: str, head: int) -> Write:
             if kind == "mean":
@@ -216,7 +228,7 @@ class HeadEffects:
 
         def elsewhere(kind: str, head: int) -> Write:
             assert matrices is not None
-            return in_random_direction(clean, write(kind, head), matrices[:, head])
+            return in_random_direction(clean, write(kind, head), matrices[direction, head])
 
         for k, kind in enumerate(self.kinds):
             for head in range(self.n_heads):
@@ -230,13 +242,15 @@ class HeadEffects:
         """Return the tables of effects (`EFFECTS`) and of contrasts with the control (`CONTRASTS`).
 
         value, control  means over the tokens that were read, of the `QUANTITIES`
-        low, high   their 95 % intervals, which resample whole texts
-        contrasts   effect minus control, paired over the same tokens
+        low, high   95 % interval of the effect, which resamples whole texts
+        control_low, control_high  between which one random matrix lies with 95 %
+        contrasts   effect minus control, over the same tokens, with the interval above
 
         `ProbeError` for a kind of which no token could be read.
         """
         rows: list[dict[str, Any]] = []
         contrasts: list[dict[str, Any]] = []
+        which = directions(self.seed)
         for k, kind in enumerate(self.kinds):
             found = np.flatnonzero(self.counts[k])
             check(len(found) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
@@ -245,11 +259,13 @@ class HeadEffects:
             sizes = self.counts[k, found][:, None, None, None]
             for layer in self.layers:
                 sums = np.moveaxis(self.sums[k, :, :, layer][..., found], -1, 0)  # [G, 2, Q, H]
-                scores = Scores.of(sums, sizes, int(sizes.sum()), n_bootstrap,
+                n = int(sizes.sum())
+                scores = Scores.of(sums[:, 0], sizes[:, 0], n, n_bootstrap,
                                    self.seed if seed is None else seed)
+                drawn = Draws.of_parts(sums, sizes, n, which[found])
                 more, above = effect_rows(
-                    kind, layer, list(QUANTITIES), scores[0], against=CONTROL,
-                    beside=(scores[0], scores[1]) if self.control else None)
+                    kind, layer, list(QUANTITIES), scores, against=CONTROL,
+                    beside=(drawn[0], drawn[1]) if self.control else None)
                 rows += more
                 contrasts += above
         return (pd.DataFrame(rows, columns=list(EFFECTS)),
@@ -291,14 +307,21 @@ def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
     return torch.tensor(found, device=batch.tokens.device)
 
 
+def directions(seed: int) -> Int[np.ndarray, " G"]:
+    """Return which of the random matrices each group of texts is given.
+
+    Eight groups that follow each other get each once, in a random order: texts may come in turn.
+    """
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(DIRECTIONS) for _ in range(GROUPS // DIRECTIONS)])
+
+
 def random_matrices(
-    batch: TextBatch, z: Float[Tensor, "B T H d"], d_model: int, layer: int, seed: int
-) -> Float[Tensor, "B H d D"]:
-    """Return R of each row and head: normal numbers that hang on its text and the layer alone."""
-    shape = (*z.shape[2:], d_model)
-    return torch.stack([
-        torch.randn(shape, generator=make_generator(seed, f"direction {layer} of text {text}"))
-        for text in batch.text.tolist()]).to(z)
+    z: Float[Tensor, "B T H d"], d_model: int, layer: int, seed: int
+) -> Float[Tensor, "K H d D"]:
+    """Return the random matrices R_k of the heads of a layer, the same for all batches."""
+    return torch.randn((DIRECTIONS, *z.shape[2:], d_model),
+                       generator=make_generator(seed, f"directions of layer {layer}")).to(z)
 
 
 def in_random_direction(
@@ -328,11 +351,13 @@ def _from(progress: Progress, begun: int, total: int) -> Progress:
 __all__ = [
     "CONTRASTS",
     "CONTROL",
+    "DIRECTIONS",
     "EFFECTS",
     "KINDS",
     "QUANTITIES",
     "Before",
     "HeadEffects",
+    "directions",
     "donors",
     "effects",
     "in_random_direction",

@@ -14,7 +14,7 @@ from latentcode.probes.heads.observing import OBSERVED, Sums
 from latentcode.probes.heads.tables import COLUMNS, CONTRASTS
 
 SHARE = 0.95
-"""Share of fresh heads that lie within the interval of the control."""
+"""How likely another fresh head lies within the interval of the control."""
 
 
 def heads_table(
@@ -27,8 +27,10 @@ def heads_table(
     fresh   those of the same architecture with fresh weights on the same texts; may be none
 
     Intervals resample groups of texts, of a difference the same for both. `control` is the mean
-    over all heads of the fresh models, `control_low` and `control_high` are the 2.5 and 97.5 %
-    quantiles over these heads: what the metric is for heads that learned nothing.
+    over all n heads of the fresh models, `control_low` and `control_high` are those of rank
+    0.025 (n + 1) and 0.975 (n + 1) among them, between ranks by interpolation: between these lies
+    another head that learned nothing with 95 %, where heads are independent. Of fewer than 39
+    heads they are the least and the largest, and it lies between them with (n - 1) / (n + 1).
     """
     rows: list[dict[str, Any]] = []
     differences: list[dict[str, Any]] = []
@@ -39,7 +41,8 @@ def heads_table(
         control: dict[str, Any] = dict.fromkeys(
             ("control", "control_low", "control_high"), np.nan)
         if len(heads):
-            ends = np.quantile(heads, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0])
+            ends = np.quantile(heads, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
+                               method="weibull")
             control = {"control": heads.mean(), "control_low": ends[0], "control_high": ends[1]}
             mean = np.mean([_mean_over_heads(one.replicates) for one in others], axis=0)
             apart = replace(scores, value=scores.value - control["control"],

@@ -15,6 +15,7 @@ from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
 from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
+from latentcode.probes.heads.causal import DIRECTIONS
 from latentcode.probes.heads.headvis.tree import SCATTER
 from latentcode.probes.heads.headvis.writing import by_head, write_headvis
 from latentcode.probes.heads.intervals import heads_table
@@ -108,9 +109,10 @@ def heads(
     For the equations see `metrics`, `direct` (metrics), `causal`, `interchange` (effects), `sets`,
     `together`, `clusters`, `networks` and `nearest` in `latentcode.probes.heads`.
     The control of metrics is the same architecture with fresh weights (of small models several) on
-    the same texts; of its heads, 95 % lie between `control_low` and `control_high`. One forward
-    pass per batch computes the metrics of all heads; memory is that of one batch and one layer's
-    pattern.
+    the same texts; another head that learned nothing lies between `control_low` and `control_high`
+    with 95 %. That of ablations is the same head with a random output matrix, of which eight are
+    drawn; another one lies between these with 95 %. One forward pass per batch computes the metrics
+    of all heads; memory is that of one batch and one layer's pattern.
     Raises `ConfigError` for texts that are longer than the context, for a model without causal
     patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a
     file that cannot be read, `ProbeError` where memory does not suffice, `TooFewCountError` where
@@ -135,7 +137,8 @@ def heads(
         n_bootstrap, seed, by_default=effects is None)
     check_measurable(bridge, beyond)
     asked = {**texts.settings, "controls": ["untrained"] if controls else [],
-             "n_untrained": n_fresh, "n_bootstrap": n_bootstrap, "seed": seed,
+             "n_untrained": n_fresh, "n_directions": DIRECTIONS if controls else 0,
+             "n_bootstrap": n_bootstrap, "seed": seed,
              "effects": list(beyond.effects), "tells": list(beyond.tells),
              "n_ablated": n_ablated, "n_read": n_read}
     kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),

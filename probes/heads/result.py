@@ -33,6 +33,8 @@ EFFECTS: Mapping[str, str] = {
     "mean": "mean ablation ({})", "resample": "resample ablation ({})",
     "interchange z": "interchange of z ({})", "interchange code": "interchange of codes ({})"}
 """What is said of a patch, with what is measured."""
+KINDS, INTERCHANGES = tuple(EFFECTS)[:2], tuple(EFFECTS)[2:]
+"""Patches that are ablations, and those that bring what a source has."""
 SHOWN = 3
 """Heads of each metric in the summary."""
 SMALL = 0.01
@@ -45,14 +47,16 @@ class HeadsResult(TableResult):
 
     heads      one row per layer, head and metric: `value`, its 95 % interval `low`, `high`, and the
                same metric of the heads of the same architecture with fresh weights on the same
-               texts: `control`, their mean, and `control_low`, `control_high`, between which 95 %
-               of these heads lie. `n` is how many queries (of the direct logit attribution, read
-               positions) the value is a mean over
+               texts: `control`, their mean, and `control_low`, `control_high`, between which
+               another such head lies with 95 %. `n` is how many queries (of the direct logit
+               attribution, read positions) the value is a mean over
     contrasts  one row per layer, head and metric: the value less the mean of the control
     effects    one row per patch (mean, resample, interchange z or code; or what is told, `tells`
                with a label), layer, head and quantity:
                `value`, that of the `control`, and the `difference`, paired over the same tokens or
-               pairs of prompts, each with its interval
+               pairs of prompts, each with its interval. Of ablations, that of the control is where
+               one random output matrix lies with 95 %, and that of the difference is beyond 0 where
+               the head does more, or less, than such a one would (`causal` has the equation)
     sets       one row per set of heads: the `effect` of ablating them together, the `sum` of what
                each does alone, on texts that they were not searched on, the `interaction` and how
                they act; `difference` is from random sets as large
@@ -63,8 +67,9 @@ class HeadsResult(TableResult):
     codes      the pairs that were sampled: labels, and a column per head
     settings   everything else that determines the numbers
 
-    The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Intervals are 95 %
-    bootstrap intervals (percentiles), which resample texts (of more than 256, groups of texts).
+    The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Other intervals are
+    95 % bootstrap intervals (percentiles), which resample texts (of more than 256, groups of
+    texts).
     """
 
     FORMAT = "latentcode.heads"
@@ -100,12 +105,18 @@ class HeadsResult(TableResult):
         notes = [*self.settings["notes"], *self.controls_caveat()]
         if not self.missing_controls:
             n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
-            notes.append(f"Of {n} heads that learned nothing, about {n / 40:.1f} are expected "
+            above = n * max(1 / 40, 1 / (n * self.settings["n_untrained"] + 1))
+            notes.append(f"Of {n} heads that learned nothing, about {above:.1f} are expected "
                          "above the interval of the control in each metric.")
-        if len(self.effects) or len(self.sets):
-            notes.append("Intervals of effects and sets are over texts, so that differences of no "
-                         "size are apart from nothing, too: of heads with random weights a good "
-                         "part is (experiments/results/heads). Look at the sizes.")
+            if self.effects["patch"].isin(KINDS).any():
+                notes.append(f"Of {n} heads with random output matrices, at most about "
+                             f"{n / 40:.1f} are expected above the control of an ablation in each "
+                             "quantity. Its interval is of eight such matrices, and wide where "
+                             "texts are few.")
+        if (self.effects["patch"].isin(INTERCHANGES)).any() or len(self.sets):
+            notes.append("Intervals of interchange and of sets are over texts, so that differences "
+                         "of no size are apart from nothing, too: of pairs of heads with random "
+                         "weights a good part is (experiments/results/heads). Look at the sizes.")
         if self.settings["n_texts"] < 2:
             notes.append("There is a single text, so that there are no intervals.")
         return tuple(notes)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from scipy.special import stdtrit
 
-from latentcode.probes.common.bootstrap import percentile_interval, resampled_ratios, same_weights
+from latentcode.probes.common.bootstrap import (
+    LEVEL,
+    percentile_interval,
+    resampled_ratios,
+    same_weights,
+)
 
 
 @dataclass(frozen=True)
@@ -36,13 +42,13 @@ class Scores:
             np.ones((1, len(sums))), same_weights(len(sums), n_bootstrap, seed)))
         return cls(whole[0], replicates, n, len(sums))
 
-    def __getitem__(self, at: Any) -> Scores:
-        return Scores(self.value[at], self.replicates[:, *(at if isinstance(at, tuple) else (at,))],
-                      self.n, self.n_clusters)
+    def __getitem__(self, at: Any) -> Self:
+        return replace(self, value=self.value[at], replicates=self.replicates[
+            :, *(at if isinstance(at, tuple) else (at,))])
 
-    def __sub__(self, other: Scores) -> Scores:
-        return Scores(self.value - other.value, self.replicates - other.replicates, self.n,
-                      self.n_clusters)
+    def __sub__(self, other: Self) -> Self:
+        return replace(self, value=self.value - other.value,
+                       replicates=self.replicates - other.replicates)
 
     @cached_property
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +66,38 @@ class Scores:
         """Return one of the scores and the ends of its interval, by these names."""
         numbers = (self.value, *self.interval)
         return {name: float(x[at]) for name, x in zip(names, numbers, strict=True)}
+
+
+@dataclass(frozen=True)
+class Draws(Scores):
+    """Scores of something that was drawn at random, several times: where another draw would lie.
+
+    replicates  the score of each draw over its own part of the groups, [K, ...]
+
+        interval = value +- t_(K-1) sd_k(replicates) sqrt(1 + 1/K)
+    """
+
+    @classmethod
+    def of_parts(cls, sums: np.ndarray, sizes: np.ndarray, n: int, draw: np.ndarray) -> Self:
+        """Return the ratios of `Scores.of`, and those of the groups of each draw.
+
+        draw  int [G], the draw that each group was given; one without groups is left out
+        """
+        parts = (draw == np.unique(draw)[:, None]).astype(float)
+        whole, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
+            np.ones((1, len(sums))), parts))
+        return cls(whole[0], replicates, n, len(sums))
+
+    @cached_property
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the 95 % prediction intervals of one draw, [...] each; NaN of one draw."""
+        k = len(self.replicates)
+        if k < 2:
+            nothing = np.full(self.value.shape, np.nan)
+            return nothing, nothing
+        half = (stdtrit(k - 1, (1.0 + LEVEL) / 2.0) * self.replicates.std(axis=0, ddof=1)
+                * np.sqrt(1.0 + 1.0 / k))
+        return self.value - half, self.value + half
 
 
 def effect_rows(
@@ -87,4 +125,4 @@ def effect_rows(
     return rows, contrasts
 
 
-__all__ = ["Scores", "effect_rows"]
+__all__ = ["Draws", "Scores", "effect_rows"]

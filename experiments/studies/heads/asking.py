@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import latentcode as lc
 from latentcode.experiments.studies.heads.exported import read_back
-from latentcode.experiments.studies.heads.models import MODELS, Known, make
+from latentcode.experiments.studies.heads.models import MODELS, Head, Known, make
 from latentcode.experiments.studies.heads.words import KINDS, prompts
 from latentcode.models.modes import evaluating
+from latentcode.models.untrained import untrained
 from latentcode.probes.common.results import where
 from latentcode.probes.heads.metrics import METRICS
 from latentcode.probes.heads.texts import read_texts
 from latentcode.progress import Progress
+from latentcode.prompts import OwnLanguageModel
 
 ROLES: Mapping[str, Mapping[str, str]] = {
     "induction": {"previous": "previous_token", "induction": "induction"},
@@ -28,6 +31,8 @@ ACTS: Mapping[str, str] = {
     "induction": "synergetic", "redundant": "redundant", "synergetic": "synergetic"}
 """Kind of prompts -> how the two heads that answer them act together."""
 RIGHT = "right_lost"
+OTHER = 1_000
+"""What is added to seeds of models all of whose weights are random."""
 Rows = list[dict[str, Any]]
 
 
@@ -45,8 +50,10 @@ def known(
     models   nothing else: how many prompts are answered rightly
     known    heads set by hand that answer these prompts: the `metric` that one is made for, its
              `score` and that of fresh heads; the share of right answers that are lost without it,
-             by mean and resample ablation, beside the control; and what that is `expected` to be
-             by mean ablation, 1 but for redundant heads, one of which suffices
+             by mean and resample ablation, beside the control, and by how much the loss is at least
+             above that of the control (`above`, the lower end of the difference's interval); and
+             what the share is `expected` to be by mean ablation, 1 but for redundant heads, one of
+             which suffices
     random   what is measured (`prompts` also "all"): of how many heads that are not set by hand it
              lies within the interval of the control, and of how many it is surely above or below
              (`marked` of the result; of effects, the interval of the difference)
@@ -75,6 +82,29 @@ def varied(
     """Return tables of `known`, as `*_varied`: those of prompts that are drawn one by one."""
     found = known(work, seeds=seeds, n_bootstrap=n_bootstrap, alike=False, progress=progress)
     return {f"{name}_varied": found[name] for name in ("models", "known", "random")}
+
+
+def fresh(
+    work: Path, *, seeds: int, n_bootstrap: int, progress: Progress | None = None
+) -> dict[str, pd.DataFrame]:
+    """Return the table of random heads, `random_fresh`, of models none of whose weights is set by
+    hand, on prompts that are drawn one by one."""
+    rows: Rows = []
+    asked = [(name, kind, seed) for name, of in MODELS.items() for seed in range(seeds)
+             for kind in KINDS if of.random]
+    for number, (name, kind, seed) in enumerate(asked, 1):
+        own = make(MODELS[name], seed)
+        # Not one of those that `heads` draws as controls.
+        model = OwnLanguageModel(untrained(own.model, OTHER + seed), own.tokenizer,
+                                 context=own.context, settings=own.settings)
+        result = lc.heads(model, prompts(kind, seed, alike=False), effects=["mean", "resample"],
+                          n_bootstrap=n_bootstrap, seed=seed)
+        of = MODELS[name]
+        rows += [{"model": name, "seed": seed, "prompts": kind, **row} for row in _random(
+            result, [*np.ndindex(of.n_layers, of.n_heads)])]
+        if progress is not None:
+            progress(number, len(asked))
+    return {"random_fresh": with_all(pd.DataFrame(rows))}
 
 
 def with_all(random: pd.DataFrame) -> pd.DataFrame:
@@ -108,7 +138,7 @@ def ask(
         "models": [{**place, "layers": of.n_layers, "known": len(of.heads),
                     "random": len(of.random), "prompts_asked": n, "answered": right / n}],
         "known": [{**place, **row} for row in _known(result, of, kind)],
-        "random": [{**place, **row} for row in _random(result, of)],
+        "random": [{**place, **row} for row in _random(result, of.random)],
         "pairs": [{**place, **row} for row in _pairs(result, of, kind)],
         "random_pairs": [{**place, **row} for row in _random_pairs(result, of)]}
     if exports:
@@ -131,16 +161,18 @@ def _known(result: lc.HeadsResult, of: Known, kind: str) -> Rows:
             lost = where(result.effects, layer=layer, head=head, patch=patch,
                          quantity=RIGHT).iloc[0]
             row |= {f"{patch}_lost": lost["value"], **{
-                f"{patch}_control{end}": lost[f"control{end}"] for end in ("", "_low", "_high")}}
+                f"{patch}_control{end}": lost[f"control{end}"] for end in ("", "_low", "_high")},
+                f"{patch}_above": where(result.effects, layer=layer, head=head, patch=patch,
+                                        quantity="loss").iloc[0]["difference_low"]}
         rows.append({**row, "off": row["mean_lost"] - row["expected"]})
     return rows
 
 
-def _random(result: lc.HeadsResult, of: Known) -> Rows:
+def _random(result: lc.HeadsResult, heads: Sequence[Head]) -> Rows:
     """Return how many random heads are within the control, by what was measured."""
-    if not of.random:
+    if not heads:
         return []
-    every = pd.MultiIndex.from_tuples(of.random, names=["layer", "head"])
+    every = pd.MultiIndex.from_tuples(heads, names=["layer", "head"])
 
     def rows_of(table: pd.DataFrame) -> pd.DataFrame:
         chosen = pd.MultiIndex.from_frame(table[["layer", "head"]]).isin(every)
@@ -197,7 +229,7 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
             "claims": dict(zip(
         tables["verdicts"]["id"], tables["verdicts"]["claim"], strict=True)), **{
         name: over_seeds(tables[name]) for name in (
-            "known", "random", "random_varied", "pairs", "random_pairs")}}
+            "known", "random", "random_varied", "random_fresh", "pairs", "random_pairs")}}
 
 
 def over_seeds(table: pd.DataFrame) -> pd.DataFrame:

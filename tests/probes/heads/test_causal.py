@@ -18,16 +18,20 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import clean_pass, z_hook
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.results import where
 from latentcode.probes.heads import parts
-from latentcode.probes.heads.batches import TextBatch
+from latentcode.probes.heads.batches import GROUPS, TextBatch
 from latentcode.probes.heads.causal import (
+    DIRECTIONS,
     QUANTITIES,
     HeadEffects,
+    directions,
     donors,
     effects,
     mean_z,
 )
 from latentcode.probes.heads.parts import drawn, in_parts
+from latentcode.probes.heads.scores import Draws
 from latentcode.prompts import PretrainedLanguageModel
 
 
@@ -151,13 +155,66 @@ def test_heads_that_do_something_are_told_from_those_that_do_not(kind: str) -> N
 
 
 def test_random_heads_do_what_the_control_does() -> None:
-    inside = []
+    within, undecided = [], []
     for seed in range(3):
-        _, contrasts, _ = effects(Asked(random_model(seed)), random_texts(24), kinds=("mean",),
-                                  n_read=None)
-        kl = contrasts[contrasts["quantity"] == "kl"]
-        inside += list((kl["low"] <= 0) & (kl["high"] >= 0))
-    assert np.mean(inside) >= 0.75
+        table, contrasts, _ = effects(Asked(random_model(seed)), random_texts(24), kinds=("mean",),
+                                      n_read=None)
+        for quantity in ("loss", "kl"):
+            of, apart = (where(one, quantity=quantity) for one in (table, contrasts))
+            within += list(of["value"].between(of["control_low"], of["control_high"]))
+            undecided += list((apart["low"] <= 0) & (apart["high"] >= 0))
+    assert np.mean(within) >= 0.95
+    assert np.mean(undecided) >= 0.95
+
+
+def test_the_interval_of_the_control_is_that_of_one_more_matrix() -> None:
+    rng = np.random.default_rng(0)
+    n_heads, n_groups = 4_000, 64
+    draw = directions(3)[:n_groups]
+    of_matrix = rng.normal(size=(DIRECTIONS, n_heads))
+    texts = rng.normal(size=(n_groups, 1)) + 5.0
+    control = texts + of_matrix[draw]
+    effect = texts + rng.normal(size=n_heads)
+    sums = np.stack([effect, control], axis=1)  # [G, 2, H]
+    found = Draws.of_parts(sums, np.ones((n_groups, 1, 1)), n_groups, draw)
+    apart = found[0] - found[1]
+    assert np.allclose(apart.value, (effect - control).mean(0))
+    half = 2.364624 * of_matrix.std(0, ddof=1) * np.sqrt(9 / 8)
+    assert np.allclose(apart.interval[1] - apart.value, half, rtol=1e-5)
+    low, high = apart.interval
+    assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
+    low, high = found[1].interval
+    assert np.mean((low <= found[0].value) & (found[0].value <= high)) >= 0.95
+
+
+def test_of_one_matrix_there_is_no_interval() -> None:
+    batches = [batch[torch.tensor([0])] for batch in random_texts()[:1]]
+    table, contrasts, _ = effects(Asked(random_model()), batches, kinds=("mean",))
+    assert table["control"].notna().all()
+    assert table[["control_low", "control_high"]].isna().all(axis=None)
+    assert contrasts[["low", "high"]].isna().all(axis=None)
+
+
+def test_each_of_eight_texts_in_a_row_has_another_matrix() -> None:
+    of = directions(0)
+    assert len(of) == GROUPS
+    assert (np.sort(of.reshape(-1, DIRECTIONS)) == np.arange(DIRECTIONS)).all()
+    assert not (of[:DIRECTIONS] == of[DIRECTIONS:2 * DIRECTIONS]).all()
+    assert not (of == directions(1)).all()
+
+
+def test_a_matrix_is_the_same_in_all_batches() -> None:
+    model, batches = random_model(), random_texts(32)
+    read = HeadEffects(Asked(model), mean_z(Asked(model), batches), kinds=("mean",))
+    of = directions(0)
+    batch = batches[0]
+    first = next(i for i in range(1, len(batch)) if of[i] == of[0])
+    pair = batch[torch.tensor([0, first])]  # one text twice, under the numbers of two
+    twice = replace(pair, tokens=pair.tokens[:1].repeat(2, 1), lengths=pair.lengths[:1].repeat(2))
+    clean = clean_pass(model, twice.tokens, twice.read)
+    control = dict(read._jobs(clean, twice, donors(twice, 0), 1))[0, 1, 2]()
+    assert control.added is not None
+    assert torch.allclose(control.added[0], control.added[1])
 
 
 def test_the_control_writes_as_much() -> None:
