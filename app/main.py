@@ -10,11 +10,12 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
+from latentcode.app.data.loaded import WAITING, opens_on_own
 from latentcode.app.language.given import given
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.url import open_address
+from latentcode.app.state.url import is_new, open_address
 from latentcode.app.tour.card import show_tour
 from latentcode.imports import import_from_environment
 
@@ -76,6 +77,10 @@ def main() -> None:
     st.session_state["pages"] = pages  # by which pages link to each other
     current = st.navigation({"": [pages[name] for name, _, _ in language], OTHERS: [
         pages[name] for name, _, _ in PAGES]} if language else [*pages.values()], position="top")
+    # Who came with codes of his own has come to see those.
+    if (is_new() and not current.url_path and pages["explore"].url_path and not st.query_params
+            and opens_on_own()):
+        st.switch_page(pages["explore"])
     st.set_page_config(page_title=f"{current.title} · latentcode")
     open_address(current.url_path)
     st.html(STYLE)
@@ -84,6 +89,7 @@ def main() -> None:
     if not language:  # the tour is of the zoo
         show_tour(current.url_path)
     say_what_came(current.url_path)
+    st.session_state[WAITING] = st.empty()
     current.run()
     say_what_is_lost()
     show_bar(current.title)

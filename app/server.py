@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from latentcode.app.charts.map import library
-from latentcode.app.data.catalog import ROOTS
+from latentcode.app.data.catalog import GIVEN, ROOTS
 from latentcode.app.language.given import VARIABLE as LANGUAGE
 from latentcode.app.language.given import Given
 from latentcode.app.policy import HOSTS
@@ -62,12 +62,15 @@ def command(port: int, *, browser: bool) -> list[str]:
 
 
 def environment(
-    folders: Sequence[str | Path], language: Given | None = None
+    folders: Sequence[str | Path], language: Given | None = None, *, given: bool = True
 ) -> dict[str, str]:
     """Return the environment of the server: the folders that it may read, what it imports, and the
-    language models."""
+    language models.
+
+    given  whether somebody has named the folders
+    """
     known = {name: value for name, value in os.environ.items() if name != LANGUAGE}
-    return {**known, **in_environment(),
+    return {**known, **in_environment(), GIVEN: "yes" if given else "",
             ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders]),
             **({} if language is None else {LANGUAGE: language.to_json()})}
 
@@ -90,6 +93,7 @@ def serve(
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
     library.script()
+    given = bool(folders)
     folders = tuple(folders) or (() if language is not None else (Path.cwd(),))
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "
@@ -100,7 +104,8 @@ def serve(
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "
           "one", ConfigError)
     print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
-    server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders, language),
+    server = subprocess.Popen(command(chosen, browser=browser),
+                              env=environment(folders, language, given=given),
                               stdout=subprocess.DEVNULL)
     in_charge = threading.current_thread() is threading.main_thread()
     if in_charge:
