@@ -199,6 +199,9 @@ class OpenBench:
         """Raise `ConfigError` for what fits neither model nor problem."""
         with self._lock:
             self.bench.check(ask)
+            one = self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
+            for part in ask.patch.parts:
+                part.cells(self.bench.task, one)
 
     def right(self, pairs: MinimalPairs, name: str) -> str:
         """Return the right answer to a problem of a pair, as people write it; "" if unknown."""

@@ -121,7 +121,7 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
             st.caption("What is put comes from no other problem.")
             return
         st.markdown("**Source**")
-        st.html(f"<div class='problem tokens-source'>{open_.drawn(source)}</div>")
+        st.html(f"<div class='tokens-problem'>{open_.drawn(source)}</div>")
         st.caption(_told(open_, ask, pairs, ask.source))
 
 
