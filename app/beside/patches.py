@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -14,7 +14,7 @@ from latentcode.app.data.benches import MOST, OpenBench
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text
 from latentcode.app.state.messages import answering
-from latentcode.app.state.url import choose, choose_several, remember
+from latentcode.app.state.url import asked_for, choose, choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.patch import Added, Patch
@@ -79,7 +79,9 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
     """
     bench, kind = open_.bench, open_.kind
     held = bench.constituents(instance)
-    visible, more = st.container(), st.expander("More choices", icon=":material/tune:")
+    visible = st.container(key="pairs choices")
+    more = st.expander("More choices", icon=":material/tune:")
+    alone = len(bench.targets(instance, 0)) == 1
     with more:
         first, second = st.columns(2)
         with first:
@@ -88,18 +90,24 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
                 f"Replace {of}", range(len(held)), key="which", form="buttons",
                 help=f"Which of the problem's {kind}s the source replaces.")
         with second:
-            what = _choose_what(bench, kind)
+            if not alone:
+                what = _choose_what(bench, kind)
     usually = usual(bench)
     with visible:
-        columns = st.columns([0.9, 0.95, 2.05, 1.0])
+        columns = st.columns(4)
         with columns[0]:
-            target = choose(f"{kind.capitalize()} of the source", bench.targets(instance, which),
-                            key="target", default=open_.telling(instance, which, usually))
+            if alone:  # there is nothing to choose
+                (target,) = bench.targets(instance, which)
+                what = _choose_what(bench, kind)
+            else:
+                target = choose(
+                    f"{kind.capitalize()} of the source", bench.targets(instance, which),
+                    key="target", default=lambda: open_.telling(instance, which, usually))
         with columns[1]:
-            site = choose("What is put", list(SITES), key="site", form="list", default=next(
+            site = choose("What is put", list(SITES), key="site", default=next(
                 name for name, parts in SITES.items() if parts == usually.sites))
         with columns[2]:
-            scope = _choose_scope(bench, usually, more)
+            scope = _choose_scope(bench, usually)
         with columns[3]:
             layers = _choose_layers(bench, usually)
     with more:
@@ -157,13 +165,15 @@ def chosen_tokens(open_: OpenBench) -> dict[str, tuple[int, ...]]:
     names = open_.names
     found: dict[str, tuple[int, ...]] = {}
     for role in ROLES:
-        texts = ([st.session_state[role]] if isinstance(st.session_state.get(role), str)
-                 else st.query_params.get_all(role))
-        several = [from_text(text, len(names), names) for text in texts if text]
+        # Earlier versions named each key in a parameter of its own.
+        asked = asked_for(role)
+        text = remembered(role)
+        several = [from_text(part, len(names), names)
+                   for part in (asked if asked else [] if text is None else [text])]
         if None in several:
             remember(role, None)
-            st.warning(literal(f"There are no {role} {', '.join(texts)[:40]!r} here; expected "
-                               f"numbers from 0 to {len(names) - 1}, such as 0-5_7."),
+            st.warning(literal(f"There are no {role} {(asked or [str(text)])[-1][:40]!r} here; "
+                               f"expected numbers from 0 to {len(names) - 1}, such as 0-5_7."),
                        icon=":material/link_off:")
         elif several:
             found[role] = tuple(sorted({number for some in several for number in some or ()}))
@@ -197,33 +207,13 @@ def _choose_what(bench: Bench, kind: str) -> str:
                        "the operation from a copy of the answer.")
 
 
-def _choose_scope(bench: Bench, usually: Patch, more: Any) -> str:
-    """Let a person choose a place; those of the scopes that are rarer are folded."""
+def _choose_scope(bench: Bench, usually: Patch) -> str:
+    """Let a person choose a place, or another scope."""
     task = bench.task
-    every = (*task.places, *task.scopes, *task.place_scopes)
-    every = tuple(dict.fromkeys(every))
-    short = [*task.places, "everything"]
-    asked = st.session_state.get("scope", st.query_params.get("scope"))
-    if asked in every and asked not in short:
-        short.append(asked)
-    place = str(usually.where).removeprefix("within ")
-    scope = choose("Where", short, key="scope", form="buttons", default=place,
-                   help="; ".join(f"{name}: {text}" for name, text in about(bench).items()
-                                  if name in short))
-
-    def other() -> None:
-        name = st.session_state["any scope"]
-        if name is not None:
-            st.session_state["scope"] = name
-
-    with more:
-        rest = [name for name in every if name not in short]
-        st.session_state["any scope"] = None
-        st.selectbox("Any other place", rest, key="any scope", on_change=answering(other),
-                     placeholder="a row, a pair, within or outside a place …",
-                     help="; ".join(f"{name}: {text}" for name, text in about(bench).items()
-                                    if name in rest))
-    return scope
+    every = dict.fromkeys((*task.places, "everything", *task.scopes, *task.place_scopes))
+    return choose("Where", list(every), key="scope",
+                  default=str(usually.where).removeprefix("within "),
+                  help="; ".join(f"{name}: {text}" for name, text in about(bench).items()))
 
 
 def about(bench: Bench) -> dict[str, str]:
@@ -244,7 +234,7 @@ def _choose_layers(bench: Bench, usually: Patch, key: str = "layers") -> list[in
 def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Added | None:
     """Let a person put something else in the same pass: held as it was, or from the source too."""
     with st.container(key="stacks second"):
-        columns = st.columns([0.95, 0.95, 2.0, 1.0])
+        columns = st.columns(4)
         with columns[0]:
             also = choose("In the same pass, also", list(AND), key="and",
                           help="Held: as the problem itself has it, whatever is put elsewhere.")
@@ -254,7 +244,7 @@ def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Adde
             site = choose("What", list(SITES), key="site2", default="values")
         with columns[2]:
             places = [*bench.task.places, "everything"]
-            scope = choose("Where", places, key="scope2", form="buttons",
+            scope = choose("Where", places, key="scope2",
                            default="response" if "response" in places else "everything")
         with columns[3]:
             every = Patch(layers=tuple(range(bench.model.cfg.n_layers)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,16 +9,13 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.state.messages import answering
+from latentcode.app.state.url import address, go_to
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 
 KEPT = "tried in this session"
 """Name in the session."""
 MOST = 200
 """Lines that are kept, the last ones."""
-STATE = ("model", "split", "instance", "which", "target", "what", "other", "site", "scope",
-         "layers", "heads", "queries", "keys", "numbers", "how", "and", "site2", "scope2",
-         "layers2")
-"""What of the session a line keeps, by the names of the URL."""
 COLUMNS = ("problem", "from", "to", "put", "before", "after", "whose answer", "sentence")
 
 
@@ -32,21 +28,15 @@ def note_tried(name: str, outcome: BenchOutcome) -> None:
     asked = name, outcome.ask
     if lines and lines[-1]["asked"] == asked:
         return
-    state = {key: st.session_state[key] for key in STATE if key in st.session_state}
     lines.append({
-        "asked": asked, "state": state, "address": address(),
+        "asked": asked, "state": address(),
+        "address": f"intervene?{urlencode(address(), doseq=True)}",
         "model": name, "problem": outcome.ask.instance, "from": outcome.base_label,
         "to": outcome.ask.target, "put": in_short(outcome),
         "before": outcome.written(outcome.answer_before),
         "after": outcome.written(outcome.answer_after),
         "whose answer": " or ".join(outcome.classes), "sentence": outcome.sentence()})
     del lines[:-MOST]
-
-
-def address() -> str:
-    """Return the address of what is shown, as seen from any page of the explorer."""
-    query = {key: st.query_params.get_all(key) for key in st.query_params}
-    return f"intervene?{urlencode(query, doseq=True)}"
 
 
 def in_short(outcome: BenchOutcome) -> str:
@@ -68,7 +58,7 @@ def show_tried() -> None:
         def back() -> None:
             rows = st.session_state["tried"]["selection"]["rows"]
             if rows:
-                bring_back(table.iloc[rows[0]]["state"])
+                go_to(table.iloc[rows[0]]["state"])
                 st.session_state["brought back"] = True
 
         st.dataframe(table[columns], hide_index=True, key="tried", on_select=answering(back),
@@ -82,21 +72,9 @@ def show_tried() -> None:
             st.button("Forget all", on_click=answering(lambda: lines.clear()), type="tertiary")
 
 
-def bring_back(state: Mapping[str, Any]) -> None:
-    """Give all choices the values that a line has kept, and others none."""
-    for key in STATE:
-        if key in state:
-            st.session_state[key] = state[key]
-            if isinstance(state[key], str) and key in st.query_params:
-                st.query_params[key] = state[key]
-        else:
-            st.session_state.pop(key, None)
-            st.query_params.pop(key, None)
-
-
 def brought_back() -> bool:
     """Whether a line has been chosen since the page was shown: it then begins anew."""
     return bool(st.session_state.pop("brought back", False))
 
 
-__all__ = ["bring_back", "brought_back", "note_tried", "show_tried"]
+__all__ = ["brought_back", "note_tried", "show_tried"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from html import escape
 
 import numpy as np
@@ -20,8 +19,6 @@ COLOURS = {name: colour for name, colour in CLASS_COLOURS.items() if name != "el
 """The colours of classes of answers, as in figures; what is none of these is grey."""
 SHOWN = 12
 """Symbols that are shown where there are more: those that could come, and the likeliest."""
-ROOM = 72
-"""Letters that fit side by side under the answers."""
 LINE = 0.12
 """Height of a line of names above the axis of numbers, as a share of it."""
 
@@ -32,27 +29,30 @@ def answers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
 
 
 def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
+    """Bars that lie: whatever symbols are called, and whose they are, has room beside them."""
     symbols = _shown(outcome)
     at = np.arange(len(symbols))
     figure = go.Figure()
     for name, values, color in (("before", outcome.before, grey(dark)),
                                 ("after", outcome.after, ink(dark))):
-        figure.add_bar(x=at, y=values[symbols], name=name, marker_color=color,
+        figure.add_bar(y=at, x=values[symbols], name=name, marker_color=color, orientation="h",
                        customdata=[_hover(outcome, symbol) for symbol in symbols],
-                       hovertemplate="%{customdata}: %{y:.1%}<extra>" + name + "</extra>")
-    whose = short(outcome)
-    wide = max(6, ROOM // len(symbols))
-    names = []
+                       hovertemplate="%{customdata}: %{x:.1%}<extra>" + name + "</extra>")
+    whose, names = short(outcome), []
     for symbol in symbols:
-        owners = [name for name, answer in outcome.known.items() if answer == symbol]
-        lines = [f"<span style='color:{COLOURS[name]}'>{escape(line)}</span>"
-                 for name in owners for line in _lines(whose[name], wide)]
-        names.append("<br>".join([f"<b>{escape(outcome.written(symbol))}</b>", *lines]))
-    figure.update_xaxes(tickvals=at, ticktext=names, tickangle=0, tickfont={"size": 11},
+        owners = [f"{escape(whose[name])} {_square(name)}"
+                  for name, answer in outcome.known.items() if answer == symbol]
+        names.append("  ".join([*owners, f"<b>{escape(outcome.written(symbol))}</b>"]))
+    figure.update_yaxes(tickvals=at, ticktext=names, tickfont={"size": 12}, autorange="reversed",
                         showgrid=False, zeroline=False)
-    figure.update_yaxes(range=[0, 1], tickformat=".0%")
-    return styled(figure, height=250, dark=dark, barmode="group", bargap=0.3, dragmode=False,
-                  legend=LEGEND_OVER)
+    figure.update_xaxes(range=[0, 1], tickformat=".0%", nticks=3, zeroline=False)
+    return styled(figure, height=62 + 24 * len(symbols), dark=dark, barmode="group", bargap=0.22,
+                  dragmode=False, legend={**LEGEND_OVER, "traceorder": "normal"})
+
+
+def _square(name: str) -> str:
+    """Return a square in the colour of a class, beside its name in that of text."""
+    return f"<span style='color:{COLOURS[name]}'>\N{BLACK SQUARE}</span>"
 
 
 def _shown(outcome: BenchOutcome) -> list[int]:
@@ -67,11 +67,6 @@ def _shown(outcome: BenchOutcome) -> list[int]:
 def _hover(outcome: BenchOutcome, symbol: int) -> str:
     owners = outcome.owners(float(symbol))
     return f"{outcome.written(symbol)}" + (f" ({', '.join(owners)})" if owners else "")
-
-
-def _lines(name: str, wide: int) -> list[str]:
-    """Return a name in lines, broken where it has a space or a hyphen."""
-    return textwrap.wrap(name, wide, break_long_words=False) or [name]
 
 
 def controls(outcome: BenchOutcome, kind: str, *, dark: bool) -> go.Figure:
@@ -99,8 +94,7 @@ def controls(outcome: BenchOutcome, kind: str, *, dark: bool) -> go.Figure:
             hovertemplate="%{customdata}<extra>" + escape(whose[name]) + "</extra>")
     figure.update_xaxes(visible=False, range=[0, 1])
     figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
-    return styled(figure, height=205, dark=dark, barmode="stack", bargap=0.35, dragmode=False,
-                  legend={**LEGEND_OVER, "traceorder": "normal", "font": {"size": 11}})
+    return styled(figure, height=185, dark=dark, barmode="stack", bargap=0.35, dragmode=False)
 
 
 def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
@@ -121,7 +115,7 @@ def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
         left = answer > (low + high) / 2
         figure.add_annotation(
             x=answer, y=1.0 + LINE * (len(known) - row), yref="paper", showarrow=False,
-            text=f"{escape(whose[name])} {answer:.3f}", font={"size": 11, "color": COLOURS[name]},
+            text=f"{_square(name)} {escape(whose[name])} {answer:.3f}", font={"size": 11},
             xanchor="right" if left else "left", yanchor="top")
     figure.update_xaxes(range=[low, high])
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)

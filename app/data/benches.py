@@ -47,15 +47,23 @@ class Opening:
     quiet: bool
 
 
+OPENINGS: dict[tuple[object, ...], Opening] = {}
+"""Where pages open, by the weights of a model and the split: as long as the server runs."""
+
+
 class OpenBench:
     """The bench of a model and a split, for one session at a time: its hooks are the model's.
 
-    kind  what people call a constituent
-    name  of the model and the split
+    kind     what people call a constituent
+    name     of the model and the split
+    weights  by what the newest weights of the model, and the split, are known
     """
 
-    def __init__(self, bench: Bench, task: Any, name: str) -> None:
+    def __init__(
+        self, bench: Bench, task: Any, name: str, weights: tuple[object, ...] = ()
+    ) -> None:
         self.bench, self.task, self.name = bench, task, name
+        self.weights = weights
         copies = bench.task.symbolic and not bench.task.whole
         self.kind = "place" if copies else str(task.constituent)
         self._lock = Lock()
@@ -150,10 +158,10 @@ class OpenBench:
         Its answers differ, its source is natural and the model answers both rightly; and its random
         controls bring no other answer of these. What the patch brings has no part in it.
         """
-        if self.name not in OPENINGS:
+        if self.weights not in OPENINGS:
             with self._lock:
-                OPENINGS[self.name] = self._found(patch)
-        return OPENINGS[self.name]
+                OPENINGS[self.weights] = self._found(patch)
+        return OPENINGS[self.weights]
 
     def _found(self, patch: Patch) -> Opening:
         first = None
@@ -169,7 +177,7 @@ class OpenBench:
 
     def telling(self, instance: int, which: int, patch: Patch) -> str:
         """Return a target that can tell what arrived, if there is one, else one that differs."""
-        opening = OPENINGS.get(self.name)
+        opening = OPENINGS.get(self.weights)
         if opening is not None and (instance, which) == (opening.instance, 0):
             return opening.target
         with self._lock:
@@ -191,6 +199,9 @@ class OpenBench:
         """Raise `ConfigError` for what fits neither model nor problem."""
         with self._lock:
             self.bench.check(ask)
+            one = self.bench.pairs(ask.instance, ask.which, ask.target)[:1]
+            for part in ask.patch.parts:
+                part.cells(self.bench.task, one)
 
     def right(self, pairs: MinimalPairs, name: str) -> str:
         """Return the right answer to a problem of a pair, as people write it; "" if unknown."""
@@ -241,12 +252,32 @@ def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
 @st.cache_resource(max_entries=6, show_spinner="Loading the model …",
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _bench(entry: Entry, split: str, n: int) -> OpenBench:
+    task, batch = _problems(entry, split, n)
+    return _opened(entry, split, task, batch)
+
+
+def _opened(entry: Entry, split: str, task: Any, batch: Batch) -> OpenBench:
     from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.runs import Run
     from latentcode.tasks import make_counterfactuals
 
-    task, batch = _problems(entry, split, n)
-    run = loaded.open_run(entry.path)
+    run = Run.open(entry.path)
+    step = loaded.newest_step(run)
     # A model of its own: other pages hook theirs.
-    model = run.load_model(loaded.newest_step(run))
-    return OpenBench(Bench(model, make_counterfactuals(task, factorial=False), batch), task,
-                     f"{entry.key}-{split}")
+    bench = Bench(run.load_model(step), make_counterfactuals(task, factorial=False), batch)
+    return OpenBench(bench, task, f"{entry.key}-{split}", (str(entry.path), run.id, step, split))
+
+
+def find_opening(entry: Entry, split: str) -> None:
+    """Look for the problem that Intervene opens on, for whoever comes to the page later.
+
+    It needs no page and takes nothing out of Streamlit's caches: for a thread in the background.
+    """
+    from latentcode.app.beside.patches import usual
+    from latentcode.codes.instances import instances
+    from latentcode.runs import Run
+    from latentcode.tasks import make_task
+
+    task = make_task(make_task(Run.open(entry.path).config.task).probe_config)
+    open_ = _opened(entry, split, task, instances(task, split, range(DRAWN)))
+    open_.opening(usual(open_.bench))

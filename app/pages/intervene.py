@@ -101,7 +101,8 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
         return
     pairs = open_.pairs(ask)
     with left:
-        number, another = st.columns([1, 1], vertical_alignment="bottom")
+        with st.container(key="pairs problem"):
+            number, another = st.columns([1, 1], vertical_alignment="bottom")
         with number:
             number_input("Problem", "instance", instance)
         with another:
@@ -120,16 +121,13 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
             st.caption("What is put comes from no other problem.")
             return
         st.markdown("**Source**")
-        st.html(f"<div class='problem tokens-source'>{open_.drawn(source)}</div>")
+        st.html(f"<div class='tokens-problem'>{open_.drawn(source)}</div>")
         st.caption(_told(open_, ask, pairs, ask.source))
 
 
 def _another(open_: OpenBench, ask: Ask) -> None:
     numbers = random.sample(range(min(FIRST, len(open_.bench))), DRAWN_AT_ONCE)
     remember("instance", str(open_.another(usual(open_.bench), ask.which, numbers)))
-    # The next problem has targets of its own.
-    st.session_state.pop("target", None)
-    st.query_params.pop("target", None)
 
 
 def _source_of(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> object:
@@ -202,17 +200,22 @@ def _show_controls(open_: OpenBench, outcome: BenchOutcome, *, dark: bool) -> No
                    "that something arrived.")
         return
     show_still(charts.controls(outcome, open_.kind, dark=dark), "controls")
-    st.caption("Whose answers come, beside controls at the same place. What it computes itself, put "
-               "back, " + ("changes no bit of the output." if outcome.exact else
-                           "changes the output: do not trust this page."))
+    st.caption("Whose answers come, in the colours of the answers, beside controls at the same "
+               "place. Grey: none of these.")
 
 
 def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:
     """Show, folded, the code of the response before and after."""
+    if not outcome.exact:
+        st.error("What the model computes itself, put back, changes its output: do not trust this "
+                 "page.", icon=":material/error:")
     with st.expander("Codes before and after", icon=":material/grid_on:"):
         st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.ask)}**, "
                     "before and after")
         show_still(charts.codes(outcome, dark=is_dark()), "codes")
+        if outcome.exact:
+            st.caption("What the model computes itself, put back there, leaves every bit of the "
+                       "output as it is.")
 
 
 __all__ = ["page"]

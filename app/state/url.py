@@ -192,6 +192,17 @@ def write_address() -> None:
     st.query_params.from_dict({**({} if step else {STAYS: ""}), **wanted})
 
 
+def address() -> dict[str, list[str]]:
+    """Return what the page has said of itself so far: at its end, what its address holds."""
+    return {key: [*texts] for key, texts in _said().items() if texts}
+
+
+def go_to(address: Mapping[str, list[str]]) -> None:
+    """Let the next run of the page show what an address of it says, as if it were opened anew."""
+    st.session_state[ASKED] = {key: address.get(key, []) for key in {*address, *_said()}}
+    st.session_state[DEFAULTS] = {}
+
+
 def remembered(key: str) -> str | None:
     """Return the value of `key` in the URL, or in this session; what no widget holds."""
     asked = _asked(key)

@@ -249,9 +249,6 @@ class Bench(Instances):
             check(any(part.kind.source == "sources" for part in patch.parts), f"other is "
                   f"{ask.other}, but {ask.named!r} does not put the minimal pair's; expected a "
                   "patch such as 'interchange'")
-        one = self.pairs(ask.instance, ask.which, ask.target)[:1]
-        for part in patch.parts:
-            part.cells(self.task, one)
 
     def _one(self, instance: int, which: int) -> MinimalPairs:
         """Return an instance, with a source of the first target."""

@@ -39,7 +39,7 @@ def test_the_map_comes_when_it_is_asked_for(
 ) -> None:
     bench = bench_of(name)
     target = difference(bench, 2)
-    app = shown(name, instance="2", which="0", target=target)
+    app = shown(name, instance="2", which="0", target=target, what="minimal pair")
     assert component(app, "cells") is None
     next(button for button in app.button if button.label == "Show the map").click().run()
     found = attribute_problem(bench.model, bench.task, bench.pairs(2, 0, target)[:1])
@@ -59,14 +59,14 @@ def test_one_key_is_written(shown: Open, bench_of: BenchOf) -> None:
     target = difference(bench, 2)
     key = "panel 3, token 0"
     app = shown("sraven", instance="2", which="0", target=target, layers="1", scope="row",
-                keys=key, map="written alone")
+                keys=key, map="written alone", what="minimal pair", site="codes")
     number = lc.make_task(bench.task.task.config).token_names.index(key)  # type: ignore[attr-defined]
     outcome = bench.patch(lc.Patch(where="row", layers=(1,), keys=(number,)), 2, target)
     assert f"##### {outcome.sentence()}" in text(app)
     assert f"attending to {key}**, before and after" in text(app)
     assert component(app, "cells")["written"] == [[1, number]]
     by_hand = shown("sraven", instance="2", target=target, layers="1", scope="row", keys=key,
-                    what="by hand")
+                    what="by hand", site="codes")
     assert component(by_hand, "handles")["values"] == pytest.approx(
         bench.code(2, 0, number)[1], abs=0.006)
 
@@ -76,7 +76,8 @@ def test_no_map_where_no_answer_differs(shown: Open, bench_of: BenchOf) -> None:
     instance, target = next(
         (i, target) for i in range(20) for target in bench.targets(i, 0)
         if not bool(bench.pairs(i, 0, target).counts[0]))
-    app = shown("sraven", instance=str(instance), which="0", target=target, map="estimated part")
+    app = shown("sraven", instance=str(instance), which="0", target=target, map="estimated part",
+                what="minimal pair")
     assert any("no way from one to the other" in info.value for info in app.info)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from streamlit.testing.v1 import AppTest
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.probes.interventions import Bench, ByHand
+from latentcode.probes.interventions import Bench, ByHand, Patch
+from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.bench.words import short
 
 Open = Callable[..., AppTest]
 BenchOf = Callable[[str], Bench]
@@ -30,18 +33,49 @@ def test_the_page_shows_the_outcome(shown: Open, bench_of: BenchOf) -> None:
     bench = bench_of("sraven")
     target = bench.targets(5, 1)[2]
     ask = asked(5, target, 1, "interchange", "row", (1,))
-    app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1")
+    app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
+                what="minimal pair", site="codes")
     outcome = bench.outcome(ask)
     assert f"##### {outcome.sentence()}" in text(app)
-    assert "leave every bit of the output" in text(app)
-    for note in outcome.caveats():
+    assert "leaves every bit of the output" in text(app)
+    for note in outcome.caveats()[:2]:
         assert note in text(app)
-    answers, *controls, _ = charts(app).values()
+    found = charts(app)
+    answers = found["answers"]
     assert [bar.name for bar in answers.data] == ["before", "after"]
-    assert target in "".join(answers.layout.xaxis.ticktext)
-    assert [chart.layout.yaxis.range for chart in controls] == [(0, 1.06)] * 3
-    assert outcome.whose() in text(app)
+    assert answers.data[1].x == pytest.approx(outcome.after)
+    assert f"{target} here" in "".join(answers.layout.yaxis.ticktext)
+    assert ("controls" in found) == outcome.telling
     assert not app.error
+
+
+def test_controls_say_whose_answers_come(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
+    ask, outcome = next(
+        (ask, found) for i in range(20) for target in bench.targets(i, 0)
+        if (found := bench.outcome(ask := asked(
+            i, target, 0, "operation+operands", "row", (1,)))).telling and found.candidates)
+    app = shown("sraven", instance=str(ask.instance), target=ask.target, scope="row", layers="1",
+                what="other rule and operands")
+    bars = charts(app)["controls"].data
+    for row, name in enumerate((ask.named, "control", "unrelated", "random")):
+        drawn = outcome.drawn(name)
+        assert {bar.name: int(bar.text[row] or 0) for bar in bars if bar.text[row]} == {
+            short(outcome)[one]: n for one, n in drawn.items() if n}
+
+
+def test_controls_that_cannot_tell_are_left_out(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
+    ask, outcome = next(
+        (ask, found) for i in range(40) for target in bench.targets(i, 0)
+        if not (found := bench.outcome(ask := asked(
+            i, target, 0, "interchange", "row", (1,)))).telling and found.counts)
+    assert outcome.answer_before == outcome.target_answer
+    app = shown("sraven", instance=str(ask.instance), target=ask.target, scope="row", layers="1",
+                what="minimal pair")
+    assert "controls" not in charts(app)
+    assert "Controls are left out" in text(app)
+    assert f"already gives {ask.target}'s answer" in text(app)
 
 
 def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
@@ -50,24 +84,33 @@ def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
     app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
                 what="other rule and operands")
     outcome = bench.outcome(asked(5, target, 1, "operation+operands", "row", (1,)))
-    assert outcome.whose().startswith("Whose answer it is: ")
-    assert outcome.whose() in text(app)
+    assert f"##### {outcome.sentence()}" in text(app)
     assert f"differs in its rule (**{target}** in place of" in text(app)
+    # The problem and its source stand side by side, with what is right in each.
+    problem = component(app, "tokens")["html"]
+    source = next(found.proto.body for found in app.get("html")
+                  if "tokens-problem" in found.proto.body)
+    assert problem.count("data-token=") == source.count("data-token=") > 0
+    assert problem != source
+    told = text(app)
+    assert f"**{target}**" in told
+    assert ("Right is" in told) == bool(outcome.candidates)
 
 
 def test_a_number_and_not_a_symbol(shown: Open, bench_of: BenchOf) -> None:
     bench = bench_of("logic")
     target = bench.targets(2, 0)[0]
-    app = shown("logic", instance="2", which="0", target=target)
     layers = tuple(range(bench.model.cfg.n_layers))
+    app = shown("logic", instance="2", which="0", target=target, what="minimal pair",
+                site="codes", scope="everything", layers=[str(layer) for layer in layers])
     outcome = bench.outcome(asked(2, target, where="everything", layers=layers))
     assert f"##### {outcome.sentence()}" in text(app)
-    assert len(app.get("plotly_chart")) == 3
+    assert not app.error
 
 
 def test_another_problem(shown: Open) -> None:
     app = shown("sraven", instance="5")
-    app.button[0].click().run()
+    press(app, "Another one")
     number = app.number_input[0].value
     assert number != 5
     assert app.query_params["instance"] in (str(number), [str(number)])
@@ -79,7 +122,8 @@ def test_another_problem(shown: Open) -> None:
 @pytest.mark.parametrize("what", ["other problem", "mean", "other rule and operands"])
 def test_everything_can_be_written(shown: Open, what: str) -> None:
     app = shown("sraven", what=what)
-    assert "##### The answer" in text(app)
+    assert re.search("##### (The answer stays|It gives) ", text(app))
+    assert not app.error
     assert [n.label for n in app.number_input] == (
         ["Problem", "Number of the other problem"] if what == "other problem" else ["Problem"])
 
@@ -89,7 +133,7 @@ def press(app: AppTest, label: str) -> AppTest:
 
 
 def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
-    app = shown("sraven", what="by hand", scope="pair", layers="1")
+    app = shown("sraven", what="by hand", scope="pair", layers="1", instance="0")
     bench = bench_of("sraven")
     own = bench.code(0)[1]
     shown_bars = component(app, "handles")
@@ -99,7 +143,7 @@ def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
     assert [tick["name"] for tick in shown_bars["ticks"] if tick["marked"]] == [target]
     # As somebody who drags head 2 leaves the URL.
     values = (*shown_bars["values"][:2], 0.5, *shown_bars["values"][3:])
-    app = shown("sraven", what="by hand", scope="pair", layers="1",
+    app = shown("sraven", what="by hand", scope="pair", layers="1", instance="0",
                 numbers="_".join(["set", *map(str, values)]))
     assert component(app, "handles")["values"] == pytest.approx(values)
     assert component(app, "handles")["ghost"] == shown_bars["ghost"]
@@ -115,12 +159,12 @@ def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
 
 
 def test_numbers_by_hand_that_are_times_or_plus(shown: Open, bench_of: BenchOf) -> None:
-    times = shown("sraven", what="by hand", how="times")
+    times = shown("sraven", what="by hand", how="times", instance="0")
     n_heads = len(component(times, "handles")["values"])
     assert component(times, "handles")["values"] == [1.0] * n_heads
     assert component(times, "handles")["ticks"] == []
     assert "##### The answer stays" in text(times)
-    plus = shown("sraven", what="by hand", how="plus", layers="1")
+    plus = shown("sraven", what="by hand", how="plus", layers="1", instance="0")
     centred = bench_of("sraven").mean_codes(0, centred=True)
     assert {tick["name"]: tick["numbers"] for tick in component(plus, "handles")["ticks"]} == {
         name: pytest.approx(code[1], abs=0.006) for name, code in centred.items()}
@@ -134,13 +178,15 @@ def test_numbers_by_hand_that_are_times_or_plus(shown: Open, bench_of: BenchOf) 
     ({"instance": "-3"}, "There is no instance '-3' here"),
     ({"target": "+7"}, "There is no target '+7' here"),
     ({"scope": "column"}, "There is no scope 'column' here"),
+    ({"queries": "3_x"}, "There are no queries '3_x' here; expected numbers from 0 to "),
+    ({"keys": "5-999"}, "There are no keys '5-999' here"),
 ])
 def test_a_url_that_asks_for_nothing(
     shown: Open, parameters: dict[str, str], message: str
 ) -> None:
     app = shown("sraven", **parameters)
     assert any(message in warning.value for warning in app.warning)
-    assert "##### The answer" in text(app)
+    assert "##### " in text(app)
 
 
 @pytest.mark.parametrize(("model", "message"), [
@@ -164,3 +210,50 @@ def test_a_patch_of_ones_own_is_among_the_codes(
     bench, target = bench_of("sraven"), app.selectbox("target").value
     outcome = bench.outcome(asked(5, target, 0, "halfway", "row", (1,)))
     assert f"##### {outcome.sentence()}" in text(app)
+
+
+def test_places_sites_and_several_patches(shown: Open, bench_of: BenchOf) -> None:
+    bench = bench_of("sraven")
+    target = bench.targets(5, 0)[1]
+    where = {"instance": "5", "target": target, "what": "other rule and operands", "layers": "0"}
+    name = "operation+operands"
+    for query, patch in (
+        ({"scope": "context", "site": "values"}, Patch(name, "within context", 0, "value")),
+        ({"scope": "operands", "site": "residual stream"}, Patch(name, "operands", 0, "residual")),
+        ({"scope": "response", "site": "codes and values"},
+         Patch(name, "response", 0) + Patch(name, "within response", 0, "value")),
+        ({"scope": "context", "site": "codes", "and": "held", "site2": "values",
+          "scope2": "response", "layers2": "1"},
+         Patch(name, "context", 0) + Patch("held", "within response", 1, "value")),
+        ({"scope": "everything", "site": "codes", "queries": "15-17", "keys": "0-3_8"},
+         Patch(name, "everything", 0, queries=(15, 16, 17), keys=(0, 1, 2, 3, 8))),
+    ):
+        app = shown("sraven", **where, **query)
+        assert not app.error
+        outcome = bench.outcome(Ask(patch, 5, target))
+        assert f"##### {outcome.sentence()}" in text(app)
+    assert component(app, "tokens")["chosen"] == {
+        "queries": [15, 16, 17], "keys": [0, 1, 2, 3, 8]}
+
+
+def test_what_does_not_fit_is_said_in_one_line(shown: Open) -> None:
+    app = shown("sraven", instance="5", what="by hand", site="values", scope="context")
+    (said,) = (info.value for info in app.info)
+    assert said.startswith("This cannot be put there: ")
+    assert "expected 'code'" in said
+    assert not app.error
+
+
+def test_what_was_tried_is_kept_and_brought_back(shown: Open) -> None:
+    app = shown("sraven", instance="5", scope="row", layers="1", what="minimal pair")
+    first = next(block for block in text(app).splitlines() if block.startswith("##### "))
+    app.selectbox("scope").set_value("context").run()
+    tried = app.dataframe[0].value
+    assert len(tried) == 2
+    assert f"##### {tried['sentence'].iloc[1]}" == first.replace("\\", "")
+    assert tried["put"].tolist() == ["code at context, layers 1: interchange",
+                                     "code at row, layers 1: interchange"]
+    (line,) = (line for line in app.session_state["tried in this session"][:1])
+    assert line["state"]["scope"] == ["row"]
+    assert line["address"].startswith("intervene?model=")
+    assert "scope=row" in line["address"]

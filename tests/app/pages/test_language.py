@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_app import map_shown, open_folders, shown, text
+from small_app import component, map_shown, open_folders, shown, text
 from text_runs import N_TOKENS, hardly_trained
 
 LOOK = {"n": "2000", "projection": "PCA", "instance": "3"}
@@ -51,12 +51,12 @@ def test_other_pages_show_it(folder: Path) -> None:
     assert "in 2 models" in text(page)
 
 
-def test_a_code_of_the_minimal_pair_is_written_into_a_text(folder: Path) -> None:
+def test_a_text_is_intervened_on_as_other_problems_are(folder: Path) -> None:
     page = shown("intervene", model="runs/first", instance="3")
     assert not page.error
-    assert "The likeliest next token" in text(page)
-    assert "leaves every bit" in text(page)
-    assert "queries and keys stand at other places" in text(page)
-    (table,) = (frame.value for frame in page.dataframe)
-    assert len(table) == 10
-    assert (table["before"] - table["after"]).abs().max() > 0
+    assert component(page, "tokens")["html"].count(" data-token=") == N_TOKENS
+    assert "##### " in text(page)
+    for scope in ("context", "operands", "everything"):
+        page.selectbox("scope").set_value(scope).run()
+        assert not page.error
+    assert "What the model computes itself, put back there, leaves every bit" in text(page)
