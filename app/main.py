@@ -10,7 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
-from latentcode.app.share.address import say_what_came, say_what_is_lost
+from latentcode.app.share.address import say_what_came, say_what_is_lost, translate
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
@@ -55,14 +55,16 @@ def main() -> None:
     st.session_state["pages"] = pages  # by which pages link to each other
     current = st.navigation([*pages.values()], position="top")
     st.set_page_config(page_title=f"{current.title} · latentcode")
+    translate(current.url_path, pages)
     open_address(current.url_path)
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
     show_tour(current.url_path)
     say_what_came(current.url_path)
+    head = st.container()
     current.run()
-    say_what_is_lost()
+    say_what_is_lost(head)
     show_bar(current.title)
 
 
