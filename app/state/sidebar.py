@@ -20,7 +20,7 @@ from latentcode.app.data.projections import (
     stored_plane,
 )
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import asked_for, choose, choose_several, chosen, note
+from latentcode.app.state.url import asked_for, choose, choose_several, chosen, note, put
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -108,8 +108,7 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     asked = asked_for("model")
     typed = (asked[-1] if asked else keys[0]) if asked is not None else chosen("model") or keys[0]
     keys += [typed] * (typed not in keys)
-    if st.session_state.get("model") != typed:
-        st.session_state["model"] = typed
+    put("model", typed)
     key = st.sidebar.selectbox(
         "Model", keys, key="model", accept_new_options=True,
         help="The models that come with latentcode, and the runs and codes in the folders "

@@ -68,9 +68,7 @@ def choose(
         where.warning(literal(f"There is no {key} {asked[-1]!r} here; showing {shown(value)!r}. "
                               f"Expected one of: {', '.join(map(shown, options[:12]))}."),
                       icon=":material/link_off:")
-    if key not in state or state[key] != value:
-        # Only what is set comes to the browser, which would go on showing the option that is gone.
-        state[key] = value
+    put(key, value)
     settings: dict[str, Any] = {"key": key, "format_func": shown, "help": help,
                                 "label_visibility": label_visibility}
     chosen = (where.segmented_control(label, options, required=True, **settings)
@@ -91,11 +89,21 @@ def choose_several(
         state[key] = [texts[text] for text in asked if text in texts] if asked else [*default]
     value = state[key] if key in state else state.get(CHOSEN, {}).get(key, default)
     kept = [option for option in value if option in options]
-    if key not in state or kept != state[key]:
-        state[key] = kept
+    put(key, kept)
     chosen: list[Option] = st.multiselect(
         label, options, key=key, help=help, max_selections=most)
     return say(key, chosen, [str(option) for option in chosen] or [""])
+
+
+def put(key: str, value: object) -> None:
+    """Let the widget of a key, which is yet to come, show a value.
+
+    Only what is set comes to the browser, which would go on showing an option that is gone. What a
+    widget of the same key has on the page shown before is not yet that of the page that is opened.
+    """
+    state = st.session_state
+    if ARRIVED in state or key not in state or state[key] != value:
+        state[key] = value
 
 
 def note(key: str, value: Option) -> Option:
