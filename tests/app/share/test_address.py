@@ -41,7 +41,7 @@ def shown(**query: str) -> AppTest:
 
 def test_an_address_has_a_version_and_no_message() -> None:
     test = shown(model="a")
-    assert test.query_params["v"] == [str(VERSION)]
+    assert test.query_params["v"] == str(VERSION)
     assert not [*test.warning, *test.info]
 
 
