@@ -12,7 +12,7 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING, opens_on_own
 from latentcode.app.language.given import given
-from latentcode.app.share.address import say_what_came, say_what_is_lost
+from latentcode.app.share.address import say_what_came, say_what_is_lost, translate
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import is_new, open_address
@@ -82,6 +82,7 @@ def main() -> None:
             and opens_on_own()):
         st.switch_page(pages["explore"])
     st.set_page_config(page_title=f"{current.title} · latentcode")
+    translate(current.url_path, pages)
     open_address(current.url_path)
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")
@@ -89,9 +90,10 @@ def main() -> None:
     if not language:  # the tour is of the zoo
         show_tour(current.url_path)
     say_what_came(current.url_path)
+    head = st.container()
     st.session_state[WAITING] = st.empty()
     current.run()
-    say_what_is_lost()
+    say_what_is_lost(head)
     show_bar(current.title)
 
 

@@ -1,8 +1,7 @@
-"""What you can take away from a picture: its data, the figure, and the lines that remake it."""
+"""What you can take away from a picture: its data, and the lines that remake it."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -17,7 +16,6 @@ from latentcode.app.data.loaded import saved_codes, stored_codes
 from latentcode.app.data.projections import reduced_settings
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.probes.projection.methods import Projection
 
 Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
@@ -31,22 +29,16 @@ def row(
     """Offer the downloads of a view; each file is made when it is asked for."""
     if not planes:
         return
-    with st.expander("Export and share", icon=":material/download:"):
-        st.caption("The address of this page holds the whole view: copy it to share the view. "
-                   "The table has a row per instance and picture, with its labels, its code and "
-                   "its position (`projection_x`, `projection_y`); `selected` marks the current "
-                   "selection, and a column `kept: NAME` each kept one.")
+    with st.expander("The data, and the lines of Python", icon=":material/download:"):
+        st.caption("A row per instance and picture, with labels, code and position "
+                   "(`projection_x`, `projection_y`); `selected` marks the selection, a column "
+                   "`kept: NAME` each kept one. *Share*, at the top, has link and picture.")
         name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
-        rows = partial(table, chosen, planes, selected, kept)
-        buttons = st.columns(5)
-        for column, (label, form, make) in zip(buttons, (
-                ("Table, CSV", "csv", lambda: written(rows(), "csv")),
-                ("Table, parquet", "parquet", lambda: written(rows(), "parquet")),
-                ("Figure, SVG", "svg", lambda: drawn(chosen, colour, planes, "svg")),
-                ("Figure, PNG", "png", lambda: drawn(chosen, colour, planes, "png"))),
-                strict=False):
-            column.download_button(label, make, f"{name}.{form}", key=f"download {form}",
-                                   on_click="ignore")
+        with st.container(horizontal=True):
+            for label, form in (("Table, CSV", "csv"), ("Table, parquet", "parquet")):
+                st.download_button(
+                    label, partial(_file, form, chosen, planes, selected, kept), f"{name}.{form}",
+                    key=f"download {form}", on_click="ignore")
         st.code(snippet(chosen, method, colour, planes), language="python")
 
 
@@ -77,26 +69,16 @@ def table(
     return pd.concat(blocks, ignore_index=True)
 
 
+def _file(
+    form: str, chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None,
+    kept: Kept,
+) -> bytes:
+    return written(table(chosen, planes, selected, kept), form)
+
+
 def written(frame: pd.DataFrame, form: str) -> bytes:
     """Return a table as a file, `csv` or `parquet`."""
     return frame.to_csv(index=False).encode() if form == "csv" else frame.to_parquet(index=False)
-
-
-def drawn(
-    chosen: Chosen, colour: str, planes: Mapping[Picture, Projection], form: str
-) -> bytes:
-    """Return the view as the library draws it, for print."""
-    values = chosen.label(colour).rename(colour)
-    cells = []
-    for picture, plane in planes.items():
-        trust = plane.quality.get("trustworthiness")
-        cells.append(ScatterCell(picture.pair, f"layer {picture.layer}",
-                                 plane.coordinates, values,
-                                 "" if trust is None else f"trustworthiness {trust:.2f}"))
-    file = io.BytesIO()
-    scatter_figure(cells, panel_inches=4.0 if len(cells) == 1 else 2.4).savefig(
-        file, format=form, dpi=200)
-    return file.getvalue()
 
 
 def snippet(

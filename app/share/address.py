@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from latentcode.app.data import loaded
-from latentcode.app.state.url import remember, remembered
+from latentcode.app.state.url import ASKED, remember, remembered
 from latentcode.app.words import literal, shortened
 from latentcode.errors import LatentCodeError
 
@@ -24,22 +26,41 @@ MOST = 280
 """Letters of a note."""
 DIGITS, OF, AND = 8, "~", "|"
 """Of a checksum; between it and its model; between two models."""
-PAGE, CAME = "page of the note", "names that the address came with"
+PAGE, SAID = "page of the note", "said what the address lost"
 """Names in the session."""
+FIRST = "explore"
+"""The page that addresses without a version mean by none."""
+OF_FIRST = {"colour", "projection", "pair", "select", "kept", "show", "beside"}
+"""Names in the address that only that page had."""
+
+
+def translate(page: str, pages: Mapping[str, Any]) -> None:
+    """Go on to the page that an address of before `VERSION` means, where it is another one now.
+
+    page   the part of the URL that names the page, "" for the first
+    pages  by their names in the URL
+    """
+    asked = st.query_params
+    if not page and NUMBER not in asked and OF_FIRST & {*asked} and next(iter(pages)) != FIRST:
+        st.switch_page(pages[FIRST], query_params={name: asked.get_all(name) for name in asked})
 
 
 def say_what_came(page: str) -> None:
-    """Say, above a page, what its address brings: its note, and a later version of the format.
+    """Say, above a page, what its address brings: its note, and another version of the format.
 
     A note belongs to the page on which it was written, and so do checksums.
     """
-    state = st.session_state
-    if state.setdefault(PAGE, page) != page:
-        state[PAGE] = page
-        for name in (NUMBER, NOTE, WEIGHTS):
-            state.pop(name, None)
-    state.setdefault(CAME, tuple(st.query_params))
-    _say_if_later(remembered(NUMBER))
+    if st.session_state.setdefault(PAGE, page) != page:
+        st.session_state[PAGE] = page
+        for name in (NOTE, WEIGHTS):
+            st.session_state.pop(name, None)
+    version = remembered(NUMBER)
+    if version not in (None, str(VERSION)):
+        st.warning(literal(
+            f"This link was made by another version of latentcode: its addresses have format "
+            f"{version[:8]}, these {VERSION}. What it means here is shown."),
+            icon=":material/update:")
+    remember(NUMBER, str(VERSION))
     if text := note():
         st.info(f"**{_about(page)}** {literal(text)}", icon=":material/sticky_note_2:")
 
@@ -54,19 +75,18 @@ def keep_note(text: str) -> None:
     remember(NOTE, " ".join(text.split())[:MOST] or None)
 
 
-def say_what_is_lost() -> None:
-    """Say, below a page, what of its address could not be shown: other weights, unknown parts."""
+def say_what_is_lost(where: DeltaGenerator) -> None:
+    """Say, above a page that was shown, what its address cannot bring: weights, unknown parts."""
     if changed := changed_weights(remembered(WEIGHTS) or ""):
-        st.warning(literal(
+        where.warning(literal(
             f"The weights of {', '.join(changed)} are not those that this link was made with: what "
             "you see may differ from what was seen."), icon=":material/history:")
-    came: tuple[str, ...] = st.session_state.get(CAME, ())
-    unknown = [name for name in came if name in st.query_params and name not in st.session_state]
+    unknown = [] if SAID in st.session_state else [*st.session_state.get(ASKED, ())]
+    st.session_state[SAID] = True
     if unknown:
         named = ", ".join(shortened(name, 40) for name in unknown[:8])
-        st.warning(literal(f"Parts of this link mean nothing on this page, and are left out: "
+        where.warning(literal(f"Parts of this link mean nothing on this page, and are left out: "
                            f"{named}."), icon=":material/link_off:")
-    st.session_state[CAME] = ()
 
 
 def _about(page: str) -> str:
@@ -74,15 +94,6 @@ def _about(page: str) -> str:
     if remembered("select") or remembered("shared"):
         return "Note on this selection:"
     return "Note on this patch:" if page == "intervene" else "Note:"
-
-
-def _say_if_later(version: str | None) -> None:
-    if version is None or version in map(str, range(VERSION + 1)):
-        return
-    remember(NUMBER, None)
-    st.warning(literal(f"This link was made by another version of latentcode (format "
-                       f"{version[:8]!r}; this one writes {VERSION}): parts of it may not be "
-                       "shown."), icon=":material/update:")
 
 
 def changed_weights(text: str) -> list[str]:

@@ -118,7 +118,7 @@ class Share {
         return this.doing('Drawing …', async () => {
             const all = blocks(), what = this.what.value;
             const shown = what === EVERYTHING ? all : all.filter(({ name }) => name === what);
-            const svg = await picture(shown, caption(this.data));
+            const svg = await picture(shown, caption(this.data.title));
             if (!svg) return 'There is nothing to draw.';
             const blob = form === 'png' ? await painted(svg) : new Blob([asText(svg)], { type: 'image/svg+xml' });
             saved(this.file(form), blob);
@@ -128,7 +128,7 @@ class Share {
 
     page() {
         return this.doing('Writing …', async () => {
-            const blob = new Blob([await savedPage(this.data, this.address())], { type: 'text/html;charset=utf-8' });
+            const blob = new Blob([await savedPage(this.data.title, this.address())], { type: 'text/html;charset=utf-8' });
             saved(this.file('html'), blob);
             return `Saved, ${Math.ceil(blob.size / 1000).toLocaleString('en')} kB.`;
         });

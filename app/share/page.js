@@ -11,7 +11,7 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.15rem; margin: 1.6rem 0 .
 .of, figcaption, footer, small { opacity: .75; font-size: .875rem; }
 figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; border-radius: 8px;
     border: 1px solid color-mix(in srgb, CanvasText 20%, transparent); }
-.note { border-left: 4px solid #E69F00; padding: .4rem .8rem; margin: 1rem 0; white-space: pre-wrap; }
+.note { border-left: 4px solid #E69F00; padding: .4rem .8rem; margin: 1rem 0; }
 .scroll { overflow: auto; max-height: 30rem; } table { border-collapse: collapse; font-size: .8rem; }
 :is(th, td) { padding: .15rem .6rem .15rem 0; text-align: left; vertical-align: top; }
 summary { cursor: pointer; } a { color: LinkText; }`;
@@ -81,13 +81,13 @@ const texts = part => {
         const inside = [...node.childNodes].flatMap(walk), tag = KEPT[node.tagName];
         return tag ? [element(tag, {}, ...inside)] : inside;
     };
-    const made = element(part.querySelector('[data-testid=stCaptionContainer]') ? 'small' : 'div', {});
-    made.append(...walk(part));
-    return made;
+    const is = id => part.querySelector(`[data-testid=${id}]`);
+    return element(is('stCaptionContainer') ? 'small' : 'div', { class: is('stAlert') ? 'note' : null },
+        ...walk(part));
 };
 
-async function savedPage(shared, link) {
-    const words = caption({ ...shared, note: '' }), body = [], data = [];
+async function savedPage(title, link) {
+    const body = [], data = [];
     for (const block of blocks()) {
         if (block.kind === 'text') {
             const told = texts(block.part);
@@ -114,19 +114,18 @@ async function savedPage(shared, link) {
             (block.kind === 'table' ? body : data).push(part);
         }
     }
-    const page = document.implementation.createHTMLDocument(`${shared.title} · latentcode`);
+    const page = document.implementation.createHTMLDocument(`${title} · latentcode`);
     page.documentElement.lang = 'en';
     page.head.append(element('meta', { charset: 'utf-8' }),
         element('meta', { 'http-equiv': 'Content-Security-Policy', content: POLICY }),
         element('meta', { name: 'viewport', content: 'width=device-width, initial-scale=1' }),
         element('style', {}, LOOK));
     page.head.prepend(page.head.querySelector('meta[charset]'));
-    page.body.append(element('h1', {}, shared.title), element('div', { class: 'of' }, words),
-        ...shared.note ? [element('div', { class: 'note' }, shared.note)] : [], ...body,
+    page.body.append(element('h1', {}, title), element('div', { class: 'of' }, caption(title)), ...body,
         ...data.length ? [element('h2', {}, 'Data'), ...data] : [],
         element('footer', {}, element('h2', {}, 'The same view, live'),
             element('p', {}, element('a', { href: link }, link)),
-            element('p', {}, 'It opens where `latentcode explore` runs on the same folders; with another '
-                + `port, put it in the place of ${location.host}. Saved ${new Date().toISOString().slice(0, 10)}.`)));
+            element('p', {}, 'It opens where latentcode explore runs on the same folders; if it '
+                + `runs at another address, put that in the place of ${location.host}. Saved ${new Date().toISOString().slice(0, 10)}.`)));
     return `<!DOCTYPE html>\n${page.documentElement.outerHTML}`;
 }

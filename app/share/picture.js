@@ -40,11 +40,11 @@ const blocks = () => {
 };
 
 // Where and of what a view is, in one line: the page and what its address says.
-const caption = ({ title, note }) => {
+const caption = title => {
     const query = new URLSearchParams(location.search);
     const parts = [...query].filter(([name, value]) => !UNSAID.has(name) && value)
         .map(([name, value]) => `${name} ${value}`);
-    return [`latentcode · ${title}`, ...parts, ...note ? [`note: ${note}`] : []].join(' · ');
+    return [`latentcode · ${title}`, ...parts].join(' · ');
 };
 
 // Lines of a text that is `width` pixels wide at most.
