@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,8 +81,13 @@ def _watch(job: Job, version: int) -> None:
     st.progress(job.share, text=literal(job.text))
 
 
-def typed(label: str, key: str, default: str, *, help: str) -> str:
-    """Return a text that the URL has, or somebody types."""
+def typed(
+    label: str, key: str, default: str, *, help: str, anew: Sequence[str] = ()
+) -> str:
+    """Return a text that the URL has, or somebody types.
+
+    anew  widgets that begin with their defaults when another text is typed
+    """
     widget = f"{key} typed"
     known = remembered(key)
     value = default if known is None else known[:MOST_CHARACTERS]
@@ -90,6 +96,8 @@ def typed(label: str, key: str, default: str, *, help: str) -> str:
 
     def note() -> None:
         remember(key, st.session_state[widget] or None)
+        for other in anew:
+            remember(other, None)
 
     st.text_input(label, key=widget, max_chars=MOST_CHARACTERS, on_change=answering(note),
                   help=help)

@@ -20,7 +20,7 @@ from latentcode.app.language.page import (
     go_to,
     rows_choose,
 )
-from latentcode.app.language.passes import Seen, see
+from latentcode.app.language.passes import see
 from latentcode.app.language.reading import Read
 from latentcode.app.language.tokens import (
     LEGEND,
@@ -37,7 +37,7 @@ from latentcode.probes.heads.nearest import nearest_codes
 
 HEADS, NEIGHBOURS = 6, 8
 """Rows of the tables."""
-IN_TEXT = "in the text: <<query>>, [[key]]"
+IN_TEXT = "in the text"
 
 
 def card(job: Job, read: Read, row: int) -> str:
@@ -90,7 +90,6 @@ def show_pair(job: Job, read: Read, pair: Pair, layer: int | None) -> None:
          codes[:, layers.index(of)].T, names[:pair.query + 1], pair.query, dark=is_dark(),
          key="pair arcs")
     _show_heads(read, own)
-    _show_neighbours(job, read, seen, pair, own, layer)
     text = text_of(job.wait_for_model(), tokens[:pair.query + 1].tolist())
     with st.container(horizontal=True):
         _take(PROMPT, text, "Take it as the prompt", ":material/edit:")
@@ -123,7 +122,7 @@ def _show_heads(read: Read, own: np.ndarray) -> None:
 
 
 def neighbour_table(
-    job: Job, read: Read, code: np.ndarray, layer: int | None, text: int | None = None
+    read: Read, code: np.ndarray, layer: int | None, text: int | None = None
 ) -> pd.DataFrame:
     """Return the nearest codes to a code [L, H], nearest first, with their row as `number`.
 
@@ -139,13 +138,13 @@ def neighbour_table(
     return table
 
 
-def _show_neighbours(
-    job: Job, read: Read, seen: Seen, pair: Pair, own: np.ndarray, layer: int | None
-) -> None:
-    show_neighbours(job, read, neighbour_table(job, read, own, layer, pair.text), "near pair")
+def show_near_pair(job: Job, read: Read, pair: Pair, layer: int | None) -> None:
+    """List the codes of other texts that are nearest to that of a pair."""
+    own = see(job, read.tokens[pair.text].tolist()).codes(pair.query)[pair.key]
+    show_neighbours(read, neighbour_table(read, own, layer, pair.text), "near pair")
 
 
-def show_neighbours(job: Job, read: Read, table: pd.DataFrame, key: str) -> None:
+def show_neighbours(read: Read, table: pd.DataFrame, key: str) -> None:
     """List nearest codes; a row leads to its pair."""
     st.markdown("**Nearest codes**, of other texts; a row leads to its pair.")
     rows_choose(
@@ -154,9 +153,17 @@ def show_neighbours(job: Job, read: Read, table: pd.DataFrame, key: str) -> None
             "key": table["key_token"].map(shown), IN_TEXT: table["context"].map(shown)}),
         [pair_of(read, row).name for row in table["number"].tolist()], key=key, into=PAIR,
         distance=st.column_config.NumberColumn(format="%.3f"))
-    st.caption("1 - cosine. With each head permuted over the pairs of a text, the nearest would be "
-               f"at {table['permuted'].iloc[0]:.3f}.")
+    st.caption("<<query>>, [[key]]; distance: 1 - cosine. With each head permuted over the pairs "
+               f"of a text, the nearest would be at {table['permuted'].iloc[0]:.3f}.")
 
 
-__all__ = ["IN_TEXT", "card", "neighbour_table", "pair_of", "row_of", "show_neighbours",
-           "show_pair"]
+__all__ = [
+    "IN_TEXT",
+    "card",
+    "neighbour_table",
+    "pair_of",
+    "row_of",
+    "show_near_pair",
+    "show_neighbours",
+    "show_pair",
+]

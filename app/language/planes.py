@@ -81,7 +81,7 @@ def name(job: Job, read: Read, layer: int | None, method: str) -> str:
     return f"{job.number}!{ALL if layer is None else layer}!{method}!{len(read.codes)}"
 
 
-@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs={
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={
     Job: lambda job: (job.number, job.version), Read: lambda read: None})
 def plane(job: Job, read: Read, layer: int | None, method: str) -> Plane:
     """Lay out the codes of a layer, or of all; `ProbeError` where there is nothing to lay out."""
@@ -107,7 +107,7 @@ def _pca(points: np.ndarray) -> Plane:
     return Plane(points, at, "PCA", trust, middle, two)
 
 
-@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs={
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={
     Job: lambda job: (job.number, job.version), Read: lambda read: None})
 def label(job: Job, read: Read, colour: str, layer: int | None) -> pd.Series:
     """Return what colours the pairs, one of `COLOURS`."""
@@ -124,7 +124,7 @@ def label(job: Job, read: Read, colour: str, layer: int | None) -> pd.Series:
         found = labels["drawn"]
     else:
         found = np.array([str(c) for c in _clusters(flat_codes(read.codes, layer))], dtype=object)
-    return pd.Series(np.asarray(found, dtype=object), name=colour)
+    return pd.Series(np.asarray(found, dtype=object), name=colour, dtype=object)
 
 
 def _clusters(points: np.ndarray) -> np.ndarray:

@@ -39,14 +39,22 @@ def flat(codes: np.ndarray, read: Read, layer: int | None) -> np.ndarray:
 
 
 def pins(
-    seen: Seen, query: int, read: Read, layer: int | None, plane: Plane, kind: str
+    seen: Seen, query: int, read: Read, layer: int | None, plane: Plane, before: Seen | None = None
 ) -> list[Pin]:
-    """Return where the codes of a query with all keys lie on the map."""
-    codes = flat(seen.codes(query), read, layer)
-    size = np.abs(codes).sum(1)
-    named = set(np.argsort(-size, kind="stable")[:NAMED].tolist())
-    return [Pin((float(x), float(y)), shown(seen.pieces[k]) if k in named else "", kind)
-            for k, (x, y) in enumerate(plane.place(codes))]
+    """Return where the codes of a query with all keys lie on the map, those of the most attention
+    first, which are named.
+
+    before  the prompt before it was edited, of as many tokens: a line leads from its codes
+    """
+    def placed(of: Seen) -> np.ndarray:
+        return plane.place(flat(of.codes(query), read, layer))
+
+    at = placed(seen)
+    was = None if before is None or len(before.tokens) != len(seen.tokens) else placed(before)
+    size = np.abs(flat(seen.codes(query), read, layer)).sum(1)
+    return [Pin((float(at[k, 0]), float(at[k, 1])), shown(seen.pieces[k]) if i < NAMED else "",
+                None if was is None else (float(was[k, 0]), float(was[k, 1])))
+            for i, k in enumerate(np.argsort(-size, kind="stable").tolist())]
 
 
 def next_tokens(job: Job, passes: dict[str, np.ndarray]) -> pd.DataFrame:
@@ -93,10 +101,10 @@ def moved(
 
 
 def show_near(
-    job: Job, read: Read, seen: Seen, query: int, key: int, layer: int | None
+    read: Read, seen: Seen, query: int, key: int, layer: int | None
 ) -> None:
     """List the nearest codes of the sample to that of a pair of a prompt."""
-    show_neighbours(job, read, neighbour_table(job, read, seen.codes(query)[key], layer),
+    show_neighbours(read, neighbour_table(read, seen.codes(query)[key], layer),
                     "near prompt")
 
 

@@ -31,6 +31,8 @@ MOST = 128
 """Tokens of a prompt."""
 FIRST = 12
 """Tokens of the first text that the page opens on."""
+OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
+"""What the URL calls the places of a patch."""
 OTHERS = 8
 """Other sources, the control of a patch."""
 
@@ -60,10 +62,12 @@ def _body(number: int) -> None:
         return
     first, second = st.columns(2)
     with first:
-        prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.")
+        prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.",
+                       anew=("p_query", "p_key", *OF_BASE, *OF_SOURCE))
     with second:
         edited = typed("Edited: change a word", EDITED, prompt,
-                       help="The same prompt with a word changed, to be shown beside it.")
+                       help="The same prompt with a word changed, to be shown beside it.",
+                       anew=OF_SOURCE)
     before = see(job, encoded(job, prompt, MOST))
     after = None if edited == prompt else see(job, encoded(job, edited, MOST))
     _shown(job, read, before, after)
@@ -108,10 +112,9 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
                                     help="With which key; at first the one, but for the first "
                                          "token, that heads attend to most."))
     plane = planes.plane(job, read, layer, method)
-    found = prompting.pins(before, query, read, layer, plane, "before")
-    if after is not None:
-        at = min(query, len(after.tokens) - 1)
-        found += prompting.pins(after, at, read, layer, plane, "after")
+    latest = before if after is None else after
+    found = prompting.pins(latest, min(query, len(latest.tokens) - 1), read, layer, plane,
+                           None if after is None else before)
     with left:
         def noted(selection: Selection) -> None:
             if selection.instances:
@@ -125,11 +128,12 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
             colours(label, title=colour, dark=is_dark()), noted, key="map", dark=is_dark(),
             label=colour, selection=Selection(), selected=None, height=HEIGHT, pins=found,
             alt="Codes of texts, and of the prompt among them.")
+        was = ("" if after is None else "; white: before the edit" if len(after.tokens) == len(
+            before.tokens) else "; of the edited prompt alone, which has other tokens")
         st.caption(literal(
-            f"◆ orange: the codes of {names[query]} with each key up to it"
-            + (", blue: those of the edited prompt" if after is not None else "")
-            + f"; {plane.how_placed}. Points: pairs of the texts; a click opens one on "
-              "Codes of texts."))
+            f"Diamonds: the codes of {latest.pieces[min(query, len(latest.tokens) - 1)].strip()} "
+            f"with each key up to it{was}; {plane.how_placed}. A click on a point opens its pair."))
+        prompting.show_near(read, before, query, key, layer)
     with right:
         passes = {"prompt": before.p} if after is None else {
             "before": before.p, "after": after.p}
@@ -141,7 +145,6 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
             if moved is not None:
                 st.caption(literal(f"The edit moves the code of {names[query]} → {names[key]} "
                                    f"by {moved}."))
-        prompting.show_near(job, read, before, query, key, layer)
 
 
 def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> None:
@@ -151,7 +154,7 @@ def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> No
 
     st.markdown("##### What if the prompt had what a source has?")
     written = typed("Source", SOURCE, edited, help="Another prompt, whose activations are put into "
-                                                   "the prompt above, the base.")
+                                                   "the prompt above, the base.", anew=OF_SOURCE)
     if written == prompt:
         st.caption("Type a source: the prompt with another word, such as another country. A pair "
                    "of *Codes of texts* can be taken as one, too.")

@@ -33,7 +33,7 @@ def _body(number: int) -> None:
     from latentcode.app.charts.theme import is_dark
     from latentcode.app.language import planes
     from latentcode.app.language.choosing import choose_plane
-    from latentcode.app.language.pair import card, pair_of, row_of, show_pair
+    from latentcode.app.language.pair import card, pair_of, row_of, show_near_pair, show_pair
     from latentcode.app.language.selected import note, selection_here, show_selected
     from latentcode.app.state.selection import Selection
     from latentcode.app.state.url import remember
@@ -73,6 +73,8 @@ def _body(number: int) -> None:
             alt="Codes of pairs of tokens in two dimensions.")
         trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
         st.caption(literal(f"{method}{trust}. {planes.sampled(read, work.given.n)}"))
+        if pair is not None and job.opened.is_set():
+            show_near_pair(job, read, pair, layer)
     with right:
         beside = choose("Beside the map", BESIDE, key="lm_beside", form="buttons",
                         label_visibility="collapsed")

@@ -102,17 +102,20 @@ class Server:
 
 
 @contextmanager
-def serving(folders: Sequence[Path], cache: Path, log: Path) -> Iterator[Server]:
+def serving(
+    folders: Sequence[Path], cache: Path, log: Path, options: Sequence[str] = ()
+) -> Iterator[Server]:
     """Run `latentcode explore` on a free port, as from a terminal, until the block ends.
 
-    cache  where it keeps what it computes
-    log    file of what it prints
+    cache    where it keeps what it computes
+    log      file of what it prints
+    options  further words of the command
 
     It answers when the block begins; `BrowserError` with the end of the log where it does not.
     """
     port = free_port()
     command = [sys.executable, "-m", "latentcode", "explore", *map(str, folders),
-               "--port", str(port), "--no-browser"]
+               "--port", str(port), "--no-browser", *options]
     environment = {**os.environ, "LATENTCODE_CACHE": str(cache)}
     with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, env=environment, stdout=file,

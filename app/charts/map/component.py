@@ -65,13 +65,13 @@ def _affine(before: np.ndarray, after: np.ndarray, corners: np.ndarray) -> np.nd
 class Pin:
     """A further point, drawn over the first plane with its name.
 
-    at     in the coordinates of the plane
-    kind   `before` or `after`, how it is drawn
+    at      in the coordinates of the plane
+    before  where it was, from where a line leads to it
     """
 
     at: tuple[float, float]
     name: str
-    kind: str = "before"
+    before: tuple[float, float] | None = None
 
 
 def point_size(n: int) -> float:
@@ -158,7 +158,9 @@ def _drawn(outline: Mapping[str, Any], planes: Mapping[str, Plane]) -> Selection
 
 def _described(plane: Plane, colours: Colours, pins: Sequence[Pin]) -> dict[str, Any]:
     points = plane.shown
-    pinned = plane.to_shown(np.array([pin.at for pin in pins])) if pins else points[:0]
+    # Of each where it is, and where it was, which may be the same place.
+    pinned = (plane.to_shown(np.array([place for pin in pins for place in (
+        pin.at, pin.before or pin.at)])) if pins else points[:0])
     shown = np.vstack([points, pinned])
     low, high = shown.min(axis=0), shown.max(axis=0)
     half = float((high - low).max()) / 2 * MARGIN or 1.0
@@ -166,5 +168,6 @@ def _described(plane: Plane, colours: Colours, pins: Sequence[Pin]) -> dict[str,
             "points": array_address(points.T.astype(np.float32)),
             "centre": [float(v) for v in (low + high) / 2], "half": half,
             "clusters": clusters(points, colours), "pins": [
-                {"at": at, "name": pin.name, "kind": pin.kind}
-                for at, pin in zip(pinned.tolist(), pins, strict=True)]}
+                {"at": at, "name": pin.name, "before": None if pin.before is None else before}
+                for at, before, pin in zip(
+                    pinned[::2].tolist(), pinned[1::2].tolist(), pins, strict=True)]}

@@ -239,15 +239,29 @@ class Panel {
             const [cx, cy] = this.position(point);
             made.push(element('circle', { class: name, cx, cy, r: name === 'lc-ring' ? 8 : 6 }));
         }
-        for (const { at, name, kind } of data.planes[this.map.panels.indexOf(this)]?.pins ?? []) {
-            const [x, y] = this.at(...at);
-            made.push(element('path', {
-                class: `lc-pin lc-${kind}`, d: `M${x},${y - 6}l6,6l-6,6l-6,-6Z` }),
-                element('text', { class: 'lc-pin-name', x: x + 8, y: y + 4 }, name));
-        }
+        made.push(...this.pinned(data.planes[this.map.panels.indexOf(this)]?.pins ?? []));
         this.marks.replaceChildren(...made);
         this.lost.hidden = this.isAnyInView();
         this.names.replaceChildren(...this.map.named ? this.nameTags() : []);
+    }
+
+    // Further points, the first ones with their names as far as there is room.
+    pinned(pins) {
+        const taken = [], made = [];
+        for (const { at, name, before } of pins) {
+            const [x, y] = this.at(...at), diamond = ([a, b]) => `M${a},${b - 6}l6,6l-6,6l-6,-6Z`;
+            if (before) {
+                const [u, v] = this.at(...before);
+                made.push(element('path', { class: 'lc-way', d: `M${u},${v}L${x},${y}` }),
+                    element('path', { class: 'lc-pin lc-before', d: diamond([u, v]) }));
+            }
+            made.push(element('path', { class: 'lc-pin', d: diamond([x, y]) }));
+            if (!name || taken.some(([a, b, long]) => Math.abs(b - y) < 14 && x < a + long
+                && a < x + 8 * name.length)) continue;
+            taken.push([x, y, 8 * name.length]);
+            made.push(element('text', { class: 'lc-pin-name', x: x + 9, y: y + 4 }, name));
+        }
+        return made;
     }
 
     // The names of clusters that have room: the densest first, none over another.
