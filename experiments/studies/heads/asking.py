@@ -14,7 +14,7 @@ from latentcode.experiments.studies.heads.exported import read_back
 from latentcode.experiments.studies.heads.models import MODELS, Head, Known, make
 from latentcode.experiments.studies.heads.words import KINDS, prompts
 from latentcode.models.modes import evaluating
-from latentcode.models.untrained import untrained
+from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.results import where
 from latentcode.probes.heads.metrics import METRICS
 from latentcode.probes.heads.texts import read_texts
@@ -95,8 +95,9 @@ def fresh(
     for number, (name, kind, seed) in enumerate(asked, 1):
         own = make(MODELS[name], seed)
         # Not one of those that `heads` draws as controls.
-        model = OwnLanguageModel(untrained(own.model, OTHER + seed), own.tokenizer,
-                                 context=own.context, settings=own.settings)
+        model = OwnLanguageModel(
+            HookedTransformer(own.model.config, OTHER + seed).eval(), own.tokenizer,
+            context=own.context, settings=own.settings)
         result = lc.heads(model, prompts(kind, seed, alike=False), effects=["mean", "resample"],
                           n_bootstrap=n_bootstrap, seed=seed)
         of = MODELS[name]
