@@ -18,10 +18,11 @@ def own_component(module: str, name: str) -> ComponentRenderer:
     Its script begins with that of `parts.js`.
     """
     return st.components.v2.component(
-        f"latentcode_{name}", js=_text(__name__, "parts.js") + _text(module, f"{name}.js"),
-        css=_text(module, f"{name}.css"), isolate_styles=False)
+        f"latentcode_{name}", js=text_of(__name__, "parts.js") + text_of(module, f"{name}.js"),
+        css=text_of(module, f"{name}.css"), isolate_styles=False)
 
 
 @cache
-def _text(module: str, name: str) -> str:
+def text_of(module: str, name: str) -> str:
+    """Return a file that lies beside a module, given by its `__name__`."""
     return files(module.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")

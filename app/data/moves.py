@@ -22,14 +22,19 @@ MOST = 10_000
 """Problems of a task that can be asked for."""
 
 
-@st.cache_data(show_spinner=False)
-def stored() -> dict[str, Any]:
+def read_stored() -> dict[str, Any]:
     """Return what `COMMAND` wrote; `ArtifactError` where it is missing or something else."""
     path = Path(str(files("latentcode.experiments") / "results" / "moves.json"))
     data = read_json(path)
     check(isinstance(data, Mapping) and data.get("written by") == COMMAND,
           f"{path} was not written by {COMMAND}, which writes it anew", ArtifactError)
     return dict(data)
+
+
+@st.cache_data(show_spinner=False)
+def stored() -> dict[str, Any]:
+    """Return the same, read once."""
+    return read_stored()
 
 
 @st.cache_data(show_spinner=False)

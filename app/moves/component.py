@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from latentcode.app.assets import own_component
+from latentcode.app.data.moves import MOST
 from latentcode.app.state.messages import answering
 
 NOTHING = "nothing"
@@ -35,9 +36,11 @@ def moves(
 
 def is_state(view: Mapping[str, Any], chosen: object) -> bool:
     """Whether what a browser says is a state of the page."""
-    if not isinstance(chosen, Mapping) or not isinstance(chosen.get("problem"), int):
+    if not isinstance(chosen, Mapping):
         return False
+    number = chosen.get("problem")
     task = next((one for one in view["tasks"] if one["name"] == chosen.get("task")), None)
-    return (task is not None and chosen.get("kind") in {kind["name"] for kind in view["kinds"]}
-            and chosen.get("put") in {"codes", "values"}
-            and chosen.get("drop") in {NOTHING, *(move["place"] for move in task["moves"])})
+    return (task is not None and type(number) is int and 0 <= number < MOST
+            and chosen.get("kind") in [kind["name"] for kind in view["kinds"]]
+            and chosen.get("put") in ["codes", "values"]
+            and chosen.get("drop") in [NOTHING, *(move["place"] for move in task["moves"])])

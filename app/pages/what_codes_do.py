@@ -19,6 +19,8 @@ from latentcode.errors import LatentCodeError
 from latentcode.runs.named import zoo_folders
 
 PUT = ("codes", "values")
+KEYS = ("task", "kind", "put", "drop", "problem")
+"""What the address says of this page."""
 
 
 def page() -> None:
@@ -94,6 +96,7 @@ def _with_problem(
 
 def _note(chosen: Mapping[str, Any]) -> None:
     """Put what a visitor has chosen into the address."""
-    for key in ("task", "kind", "put", "drop"):
-        remember(key, str(chosen[key]))
-    remember("problem", str(chosen["problem"]))
+    for key in KEYS:
+        # What stays as it is leaves no step in the browser's history.
+        if remembered(key) != str(chosen[key]):
+            remember(key, str(chosen[key]))

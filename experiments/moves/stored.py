@@ -79,7 +79,8 @@ def criterion(move: Move) -> dict[str, Any]:
 def _paragraph(file: Path, pattern: re.Pattern[str]) -> str:
     found = pattern.search(file.read_text(encoding="utf-8"))
     assert found is not None, f"{file} has no paragraph {pattern.pattern}"
-    return " ".join(line.removeprefix("#").strip() for line in found[1].split("\n"))
+    text = " ".join(line.removeprefix("#").strip() for line in found[1].split("\n"))
+    return text.replace("*", "").replace("`", "")
 
 
 def _context(move: Move, kind: str, rates: pd.DataFrame, said: pd.DataFrame) -> dict[str, Any]:
