@@ -18,12 +18,13 @@ def own_component(module: str, name: str, before: Sequence[str] = ()) -> Compone
 
     Its script begins with that of `parts.js`, and then those of `before`, which lie beside it.
     """
-    scripts = [_text(module, f"{part}.js") for part in (*before, name)]
+    scripts = [text_of(module, f"{part}.js") for part in (*before, name)]
     return st.components.v2.component(
-        f"latentcode_{name}", js=_text(__name__, "parts.js") + "".join(scripts),
-        css=_text(module, f"{name}.css"), isolate_styles=False)
+        f"latentcode_{name}", js=text_of(__name__, "parts.js") + "".join(scripts),
+        css=text_of(module, f"{name}.css"), isolate_styles=False)
 
 
 @cache
-def _text(module: str, name: str) -> str:
+def text_of(module: str, name: str) -> str:
+    """Return a file that lies beside a module, given by its `__name__`."""
     return files(module.rpartition(".")[0]).joinpath(name).read_text(encoding="utf-8")

@@ -12,16 +12,17 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING, opens_on_own
 from latentcode.app.language.given import given
-from latentcode.app.share.address import say_what_came, say_what_is_lost, translate
+from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.url import is_new, open_address
-from latentcode.app.tour.card import show_tour
+from latentcode.app.state.url import open_address
+from latentcode.app.tour.card import CAME, show_tour
 from latentcode.imports import import_from_environment
 
 HERE = Path(__file__).resolve().parent
 # Module with the function `page`, which is its name in the URL, too; title, icon.
 PAGES: tuple[tuple[str, str, str], ...] = (
+    ("what_codes_do", "What codes do", ":material/swap_horiz:"),
     ("explore", "Explore", ":material/scatter_plot:"),
     ("compare", "Compare", ":material/compare:"),
     ("decode", "Decode", ":material/query_stats:"),
@@ -63,6 +64,25 @@ def opened(module: str) -> Callable[[], None]:
     return guarded(page)
 
 
+def first_page() -> str:
+    """Return the page that the bare address stands for: a language model's, else what codes do.
+
+    Where somebody came with runs or codes of his own it is Explore, and where the address asks for
+    something: Explore was the first page of earlier versions.
+    """
+    if language := language_pages():
+        return language[0][0]
+    return "explore" if st.query_params or opens_on_own() else PAGES[0][0]
+
+
+def _go_to_first() -> None:
+    """Lead from the bare address to the page that it stands for, with what the address says."""
+    name = first_page()
+    st.session_state.setdefault(CAME, "" if st.query_params else name)
+    st.switch_page(st.session_state["pages"][name], query_params={
+        key: st.query_params.get_all(key) for key in st.query_params})
+
+
 def main() -> None:
     """Show the page that the URL names."""
     # Streamlit looks for modules beside this file first, where `data` is not a user's data.py.
@@ -71,18 +91,17 @@ def main() -> None:
     # Before the pages: their own icons for the browser's tab would come from a network.
     st.set_page_config(page_icon=tab_icon(), layout="wide")
     language = language_pages()
-    shown = (*language, *PAGES)
-    pages = {name: st.Page(opened(name), title=title, url_path=name, icon=icon,
-                           default=name == shown[0][0]) for name, title, icon in shown}
+    pages = {name: st.Page(opened(name), title=title, url_path=name, icon=icon)
+             for name, title, icon in (*language, *PAGES)}
     st.session_state["pages"] = pages  # by which pages link to each other
-    current = st.navigation({"": [pages[name] for name, _, _ in language], OTHERS: [
-        pages[name] for name, _, _ in PAGES]} if language else [*pages.values()], position="top")
-    # Who came with codes of his own has come to see those.
-    if (is_new() and not current.url_path and pages["explore"].url_path and not st.query_params
-            and opens_on_own()):
-        st.switch_page(pages["explore"])
+    # A page has the same address, whichever is opened first: links hold everywhere.
+    start = st.Page(_go_to_first, title="latentcode", default=True, visibility="hidden")
+    current = st.navigation({"": [start, *(pages[name] for name, _, _ in language)], OTHERS: [
+        pages[name] for name, _, _ in PAGES]} if language else [start, *pages.values()],
+        position="top")
+    if current == start:
+        current.run()
     st.set_page_config(page_title=f"{current.title} · latentcode")
-    translate(current.url_path, pages)
     open_address(current.url_path)
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")

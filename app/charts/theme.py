@@ -11,7 +11,7 @@ import streamlit as st
 from plotly.subplots import make_subplots
 
 from latentcode.app.words import without_tags
-from latentcode.figures.style import PALETTE
+from latentcode.figures.colours import PALETTE
 
 ACCENT = PALETTE[0]
 _FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"

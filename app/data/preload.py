@@ -13,7 +13,8 @@ from latentcode.app.data.catalog import Entry
 
 MODULES = ("torch", "latentcode.probes.decoding.logistic", "latentcode.models.transformer",
            "latentcode.tasks", "latentcode.probes.interventions.bench.bench",
-           "latentcode.codes.instances", "latentcode.models.hypernetwork")
+           "latentcode.codes.instances", "latentcode.models.hypernetwork",
+           "latentcode.experiments.moves.problems")
 """What fits a probe to a selection, and what the pages of interventions and the idea need.
 
 One after the other: who asks for one meanwhile waits for that one alone.

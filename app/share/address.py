@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -28,21 +27,6 @@ DIGITS, OF, AND = 8, "~", "|"
 """Of a checksum; between it and its model; between two models."""
 PAGE, SAID = "page of the note", "said what the address lost"
 """Names in the session."""
-FIRST = "explore"
-"""The page that addresses without a version mean by none."""
-OF_FIRST = {"colour", "projection", "pair", "select", "kept", "show", "beside"}
-"""Names in the address that only that page had."""
-
-
-def translate(page: str, pages: Mapping[str, Any]) -> None:
-    """Go on to the page that an address of before `VERSION` means, where it is another one now.
-
-    page   the part of the URL that names the page, "" for the first
-    pages  by their names in the URL
-    """
-    asked = st.query_params
-    if not page and NUMBER not in asked and OF_FIRST & {*asked} and next(iter(pages)) != FIRST:
-        st.switch_page(pages[FIRST], query_params={name: asked.get_all(name) for name in asked})
 
 
 def say_what_came(page: str) -> None:

@@ -144,11 +144,6 @@ def asked_for(key: str) -> list[str] | None:
     return _asked(key)
 
 
-def is_new() -> bool:
-    """Whether no page was shown in this session yet."""
-    return PAGE not in st.session_state
-
-
 def open_address(page: str) -> None:
     """Begin a run of a page: find out whether its address or the session says what it shows.
 

@@ -11,19 +11,18 @@ from latentcode.app.tour.steps import PARAMETER, STEPS, address
 
 KEY = "tour card"
 CAME = "came without an address"
-"""Name in the session: whether its first page was opened by an address that asks for nothing."""
+"""Name in the session: the page that it opened on, by an address that asks for nothing."""
 
 
 def show_tour(page: str) -> None:
     """Show the step that the URL names; without one, the link that starts the tour.
 
-    page  the part of the URL that names the page, "" for the first
+    page  the part of the URL that names the page
     """
-    newcomer = st.session_state.setdefault(CAME, not page and not st.query_params)
     number = remembered_number(PARAMETER, None, len(STEPS))
     component = own_component(__name__, "tour")
     component(key=KEY, on_closed_change=answering(lambda: remember(PARAMETER, None)), data={
-        "first": address(1), "offered": newcomer and not page,
+        "first": address(1), "offered": st.session_state.get(CAME) == page,
         "step": _described(number) if number else None})
 
 

@@ -16,7 +16,7 @@ PARAMETER = "tour"
 class Step:
     """A view, and what is said of it.
 
-    page   in the URL; "" for the first page
+    page   in the URL
     query  what the view depends on, by its names in the URL
     at     what the step points at, as a selector of CSS
     text   what is seen: no number or name that the page does not show
@@ -37,22 +37,23 @@ _BENCH = {"model": MODEL, "split": "ood", "instance": "5", "which": "1", "target
           "what": "minimal pair", "scope": "everything"}
 
 STEPS: tuple[Step, ...] = (
-    Step("A map of codes", "", _CODES, ".st-key-knn_purity-chart",
+    Step("A map of codes", "explore", _CODES, ".st-key-knn_purity-chart",
          "Each point is the code of one problem: one number per head. The page opens with the "
          "colour that these codes separate best; the bars compare it with the other labels, and "
          "each label with itself, shuffled (the dark mark).",
          "Click another bar, and see whether the clusters stay pure."),
-    Step("A point is a problem", "", {**_CODES, "instance": "5"}, ".problem",
+    Step("A point is a problem", "explore", {**_CODES, "instance": "5"}, ".problem",
          "Beside the map: one of the problems, the model's answer and the right one. Below, its "
          "code, a bar per head, and the problems whose codes are nearest.",
          "Click another point of the map, or move the mouse over it."),
-    Step("Draw around a cluster", "",
+    Step("Draw around a cluster", "explore",
          {**_CODES, "colour": "context_1", "select": f"B-44_-9.5_-37.4_-3.1@{_PLANE}"},
          ".st-key-distribution",
          "The box on the left of the map holds one cluster. Beside it: what its problems have in "
          "common. They share one value of context_1, while all problems together have eight.",
          "Draw around another cluster. A double click on the map clears the selection."),
-    Step("Layer by layer", "", {**_CODES, "layer": "1", "colour": "rule"}, ".st-key-track-chart",
+    Step("Layer by layer", "explore", {**_CODES, "layer": "1", "colour": "rule"},
+         ".st-key-track-chart",
          "The line below the map says how well the codes of each layer separate the colour, here "
          "the rule; dashed: shuffled labels. In layer 0 all codes are still the same.",
          "Click layer 2, then 3: every point travels to its place there."),

@@ -18,18 +18,9 @@ import matplotlib.figure
 import matplotlib.style
 
 from latentcode.errors import ProbeError, check
-
-PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7",
-                            "#000000", "#E0D020")
-"""The colours of Okabe and Ito (2008), the yellow a little darker to show on white."""
-MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v")
-"""Shapes that tell categories apart beyond the eight colours, and features in print."""
-SEQUENTIAL = "cividis"
-"""Colour map of continuous labels."""
-DIVERGING = "RdBu_r"
-"""Colour map of signed values: white is 0."""
-GREY = "#7A7A7A"
-"""Chance lines and the shuffled control."""
+from latentcode.figures.colours import DIVERGING as DIVERGING
+from latentcode.figures.colours import GREY, MARKERS, PALETTE
+from latentcode.figures.colours import SEQUENTIAL as SEQUENTIAL
 
 FEATURE_STYLES: dict[str, tuple[str, str, str]] = {
     "code": ("#0072B2", "o", "latent code"),

@@ -12,13 +12,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import parse_json, write_text
 from latentcode.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = "metrics.jsonl"
 COLUMNS = ("step", "split", "metric", "mean", "se", "n")
@@ -55,6 +56,8 @@ def read_metrics(path: Path) -> pd.DataFrame:
 
     `ArtifactError` names the file and the line that is damaged.
     """
+    import pandas as pd  # not before: who opens a run need not wait for it
+
     table = pd.DataFrame([record for record, _ in _records(path)], columns=list(COLUMNS))
     return table.astype({"step": "int64", "mean": "float64", "se": "float64", "n": "int64"})
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from latentcode.config import RunConfig, config_hash
 from latentcode.errors import RunError, check
 from latentcode.files.locks import exclusive
@@ -47,6 +45,7 @@ from latentcode.runs.metric_file import (
 from latentcode.runs.summary import as_html, in_a_line
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
     from torch import nn
 

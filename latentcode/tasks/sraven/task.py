@@ -304,15 +304,16 @@ class Sraven(Task):
         Raises `UnknownNameError` for another format, `ConfigError` for an index out of range.
         """
         self.check_render(batch, index, format)
-        drawing = self._drawing(batch, index)
+        drawing = self.drawing(batch, index)
         return draw_text(drawing) if format == "text" else draw_html(drawing)
 
     def sketch(self, batch: Batch, index: int) -> str:
         """Return the grid of instance `index` in small, the panel to be answered empty."""
         self.check_render(batch, index, "html")
-        return draw_small(self._drawing(batch, index))
+        return draw_small(self.drawing(batch, index))
 
-    def _drawing(self, batch: Batch, index: int) -> Drawing:
+    def drawing(self, batch: Batch, index: int) -> Drawing:
+        """Return instance `index` as `draw_small` takes it."""
         info = {name: values[index].cpu() for name, values in batch.info.items()}
         permutations = info["permutations"]
         shown = aligned(info["grid"][None], permutations[None])[0]

@@ -102,6 +102,18 @@ def draw_small(drawing: Drawing) -> str:
             f"{_text_html(drawing, drawing.near(NEAR, NEAR // 2))}</div>")
 
 
+def draw_around(drawing: Drawing, places: Iterable[int], around: int) -> str:
+    """Return what is around some tokens, up to the query, without what comes next."""
+    shown = sorted({near for place in (*places, drawing.query)
+                    for near in range(place - around, place + around + 1)
+                    if 0 <= near <= drawing.query})
+    starts = [i for i, near in enumerate(shown) if i == 0 or near != shown[i - 1] + 1]
+    runs = [range(shown[a], shown[b - 1] + 1)
+            for a, b in zip(starts, [*starts[1:], len(shown)], strict=True)]
+    return ('<div style="font:11px ui-monospace,monospace;color:inherit">'
+            f"{_text_html(drawing, runs)}</div>")
+
+
 def visible(piece: str) -> str:
     """Return a token's text in quotation marks, on one line, with signs for what is not seen."""
     return f"\u201c{''.join(_sign(c) or c for c in piece)}\u201d"
@@ -153,4 +165,4 @@ def _sign(character: str) -> str:
     return f"U+{ord(character):04X}" if unseen else ""
 
 
-__all__ = ["Drawing", "draw_html", "draw_small", "draw_text", "visible"]
+__all__ = ["Drawing", "draw_around", "draw_html", "draw_small", "draw_text", "visible"]
