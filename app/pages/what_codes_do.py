@@ -28,7 +28,7 @@ def page() -> None:
     _body()
     model = f"{remembered('task') or 'sraven'}-{remembered('kind') or 'hyla'}"
     if model in zoo_folders():
-        in_background(Entry(model, zoo_folders()[model], "zoo"))
+        in_background(Entry(model, zoo_folders()[model], "zoo"), "ood")
 
 
 @st.fragment
