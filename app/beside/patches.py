@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from latentcode.app.data.benches import MOST, OpenBench
+from latentcode.app.data.benches import MOST, OpenBench, usual
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text
 from latentcode.app.state.messages import answering
@@ -19,7 +19,6 @@ from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.interventions.sites import normalization_of
 from latentcode.probes.interventions.values import ByHand
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
@@ -51,25 +50,6 @@ SITES = {"codes": ("code",), "values": ("value",), "codes and values": ("code", 
 """What is replaced, in the words of the page."""
 AND = {"nothing": "", "from the source": "source", "held": "held"}
 """What is put in the same pass, as a second patch."""
-
-
-def usual(bench: Bench) -> Patch:
-    """Return the patch that the page opens on: at the place that was found to carry the operation.
-
-    Codes of the context in the lower layers or, in softmax attention, values of the context in the
-    upper ones (`experiments/results/context`); of texts that copy, codes of the query in the
-    upper ones. The source has another operation and other operands, which tells the two apart.
-    """
-    task, n = bench.task, bench.model.cfg.n_layers
-    value = next(name for name in ("operation+operands", "interchange") if name in bench.values)
-    lower, upper = tuple(range(max(1, n // 2))), tuple(range(n // 2, n))
-    if task.carried_at not in task.places:
-        return Patch(value, "everything", tuple(range(n)))
-    if task.carried_at == "response":
-        return Patch(value, "response", upper)
-    if normalization_of(bench.model) == "softmax":
-        return Patch(value, "within context", upper, "value")
-    return Patch(value, "context", lower)
 
 
 def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
@@ -267,4 +247,4 @@ def _about(what: str) -> str:
     return f"The source differs in {listed}."
 
 
-__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "number_input", "put", "usual"]
+__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "number_input", "put"]

@@ -230,6 +230,28 @@ class OpenBench:
         return small if small.count(" data-token=") >= batch.inputs.shape[1] else whole
 
 
+def usual(bench: Bench) -> Patch:
+    """Return the patch that the page opens on: at the place that was found to carry the operation.
+
+    Codes of the context in the lower layers or, in softmax attention, values of the context in the
+    upper ones (`experiments/results/context`); of texts that copy, codes of the query in the
+    upper ones. The source has another operation and other operands, which tells the two apart.
+    """
+    from latentcode.probes.interventions.patch import Patch
+    from latentcode.probes.interventions.sites import normalization_of
+
+    task, n = bench.task, bench.model.cfg.n_layers
+    value = next(name for name in ("operation+operands", "interchange") if name in bench.values)
+    lower, upper = tuple(range(max(1, n // 2))), tuple(range(n // 2, n))
+    if task.carried_at not in task.places:
+        return Patch(value, "everything", tuple(range(n)))
+    if task.carried_at == "response":
+        return Patch(value, "response", upper)
+    if normalization_of(bench.model) == "softmax":
+        return Patch(value, "within context", upper, "value")
+    return Patch(value, "context", lower)
+
+
 def open_bench(entry: Entry, split: str, last: int) -> OpenBench:
     """Return the bench of an entry, with at least the problems up to number `last`."""
     return _bench(entry, split, _enough(last))
@@ -273,7 +295,6 @@ def find_opening(entry: Entry, split: str) -> None:
 
     It needs no page and takes nothing out of Streamlit's caches: for a thread in the background.
     """
-    from latentcode.app.beside.patches import usual
     from latentcode.codes.instances import instances
     from latentcode.runs import Run
     from latentcode.tasks import make_task

@@ -13,14 +13,13 @@ from latentcode.app.beside.patches import (
     chosen_tokens,
     note_tokens,
     number_input,
-    usual,
 )
 from latentcode.app.beside.tried import brought_back, note_tried, show_tried
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.replicate import show_replication
 from latentcode.app.charts.theme import STACKS, is_dark, show_still
 from latentcode.app.data import loaded
-from latentcode.app.data.benches import MOST, OpenBench, open_bench
+from latentcode.app.data.benches import MOST, OpenBench, open_bench, usual
 from latentcode.app.data.catalog import Entry
 from latentcode.app.handles.tokens import tokens
 from latentcode.app.state.messages import answering, guarded

@@ -33,8 +33,8 @@ class Step:
 
 _CODES = {"model": MODEL, "split": "ood", "layer": "3", "pair": "response->response"}
 _PLANE = f"ood!2000!tsne!3!response->response!{MODEL}"
-_BENCH = {"model": MODEL, "split": "ood", "instance": "5", "which": "1", "target": "sum",
-          "what": "minimal pair", "scope": "everything"}
+_BENCH = {"model": MODEL, "split": "ood", "instance": "11", "which": "0", "target": "-2",
+          "what": "other rule and operands", "site": "codes", "scope": "context"}
 
 STEPS: tuple[Step, ...] = (
     Step("A map of codes", "explore", _CODES, ".st-key-knn_purity-chart",
@@ -58,10 +58,11 @@ STEPS: tuple[Step, ...] = (
          "the rule; dashed: shuffled labels. In layer 0 all codes are still the same.",
          "Click layer 2, then 3: every point travels to its place there."),
     Step("Write a code", "intervene", _BENCH, ".st-key-answers",
-         "Is a code only a trace, or does the model use it? The codes of this problem are "
-         "replaced by those of the same problem with the rule sum in place of -1. The answer "
-         "becomes what sum answers; what the controls write does not make it so.",
-         "Choose another rule, fewer layers or a smaller scope."),
+         "Is a code only a trace, or does the model use it? The codes of this problem's first two "
+         "rows are replaced by those of a source with the rule -2 and other operands. The answer "
+         "becomes that of -2 on this problem's operands, not the source's own: the rule arrived. "
+         "What the controls put there does not make it so.",
+         "Choose another place, values in place of codes, or click tokens of the problem."),
     Step("Replicate on 200 problems", "intervene", _BENCH, ".st-key-replicate",
          "One problem shows that it can happen, not how often it does.",
          "Press the button: the same is written into 200 problems, with bars that come as the "

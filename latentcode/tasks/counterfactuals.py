@@ -282,10 +282,6 @@ class Counterfactuals(ABC):
         otherwise these."""
         return self
 
-    def chosen(self) -> ChosenPairs | None:
-        """Return the pairs whose constituents somebody can choose; None where nobody can."""
-        return None
-
     @property
     def lacking(self) -> Mapping[str, str]:
         """`lacks`, and why there is no factorial of sources, where there is none."""
@@ -325,9 +321,6 @@ class ChosenPairs(Counterfactuals):
     term is a part of one."""
     carried_at: str = "context"
     """The place whose codes were found to carry the operation in some models."""
-
-    def chosen(self) -> ChosenPairs:
-        return self
 
     @property
     def symbols(self) -> tuple[str, ...]:

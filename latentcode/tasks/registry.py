@@ -14,7 +14,7 @@ from latentcode.config import TASKS, TaskConfig, from_dict, to_dict
 from latentcode.errors import ConfigError, check, check_whole
 from latentcode.registry import Registry
 from latentcode.tasks.base import Task
-from latentcode.tasks.counterfactuals import Counterfactuals
+from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 from latentcode.tasks.distances import Distances
 from latentcode.tasks.guarded import guard
 from latentcode.tasks.logic.counterfactuals import LogicCounterfactuals
@@ -23,6 +23,7 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.text.chosen import ChosenText
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 from latentcode.tasks.text.task import Text
 
@@ -148,6 +149,20 @@ def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactua
     pairs = found.counterfactuals(task)
     if not factorial:
         pairs.factorial = False
+    return pairs
+
+
+def chosen_pairs(pairs: Counterfactuals) -> ChosenPairs:
+    """Return the pairs of a task whose constituents somebody can choose.
+
+    Of texts, those that copy from one of two places. `ConfigError` where nobody can choose.
+    """
+    if isinstance(pairs, TextCounterfactuals) and not isinstance(pairs, ChosenPairs):
+        return ChosenText(pairs.task)
+    if not isinstance(pairs, ChosenPairs):
+        raise ConfigError("the bench needs minimal pairs of a chosen constituent, which this task "
+                          "does not offer; expected counterfactuals that are ChosenPairs, as those "
+                          "of logic and sraven are")
     return pairs
 
 

@@ -19,7 +19,6 @@ from latentcode.errors import check, check_choice
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,
-    ChosenPairs,
     Counterfactuals,
     MinimalPairs,
     classes_of,
@@ -103,12 +102,6 @@ class TextCounterfactuals(Counterfactuals):
         table = task.token_table
         self._alike = Alike.of(np.stack(
             [table.classes, table.spaced, task.frequency_bins], axis=1))
-
-    def chosen(self) -> ChosenPairs:
-        """Return the pairs of texts that copy from two places, of which one is chosen."""
-        from latentcode.tasks.text.chosen import ChosenText
-
-        return ChosenText(self.task)
 
     @property
     def notes(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -22,6 +22,7 @@ from latentcode.subjects.of_tasks import TaskSubject
 from latentcode.tasks import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+from latentcode.tasks.registry import chosen_pairs
 
 DRAWS = 8
 """How often each control is drawn: one same-rule source or random code more or less says little."""
@@ -46,11 +47,7 @@ class Instances:
         self, model: Any, task: Counterfactuals, batch: Batch, *, seed: int = 0,
         n_reference: int = 1_024,
     ) -> None:
-        chosen = task.chosen()
-        if chosen is None:
-            raise ConfigError("the bench needs minimal pairs of a chosen constituent, which this "
-                              "task does not offer; expected counterfactuals that are ChosenPairs, "
-                              "as those of logic and sraven are")
+        chosen = chosen_pairs(task)
         check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
               f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
         check_count("n_reference", n_reference, 2)

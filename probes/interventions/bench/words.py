@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from latentcode.answers import IN_WORDS
+from latentcode.probes.interventions.bench.ask import Ask
 
-if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench.outcome import BenchOutcome
+
+class Told(Protocol):
+    """What a sentence needs of a `BenchOutcome`, whose properties these are."""
+
+    @property
+    def ask(self) -> Ask: ...
+    @property
+    def base_label(self) -> str: ...
+    @property
+    def symbolic(self) -> bool: ...
+    @property
+    def whole(self) -> bool: ...
+    @property
+    def answer_before(self) -> float: ...
+    @property
+    def answer_after(self) -> float: ...
+    @property
+    def known(self) -> Mapping[str, float]: ...
+    @property
+    def classes(self) -> list[str]: ...
+    @property
+    def stays(self) -> bool: ...
+    @property
+    def of_another(self) -> bool: ...
+    def written(self, answer: float) -> str: ...
+
 
 CONTRAST = {"operation": "answer", "answer": "operation", "operands": "answer"}
 """Of which other class an answer of one might have been, had something else arrived."""
 NUMBERS = {3: "three", 4: "four"}
 
 
-def called(outcome: BenchOutcome) -> dict[str, str]:
+def called(outcome: Told) -> dict[str, str]:
     """Return what a sentence calls the answer of each class."""
     first, second = _possessive(outcome, "the answer of ", "'s answer")
     return {"base": IN_WORDS["base"], "operation": f"{second} on this problem's operands",
@@ -25,21 +50,21 @@ def called(outcome: BenchOutcome) -> dict[str, str]:
             "else": IN_WORDS["else"]}
 
 
-def _in_contrast(outcome: BenchOutcome) -> dict[str, str]:
+def _in_contrast(outcome: Told) -> dict[str, str]:
     """Return the same after `not`, where the sentence has named an answer before."""
     first, second = _possessive(outcome, "that of ", "'s")
     return {"base": "the problem's own", "operation": f"{second} on this problem's operands",
             "operands": f"{first} on the source's operands", "answer": "the source's own"}
 
 
-def _possessive(outcome: BenchOutcome, of: str, ending: str) -> tuple[str, str]:
+def _possessive(outcome: Told, of: str, ending: str) -> tuple[str, str]:
     """Return whose answers are those of the two operations."""
     if outcome.whole:
         return f"{outcome.base_label}{ending}", f"{outcome.ask.target}{ending}"
     return f"{of}this problem's operation", f"{of}the source's operation"
 
 
-def short(outcome: BenchOutcome) -> dict[str, str]:
+def short(outcome: Told) -> dict[str, str]:
     """Return the same for a chart: here are this problem's operands, there the source's."""
     ours, theirs = ((outcome.base_label, outcome.ask.target) if outcome.whole
                     else ("own operation", "source's operation"))
@@ -47,7 +72,7 @@ def short(outcome: BenchOutcome) -> dict[str, str]:
             "answer": "source's own", "else": "none of these"}
 
 
-def sentence(outcome: BenchOutcome) -> str:
+def sentence(outcome: Told) -> str:
     """What became of the answer? One sentence, which says whose it is."""
     written, names, known = outcome.written, called(outcome), outcome.known
     found = outcome.classes
@@ -90,7 +115,7 @@ def class_of(answer: float, known: Mapping[str, float], least: float) -> list[st
     return near or ["else"]
 
 
-def known_words(outcome: BenchOutcome) -> str:
+def known_words(outcome: Told) -> str:
     """Return all answers that can come, in words: for those who want to know what they mean."""
     names = called(outcome)
     return "; ".join(f"{names[name]}: {outcome.written(answer)}"

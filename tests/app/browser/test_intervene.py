@@ -42,6 +42,12 @@ def begin(explorer: Explorer) -> Locator:
     return stop
 
 
+def said(explorer: Explorer) -> str:
+    """Return what the page says became of the answer."""
+    text: str = explorer.headline(re.compile("^(It gives|The answer stays)")).inner_text()
+    return text
+
+
 def test_every_kind_of_control(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN, "instance": "3"})
     page, before = explorer.page, explorer.chart("answers")
@@ -51,25 +57,116 @@ def test_every_kind_of_control(explorer: Explorer) -> None:
         page.get_by_label("Problem", exact=True).fill("7")
         page.get_by_label("Problem", exact=True).press("Enter")
     assert explorer.chart("answers") != before
+    pick(explorer, "What is put", "values")
+    pick(explorer, "Where", "row")
+    pick(explorer, "What is put", "codes")
+    page.get_by_text("More choices").click()
     explorer.press("Replace the rule of token", "2")
-    pick(explorer, "Codes", "other rule and operands")
-    expect(page.get_by_text("Whose answer it is")).to_be_visible()
     pick(explorer, "Heads", "1")
     page.keyboard.press("Escape")
-    explorer.press("Scope", "row")
-    expect(page.get_by_text("The response attending to every key.")).to_be_visible()
-    pick(explorer, "Codes", "other problem")
+    pick(explorer, "Source", "other problem")
     with explorer.rerun():
         page.get_by_label("Number of the other problem").fill("9")
         page.get_by_label("Number of the other problem").press("Enter")
-    pick(explorer, "Codes", "by hand")
+    pick(explorer, "Source", "by hand")
     with explorer.rerun():
         page.get_by_role("slider").first.press("ArrowRight")
     assert "numbers=" in page.url
     with explorer.rerun():
         page.get_by_role("button", name="Its own", exact=True).click()
     assert "numbers=" not in page.url
-    expect(page.get_by_text("leave every bit of the output as it is")).to_be_visible()
+    pick(explorer, "Source", "other rule and operands")
+    pick(explorer, "In the same pass, also", "held")
+    assert explorer.query()["and"] == "held"
+    explorer.check()
+
+
+def test_what_arrived_is_told_apart_at_first(explorer: Explorer) -> None:
+    explorer.open("intervene", {"model": SRAVEN})
+    page = explorer.page
+    assert re.fullmatch(r"It gives (.*'s answer on this problem's operands|the source's own "
+                        r"answer), \d, not .*, \d\.", said(explorer))
+    # Problem and source stand side by side, above the sentence, and all of it is at most one and a
+    # half windows high.
+    problem, source = (page.locator(".tokens-problem").nth(i).bounding_box() for i in (0, 1))
+    assert abs(problem["y"] - source["y"]) < 80
+    assert problem["x"] + problem["width"] <= source["x"]
+    assert explorer.headline("It gives").bounding_box()["y"] < 700
+    height = page.get_by_test_id("stMainBlockContainer").evaluate("all => all.scrollHeight")
+    assert height <= 1.5 * 900
+    shown = page.locator("[data-testid=stMain] :is([data-testid=stSelectbox], "
+                         "[data-testid=stMultiSelect])").filter(visible=True)
+    assert shown.count() == 4
+    # Random codes, at the same place, bring none of the answers of the source.
+    random = {bar["name"]: dict(zip(bar["y"], bar["x"], strict=True)).get("random codes", 0)
+              for bar in explorer.chart("controls")}
+    assert sum(random.get(name, 0) for name in ("problem's own", "none of these")) == 1
+    # The address says which problem that is.
+    assert explorer.query()["instance"].isdecimal()
+    explorer.check()
+
+
+def test_tokens_are_clicked_drawn_over_and_reached_by_keys(explorer: Explorer) -> None:
+    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
+    page, first = explorer.page, said(explorer)
+    token = page.locator(".tokens-bar").locator("xpath=..").locator("[data-token]")
+    with explorer.rerun():
+        token.nth(24).click()
+    assert explorer.query()["queries"] == "24"
+    assert explorer.query()["scope"] == "everything"
+    assert token.nth(24).get_attribute("aria-pressed") == "true"
+    start, end = token.nth(18).bounding_box(), token.nth(20).bounding_box()
+    page.get_by_role("button", name="keys", exact=True).click()
+    with explorer.rerun():
+        page.mouse.move(start["x"] + 4, start["y"] + 4)
+        page.mouse.down()
+        page.mouse.move(end["x"] + 4, end["y"] + 4, steps=12)
+        page.mouse.up()
+    assert explorer.query()["keys"] == "18-20"
+    token.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    with explorer.rerun():
+        page.keyboard.press("Enter")
+    assert explorer.query()["keys"] == "1_18-20"
+    address = page.url
+    with explorer.rerun():
+        page.get_by_role("button", name="all again").click()
+    assert not {"queries", "keys"} & set(explorer.query())
+    page.goto(address)
+    explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
+    settle(page)
+    assert token.nth(24).get_attribute("aria-pressed") == "true"
+    assert first
+    explorer.check()
+
+
+def test_what_was_tried_comes_back(explorer: Explorer) -> None:
+    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
+    page, first = explorer.page, said(explorer)
+    pick(explorer, "Where", "operands")
+    assert said(explorer) != first
+    with explorer.rerun():
+        page.get_by_label("Problem", exact=True).fill("7")
+        page.get_by_label("Problem", exact=True).press("Enter")
+    page.get_by_text("Tried in this session (3)").click()
+    with page.expect_download() as download:
+        page.locator(".st-key-tried--table").get_by_role("button").click()
+    rows = list(csv.DictReader(download.value.path().read_text("utf-8").splitlines()))
+    assert [row["problem"] for row in rows] == ["7", "11", "11"]
+    assert rows[2]["sentence"] == first
+    table = page.get_by_test_id("stDataFrame").filter(visible=True).last
+    box = table.bounding_box()
+    table.click(position={"x": 14, "y": 36 + 35 * 2 + 17})  # the marker of the third line
+    explorer.until(lambda: explorer.query().get("instance") == "11"
+                   and explorer.query().get("scope") == "context")
+    settle(page)
+    assert said(explorer) == first
+    # An address that the file has is the same view.
+    page.goto(explorer.server.url() + rows[1]["address"])
+    explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
+    settle(page)
+    assert said(explorer) == rows[1]["sentence"]
+    assert box is not None
     explorer.check()
 
 
@@ -79,10 +176,10 @@ def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     begin(explorer)
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible(timeout=LONG)
     settle(page)
-    said = re.search(r"Over (\d+) instances the answer stays A\(x\) in (\d+) %",
-                     page.locator(".st-key-replicate").inner_text())
-    assert said is not None
-    counted, stays = int(said[1]), int(said[2])
+    found = re.search(r"Over (\d+) problems the answer stays the problem's own in (\d+) %",
+                      page.locator(".st-key-replicate").inner_text())
+    assert found is not None
+    counted, stays = int(found[1]), int(found[2])
     assert 50 < counted <= 200
     shown = explorer.chart("replicated")
     assert [bar["name"] for bar in shown] == ["what was written", "same terms", "other problems",
@@ -98,7 +195,7 @@ def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     with explorer.rerun():
         page.get_by_role("button", name="Another one").click()
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible()
-    explorer.press("Scope", "row")
+    pick(explorer, "Where", "row")
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
     expect(page.get_by_text("200 of 200 problems")).to_have_count(0)
     explorer.check()
@@ -116,7 +213,7 @@ def test_it_stops_and_goes_on(explorer: Explorer) -> None:
     page.get_by_role("button", name="Go on").click()
     page.locator(".st-key-replicated .js-plotly-plot").wait_for(timeout=LONG)
     # Whatever else is changed ends it, and leaving the page.
-    explorer.press("Scope", "row")
+    pick(explorer, "Where", "row")
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible(timeout=LONG)
     begin(explorer)
     explorer.go_to("Results")
@@ -133,14 +230,12 @@ def test_a_narrow_window_stacks_its_columns(explorer: Explorer) -> None:
         explorer.page.wait_for_timeout(1_000)
         main = explorer.page.get_by_test_id("stMain")
         assert main.evaluate("all => all.scrollWidth - all.clientWidth") <= 0
-        problem, answers = (explorer.page.locator(place).bounding_box()
-                            for place in (".problem", ".st-key-answers"))
-        assert (answers["y"] > problem["y"] + problem["height"]) == stacked
-        ticks = explorer.page.locator(".st-key-answers .xaxislayer-above .xtick text")
-        places = sorted((box["x"], box["x"] + box["width"]) for box in (
+        problem, source = (explorer.page.locator(".tokens-problem").nth(i).bounding_box()
+                           for i in (0, 1))
+        assert (source["y"] > problem["y"] + problem["height"]) == stacked
+        ticks = explorer.page.locator(".st-key-answers .yaxislayer-above .ytick text")
+        places = sorted((box["y"], box["y"] + box["height"]) for box in (
             tick.bounding_box() for tick in ticks.all()))
         assert len(places) >= 8
-        assert all(end <= begin for (_, end), (begin, _) in pairwise(places))
-        angles = ticks.evaluate_all("all => all.map(tick => tick.getAttribute('transform') || '')")
-        assert not [angle for angle in angles if re.search(r"rotate\((?!0)", angle)]
+        assert all(end <= begin + 2 for (_, end), (begin, _) in pairwise(places))
     explorer.check()

@@ -9,9 +9,9 @@ from hand_built import operation_model
 from selector import Selector
 
 pytest.importorskip("streamlit")
-from latentcode.app.beside.patches import put, usual
+from latentcode.app.beside.patches import put
 from latentcode.app.data import benches
-from latentcode.app.data.benches import OpenBench
+from latentcode.app.data.benches import OpenBench, usual
 from latentcode.app.data.catalog import find_entry
 from latentcode.probes.interventions import Bench, Patch
 from latentcode.probes.interventions.bench.ask import Ask
