@@ -12,3 +12,14 @@
     };
     history.replaceState = (state, title, address) => replace(state, title, plain(address));
 }
+
+// The menu is the last stop of the keyboard, after the whole page; this makes it the second.
+document.addEventListener('focusin', ({ target }) => {
+    const skip = document.getElementById('skip');
+    if (skip) skip.style.top = target === skip ? '0' : '-9rem';
+});
+document.addEventListener('click', event => {
+    if (event.target.id !== 'skip') return;
+    event.preventDefault();
+    document.querySelector('[data-testid=stTopNavLink]')?.focus();
+});

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -13,6 +14,10 @@ from starlette.routing import Route
 from latentcode.app.main import PAGES
 
 SCRIPT = "history.js"
+SKIP = ('<a href="#pages" id="skip" style="position:fixed;left:50%;top:-9rem;z-index:1000000;'
+        'padding:.5rem .8rem;background:#fff;color:#0072b2;border-radius:0 0 8px 8px">'
+        'To the pages</a>')
+"""The first stop of the keyboard, seen there alone."""
 
 
 @cache
@@ -25,6 +30,7 @@ def index() -> str:
     """Return Streamlit's page, in which history.js is run before Streamlit is."""
     page = files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8")
     version = blake2b(_script().encode(), digest_size=8).hexdigest()
+    page = re.sub("(<body[^>]*>)", rf"\1\n    {SKIP}", page, count=1)
     return page.replace("<head>", f'<head>\n    <script src="./{SCRIPT}?v={version}"></script>', 1)
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
+from latentcode.app.data.loaded import WAITING, opens_on_own
 from latentcode.app.share.address import say_what_came, say_what_is_lost, translate
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
-from latentcode.app.state.url import open_address
+from latentcode.app.state.url import is_new, open_address
 from latentcode.app.tour.card import show_tour
 from latentcode.imports import import_from_environment
 
@@ -54,6 +55,10 @@ def main() -> None:
                            default=name == PAGES[0][0]) for name, title, icon in PAGES}
     st.session_state["pages"] = pages  # by which pages link to each other
     current = st.navigation([*pages.values()], position="top")
+    # Who came with codes of his own has come to see those.
+    if (is_new() and not current.url_path and pages["explore"].url_path and not st.query_params
+            and opens_on_own()):
+        st.switch_page(pages["explore"])
     st.set_page_config(page_title=f"{current.title} · latentcode")
     translate(current.url_path, pages)
     open_address(current.url_path)
@@ -61,6 +66,7 @@ def main() -> None:
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
     show_tour(current.url_path)
+    st.session_state[WAITING] = st.empty()
     say_what_came(current.url_path)
     head = st.container()
     current.run()

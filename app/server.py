@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from latentcode.app.charts.map import library
-from latentcode.app.data.catalog import ROOTS
+from latentcode.app.data.catalog import GIVEN, ROOTS
 from latentcode.app.policy import HOSTS
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
@@ -59,9 +59,12 @@ def command(port: int, *, browser: bool) -> list[str]:
             *(f"--server.allowedHosts={host}" for host in HOSTS)]
 
 
-def environment(folders: Sequence[str | Path]) -> dict[str, str]:
-    """Return the environment of the server: the folders that it may read, what it imports."""
-    return {**os.environ, **in_environment(),
+def environment(folders: Sequence[str | Path], *, given: bool = True) -> dict[str, str]:
+    """Return the environment of the server: the folders that it may read, what it imports.
+
+    given  whether somebody has named the folders
+    """
+    return {**os.environ, **in_environment(), GIVEN: "yes" if given else "",
             ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders])}
 
 
@@ -81,6 +84,7 @@ def serve(
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
     library.script()
+    given = bool(folders)
     folders = tuple(folders) or (Path.cwd(),)
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "
@@ -91,8 +95,8 @@ def serve(
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "
           "one", ConfigError)
     print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
-    server = subprocess.Popen(command(chosen, browser=browser), env=environment(folders),
-                              stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(command(chosen, browser=browser), stdout=subprocess.DEVNULL,
+                              env=environment(folders, given=given))
     in_charge = threading.current_thread() is threading.main_thread()
     if in_charge:
         # Whoever ends the launcher wants the server to end.

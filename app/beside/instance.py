@@ -9,6 +9,7 @@ from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.attention import row_of, sketch
+from latentcode.app.data.preload import until_ready
 from latentcode.app.data.problem import AWAY, neighbours, problem
 from latentcode.app.data.projections import value_name
 from latentcode.app.state.messages import answering
@@ -34,11 +35,16 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     codes = chosen.codes
     head, close = st.columns([4, 1], vertical_alignment="center")
     head.markdown(f"##### Instance {instance}")
-    close.button("Close", key="close", type="tertiary", on_click=answering(remember),
-                 args=("instance", None))
+    close.button("Close", key="close", type="tertiary", on_click=answering(_close))
+    place = st.empty()
     try:
-        shown = problem(chosen.entry, codes, instance)
-        st.html(f"<div class='answer'>{shown.answer}</div>")
+        with place.container():
+            st.caption(":material/hourglass_empty: Drawing the problem …")
+            moment = st.empty()
+            for _ in until_ready():
+                moment.empty()  # lets a click go first
+            shown = problem(chosen.entry, codes, instance)
+        place.html(f"<div class='answer'>{shown.answer}</div>")
         look = "labels" if chosen.entry.kind == "codes" else choose(
             "Problem with", LOOKS, key="look", form="buttons", label_visibility="collapsed")
         if look == "attention":
@@ -49,6 +55,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
         else:
             st.html(f"<div class='problem'>{shown.html}</div>")
     except LatentCodeError as error:
+        place.empty()
         st.info(literal(error), icon=":material/info:")
         st.dataframe(codes.labels.iloc[[instance]].T.astype(str), height=180)
     panels.show(_code_bars(chosen, colour, instance), "bars")
@@ -63,6 +70,11 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     if "pages" in st.session_state:
         st.page_link(st.session_state["pages"]["intervene"],
                      label="Write another code into this problem", icon=":material/edit:")
+
+
+def _close() -> None:
+    remember("instance", None)
+    st.session_state["beside"] = "Selection"
 
 
 def _code_bars(chosen: Chosen, colour: str, instance: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.charts.picking import pick
+from latentcode.app.data import loaded
 from latentcode.app.data.projections import offered
 from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
@@ -17,6 +19,10 @@ from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.labels import judged_labels
 from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
 
+MOST_JUDGED = 1_000
+"""Codes by which the place that a page opens on is chosen."""
+OPERATION = re.compile(r"(rule|function|term)(_\d+)?")
+"""Labels that say what a problem asks to be done."""
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
 
 
@@ -51,6 +57,52 @@ def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | No
     rows = table[(table["among"] == ALL) & separates(table)]
     found = [str(label) for label in rows["label"] if options is None or label in options]
     return found[0] if found else None
+
+
+@st.cache_resource(max_entries=48, show_spinner="Looking at neighbours …", hash_funcs={
+    Chosen: lambda chosen: chosen.key})
+def separation(chosen: Chosen) -> pd.DataFrame:
+    """Return `layer`, `pair`, `label`, `excess`, and whether the codes separate it, of all places.
+
+    Of the labels in question: the operation (a rule, a function, its terms); without such, all.
+    """
+    codes = loaded.first(chosen.codes, MOST_JUDGED)
+    tables = []
+    for pair in codes.pairs:
+        labels = {name: values for name, values in judged_labels(codes, pair.name).items()
+                  if offered(pd.Series(values))}
+        labels = {name: values for name, values in labels.items()
+                  if OPERATION.fullmatch(name)} or labels
+        for layer in codes.layers:
+            points = np.asarray(codes.select(layer=layer, pair=pair.name))
+            if len(codes) < 4 or not labels or not varies(points):
+                continue
+            table = purity(points, labels, combinations=(
+                codes.labels["combination"].to_numpy() if "combination" in codes.labels else None))
+            tables.append(table.assign(layer=layer, pair=pair.name, separates=separates(table))[
+                table["among"] == ALL])
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def best_place(chosen: Chosen) -> tuple[int, str]:
+    """Return the layer and pair where the label in question is separated best above shuffled ones.
+
+    The last layer and the first pair where it is nowhere.
+    """
+    table = separation(chosen)
+    known = table[table["separates"]] if len(table) else table
+    if not len(known):
+        return chosen.codes.layers[-1], chosen.codes.pairs[0].name
+    best = known.loc[known["excess"].idxmax()]
+    return int(best["layer"]), str(best["pair"])
+
+
+def best_layer(chosen: Chosen, pair: str) -> int:
+    """Return the layer where a pair's codes separate the label in question best."""
+    table = separation(chosen)
+    known = table[table["separates"] & (table["pair"] == pair)] if len(table) else table
+    return int(known.loc[known["excess"].idxmax(), "layer"]) if len(known) else chosen.codes.layers[
+        -1]
 
 
 def sentence(chosen: Chosen, colour: str) -> str:

@@ -141,6 +141,8 @@ STYLE = """<style>
 [class*="st-key-whole"] [data-testid="stTable"] > div {
   &::-webkit-scrollbar {height: 8px; width: 8px;}
   &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
+.stApp[data-test-script-state="notRunning"] .stProgress,
+.stApp[data-test-script-state="stopRequested"] .stProgress {display: none;}
 .answer {margin-bottom: .5rem;}
 .st-key-beside {margin-top: .5rem;}
 @media (max-width: 1000px) {

@@ -17,6 +17,9 @@ from latentcode.runs.named import zoo_folders
 
 ROOTS = "LATENTCODE_EXPLORE"
 """Environment variable with the folders that the explorer may read, as a JSON list."""
+GIVEN = "LATENTCODE_EXPLORE_GIVEN"
+"""Environment variable that says that somebody has named these folders: what is in them is what he
+came for."""
 DEPTH = 5
 """How far below a given folder runs and codes are looked for: from a checkout to its results."""
 MOST_FOLDERS = 5_000
@@ -55,12 +58,14 @@ def allowed_folders() -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in json.loads(os.environ.get(ROOTS, "[]")))
 
 
-def catalog(roots: Sequence[Path]) -> list[Entry]:
+def catalog(roots: Sequence[Path], *, own_first: bool = False) -> list[Entry]:
     """Return all that can be chosen, each once: the zoo, then what is below the folders.
 
     The zoo begins with a model that is asked for by its name, and else with the task whose problems
-    can be drawn: the explorer opens on it. Of what is below the folders, runs come first, then
-    codes, each by name.
+    can be drawn: the explorer opens on it. Of what is below the folders, runs come first, those
+    without weights last of them, then codes, each by name.
+
+    own_first  what is below the folders comes before the zoo
     """
     asked = {root.resolve() for root in roots}
     zoo = sorted(zoo_folders().items(), key=lambda item: (
@@ -71,8 +76,15 @@ def catalog(roots: Sequence[Path]) -> list[Entry]:
         for path, kind in _below(root):
             if path.resolve() not in known:
                 below.setdefault(path.resolve(), Entry(_key(path, root, roots), path, kind))
-    return [Entry(name, path, "zoo") for name, path in zoo] + sorted(
-        below.values(), key=lambda entry: entry.kind != "run")
+    of_zoo = [Entry(name, path, "zoo") for name, path in zoo]
+    own = sorted(below.values(), key=lambda entry: (
+        entry.kind != "run", entry.kind == "run" and not (entry.path / "checkpoints").is_dir()))
+    return own + of_zoo if own_first else of_zoo + own
+
+
+def is_given() -> bool:
+    """Whether somebody has named the folders that the server was started with."""
+    return bool(os.environ.get(GIVEN))
 
 
 def find_entry(key: str, roots: Sequence[Path]) -> Entry:

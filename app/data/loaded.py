@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import streamlit as st
 
-from latentcode.app.data.catalog import Entry, allowed_folders, catalog, find_entry
+from latentcode.app.data.catalog import (
+    Entry,
+    allowed_folders,
+    catalog,
+    find_entry,
+    is_given,
+)
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
+from latentcode.config import SravenConfig
 from latentcode.config.run import own_in
 from latentcode.errors import ArtifactError, check
 from latentcode.probes.projection.cache import default_cache
@@ -31,9 +38,14 @@ from latentcode.runs import Run
 if TYPE_CHECKING:
     from latentcode.models.transformer import HookedTransformer
     from latentcode.tasks import Batch, Task
+    from latentcode.tasks.pairs import Pair
 
 POINTS = (2_000, 5_000, 20_000, 100_000, 1_000_000)
 """How many instances can be shown."""
+WAITING = "where a bar stands"
+"""Name in the session of the place above every page."""
+AT_ONCE = 128
+"""Problems that are read before the bar moves."""
 MOST_READ = 100_000
 """How many are read out of a model for the explorer; more can be extracted by a script."""
 
@@ -71,8 +83,12 @@ def cache_folder(kind: str, run: Run, **described: Any) -> Path:
 
 @contextmanager
 def progress_bar(text: str) -> Iterator[Progress]:
-    """Show a bar with the remaining time, which is gone when the work is done."""
-    bar = st.progress(0.0, text=text)
+    """Show a bar with the remaining time, which is gone when the work is done.
+
+    It stands above the page, which keeps what was drawn before.
+    """
+    place = st.session_state.get(WAITING)
+    bar = (st.empty() if place is None else place).progress(0.0, text=text)
     begun = time.monotonic()
 
     def report(done: int, total: int) -> None:
@@ -90,7 +106,12 @@ def progress_bar(text: str) -> Iterator[Progress]:
 @st.cache_data(ttl=10, show_spinner=False)
 def entries() -> list[Entry]:
     """Return all that can be chosen; folders are searched again every ten seconds."""
-    return catalog(allowed_folders())
+    return catalog(allowed_folders(), own_first=is_given())
+
+
+def opens_on_own() -> bool:
+    """Whether the server was started with a folder of somebody's own that has runs or codes."""
+    return is_given() and entries()[0].kind != "zoo"
 
 
 def entry(key: str) -> Entry:
@@ -202,18 +223,37 @@ def stored_codes(entry: Entry, split: str) -> LatentCodes | None:
         else None
 
 
-def codes(entry: Entry, split: str, n: int) -> LatentCodes:
+def further_pairs(entry: Entry) -> tuple[Pair, ...]:
+    """Return pairs that are worth a look and are not stored with a model: those of the context.
+
+    They can be read out of it.
+    """
+    if entry.kind == "codes":
+        return ()
+    from latentcode.tasks.sraven.pairs import context_pairs
+
+    task = open_run(entry.path).config.task
+    return context_pairs(task) if isinstance(task, SravenConfig) else ()
+
+
+def codes(entry: Entry, split: str, n: int, further: Sequence[str] = ()) -> LatentCodes:
     """Return the first n codes of a split: stored or cached ones, or newly extracted ones.
 
     What is not there yet is extracted, with a bar on the page.
+
+    further  names of pairs beside the stored ones
     """
     if entry.kind == "codes":
         return first(saved_codes(entry.path), n)
     stored = stored_codes(entry, split)
-    if stored is not None and len(stored) >= n:
+    held = () if stored is None else tuple(pair.name for pair in stored.pairs)
+    further = [name for name in further if name not in held]
+    if stored is not None and len(stored) >= n and not further:
         return first(stored, n)
     run = open_run(entry.path)
-    pairs = None if stored is None else [pair.name for pair in stored.pairs]
+    if further and not held:
+        held = tuple(pair.name for pair in codes(entry, split, n).pairs)
+    pairs = [*held, *further] or None
     folder = cache_folder("codes", run, split=split, n=n, pairs=pairs)
     if not folder.is_dir():
         extract_to_cache(run, split, n, pairs, folder)
@@ -234,7 +274,7 @@ def extract_to_cache(
 
         task = make_task(run.config.task).probe_config
         extract(run, split=split, n=n, pairs=pairs, problems=task, out=folder, overwrite=True,
-                progress=report)
+                batch_size=AT_ONCE, progress=report)
 
 
 def first(codes: LatentCodes, n: int) -> LatentCodes:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from threading import Event, Lock, Thread, get_native_id
 
 from latentcode.app.data.catalog import Entry
 
-MODULES = ("torch", "latentcode.probes.decoding.logistic", "latentcode.models.transformer",
-           "latentcode.tasks", "latentcode.probes.interventions.bench.bench",
-           "latentcode.codes.instances", "latentcode.models.hypernetwork")
+DRAWS = "latentcode.codes.instances"
+"""The last of the modules that draw a problem and let a model answer it."""
+MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
+           "latentcode.probes.decoding.logistic",
+           "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork")
 """What fits a probe to a selection, and what the pages of interventions and the idea need.
 
 One after the other: who asks for one meanwhile waits for that one alone.
@@ -24,36 +26,51 @@ is being loaded waits for this thread, and nobody may give it its priority back.
 PATIENCE = 120.0
 """Seconds that a page waits for what is being loaded."""
 
+NAME = "preload"
+"""Of the thread."""
+CONTEXT = "streamlit.runtime.scriptrunner_utils.script_run_context"
+
 _once = Lock()
-_loaded = Event()
+_working, _ready, _loaded = Event(), Event(), Event()
 
 
-def in_background(entry: Entry) -> Thread | None:
-    """Load the modules of other pages and the task of a model, once in the life of the server.
+def in_background(entry: Entry, split: str) -> Thread | None:
+    """Load what other pages need: modules, once in the life of the server, then a model's weights.
 
     Returns the thread that does, or None where that has begun before. Call it when the first
     picture is there: it takes seconds of a processor.
 
-    It takes nothing out of Streamlit's caches, where a page would have to wait for it: of a task it
-    leaves the code behind, which is what takes time.
+    The weights and the problems go through the caches of the pages: a page that needs them
+    meanwhile waits for what is left to do, and does not do it again.
     """
     if not _once.acquire(blocking=False):
         return None
-    thread = Thread(target=_load, args=(entry,), name="preload", daemon=True)
+    thread = Thread(target=_load, args=(entry, split), name=NAME, daemon=True)
     thread.start()
     return thread
 
 
-def _load(entry: Entry) -> None:
+def until_ready() -> Iterator[None]:
+    """Yield now and then until a problem can be drawn; nothing where nobody loads modules."""
+    while _working.is_set() and not _ready.wait(0.1):
+        yield
+
+
+def _load(entry: Entry, split: str) -> None:
+    _working.set()
     _stand_back()
     try:
         for module in MODULES:
             import_module(module)
+            if module == DRAWS:
+                _ready.set()
+        _loaded.set()
         if entry.kind != "codes":
-            _make_task(entry.path)
+            _warm(entry, split)
     except Exception as error:  # the page that needs it will say what is wrong
         logging.getLogger(__name__).info("not loaded in advance: %s", error)
     finally:
+        _ready.set()
         _loaded.set()
 
 
@@ -66,11 +83,17 @@ def was_half_loaded(error: BaseException) -> bool:
     return half and _loaded.wait(PATIENCE)
 
 
-def _make_task(path: Path) -> None:
-    from latentcode.runs import Run
-    from latentcode.tasks import make_task
+def _warm(entry: Entry, split: str) -> None:
+    """Load the weights for the pages that show problems, and for the one that writes codes."""
+    from latentcode.app.data import benches, loaded
 
-    make_task(Run.open(path).config.task)
+    # Streamlit would tell the terminal that nobody sees this thread's spinners.
+    logging.getLogger(CONTEXT).addFilter(lambda record: record.threadName != NAME)
+    loaded.open_model(entry)
+    loaded.task_shown(entry, split)
+    if benches.given_pairs(entry, split) is None:
+        bench = benches.open_bench(entry, split, 1)
+        bench.telling(0, 0)
 
 
 def _stand_back() -> None:

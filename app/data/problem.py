@@ -24,7 +24,7 @@ _OF_CODES: dict[Any, Callable[[Any], Any]] = {
     LatentCodes: lambda codes: str(sorted(codes.meta.items(), key=str))}
 
 
-@st.cache_data(max_entries=256, show_spinner="Drawing the problem …", hash_funcs=_OF_CODES)
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs=_OF_CODES)
 def problem(entry: Entry, codes: LatentCodes, row: int) -> ProblemCard:
     """Draw the instance of a row of codes again, and let the model answer it.
 

@@ -17,12 +17,15 @@ from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import (
     Chosen,
+    at_place,
     choose_instances,
     choose_look,
     choose_place,
+    offered_pairs,
     say_if_damaged,
 )
-from latentcode.app.state.url import choose_several, chosen, remember
+from latentcode.app.state.url import choose, choose_several, remember
+from latentcode.app.state.url import chosen as chosen_before
 from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
@@ -50,9 +53,11 @@ def page() -> None:
     if colour == overlap.SHARED and colour not in first.codes.labels:
         shown = [overlap.with_shared(shown), *shown[1:]]
         told = f" {overlap.sentence(shown)}"
-    st.markdown(f"##### The same {len(first.codes):,} instances in {len(shown)} "
-                f"model{'s' if len(shown) > 1 else ''}\n"
-                f"layer {first.layer}, {literal(first.pair)}, coloured by "
+    n, places = len({chosen.entry.key for chosen in shown}), dict.fromkeys(
+        place_name((chosen.layer, chosen.pair)) for chosen in shown)
+    st.markdown(f"##### The same {len(first.codes):,} instances in {n} "
+                f"model{'s' if n > 1 else ''}{' at two places' if len(places) > 1 else ''}\n"
+                f"{literal(' and '.join(places))}, coloured by "
                 f"**{literal(colour)}**. Draw around points in one picture to see where the same "
                 f"instances are in the others.{told}")
     _body(shown, method, colour)
@@ -63,7 +68,7 @@ def _choose() -> list[Chosen]:
     keys = [entry.key for entry in loaded.entries()]
     # Paths in the URL are options, too.
     keys += [key for key in dict.fromkeys([*st.query_params.get_all("models"), *(
-        chosen("models") or ())]) if key and key not in keys]
+        chosen_before("models") or ())]) if key and key not in keys]
     with st.sidebar:
         wanted = choose_several(
             "Models", keys, key="models", default=_default(), most=MOST,
@@ -93,15 +98,28 @@ def _choose() -> list[Chosen]:
     if not layers or not pairs:
         st.error("These models have no layer and pair in common.", icon=":material/error:")
         return []
-    layer, pair = choose_place(layers, pairs)
-    return [Chosen(entry, split, layer, pair, codes[entry.key])
-            for entry in entries if entry.key in codes]
+    kept = [entry for entry in entries if entry.key in codes]
+    offered = [pair for pair in offered_pairs(kept[0], first) if all(
+        pair in offered_pairs(entry, codes[entry.key]) for entry in kept)] or pairs
+    layer, pair = choose_place(layers, offered)
+    places = [(layer, pair)]
+    others = [(other, p.name) for p in offered for other in layers]
+    second = choose("And at", [None, *others], key="second", where=st.sidebar, shown=place_name,
+                    help="A second layer and pair of the same models, beside the first.")
+    places += [second] * (second not in (None, places[0]))
+    return [at_place(Chosen(entry, split, layers[-1], first.pairs[0].name, codes[entry.key]),
+                     *place) for entry in kept for place in places]
+
+
+def place_name(place: tuple[int, str] | None) -> str:
+    """Return what the list and the address call a layer and pair."""
+    return "no other place" if place is None else f"layer {place[0]}, {place[1]}"
 
 
 def _default() -> list[str]:
     """Return the models of the zoo that have the task of the model looked at last."""
     found = {entry.key: entry for entry in loaded.entries() if entry.kind != "codes"}
-    asked = chosen("model")
+    asked = chosen_before("model")
     zoo = [key for key, entry in found.items() if entry.kind == "zoo"] or list(found)
     if not zoo:
         return []
@@ -163,11 +181,12 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
               for picture, plane in pictures.lay_out(chosen, [chosen.picture(method)]).items()}
     if not planes:
         return
-    first, models = shown[0], {chosen.entry.key: chosen for chosen in shown}
-    titles = [path_end(picture.key) for picture in planes]
+    first, models = shown[0], {chosen.picture(method): chosen for chosen in shown}
+    titles = [title(models[picture], shown) for picture in planes]
     pictures.show(planes, titles, first, colour, selection, selected,
-                  select, key=CHART_KEY, across=len(planes), height=HEIGHTS[len(planes)],
-                  models=[models[picture.key] for picture in planes],
+                  select, key=CHART_KEY, across=min(MOST, len(planes)),
+                  height=HEIGHTS[min(MOST, len(planes))],
+                  models=[models[picture] for picture in planes],
                   alt="Codes of several models in two dimensions, the same instances in each.")
     if selected is None:
         st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "
@@ -186,6 +205,15 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     with right:
         st.markdown("**What each model makes of them**")
         _table(closeness_table(shown, selected), everything=False)
+
+
+def title(chosen: Chosen, shown: Sequence[Chosen]) -> str:
+    """Return what tells a picture from the others: its model, its place, or both."""
+    place = place_name((chosen.layer, chosen.pair))
+    models = {other.entry for other in shown}
+    places = {(other.layer, other.pair) for other in shown}
+    name = path_end(chosen.entry.key)
+    return name if len(places) == 1 else place if len(models) == 1 else f"{name}: {place}"
 
 
 def select(selection: Selection) -> None:
@@ -209,7 +237,7 @@ def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFra
         points = chosen.points.astype(np.float64)
         unit = unit_deviations(points if varies(points) else np.full_like(points, np.nan))
         rows.append({
-            "model": chosen.entry.key, "score": score, "within": _mean(values[selected]),
+            "model": title(chosen, shown), "score": score, "within": _mean(values[selected]),
             "others": _mean(values[~selected]), "cosine": mean_cosine(unit[selected]),
             "cosine of all": mean_cosine(unit)})
     return pd.DataFrame(rows)

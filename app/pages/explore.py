@@ -10,12 +10,13 @@ from latentcode.app.beside.instance import show_instance
 from latentcode.app.beside.kept import kept_here
 from latentcode.app.beside.selection import show_selection
 from latentcode.app.charts import export, knn_purity, pictures, track
+from latentcode.app.data import loaded
 from latentcode.app.data.preload import in_background
 from latentcode.app.data.projections import FEWEST, METHODS, colour_labels, reduced_settings
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
-from latentcode.app.state.url import choose, remember, remembered_number
+from latentcode.app.state.url import choose, remember, remembered_number, take
 from latentcode.app.words import literal
 from latentcode.probes.common.features import varies
 from latentcode.probes.projection.alignment import AlignedPlanes
@@ -26,27 +27,29 @@ HEIGHT = 400
 MAP_KEY = "map"
 BESIDE = ("Selection", "List", "Problem")
 """What stands beside the map."""
+MOVED = "went to another place"
+"""Name in the session."""
 UNTOLD = ("n_jobs", "initialization", "early_exaggeration_iter")
 """Settings of projections that the caption leaves out."""
 
 
 def page() -> None:
     """Show the codes that the sidebar chooses."""
-    chosen = choose_codes()
+    chosen = choose_codes(best=knn_purity.best_place)
     offered = colour_labels(chosen.codes, chosen.pair)
     method, colour = choose_look(
         chosen.codes, chosen.pair, lambda: knn_purity.best_label(chosen, offered))
-    bars = st.sidebar.container()
-    _body(chosen, method, colour)
-    with bars:
+    with st.sidebar:
         knn_purity.show(chosen, colour)
-    in_background(chosen.entry)
+    _body(chosen, method, colour)
 
 
 @st.fragment
 @guarded
 def _body(chosen: Chosen, method: str, colour: str) -> None:
     """Everything that a click or a lasso changes; the sidebar is not run again."""
+    if st.session_state.pop(MOVED, False):
+        st.rerun()  # what is clicked here is chosen in the sidebar
     left, right = st.columns([1.5, 1.0], gap="medium")
     with left:
         head, many = st.columns([3, 1], vertical_alignment="center")
@@ -65,7 +68,9 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     with right:  # likewise of a selection that cannot be shown
         selection = pictures.selection_in_url("select")
         selected = pictures.selected_rows([chosen], selection)
-    instance = remembered_number("instance", None, len(chosen.codes) - 1)
+    # At first one problem stands beside the map: what a point is.
+    instance = remembered_number(
+        "instance", None if chosen.entry.kind == "codes" else 0, len(chosen.codes) - 1)
     with left:
         layers = _aligned(chosen, method) if planes else None
         if planes:
@@ -84,18 +89,20 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     # After the map, which does not wait for what they tell.
     with head:
         _title(chosen, colour, show)
-    with right:
-        # An address that names an instance and no selection shows that instance.
+        _places(chosen)
+    export.row(chosen, method, colour, planes, selected, kept_here(chosen))
+    with right:  # last: a problem takes its time where nothing is loaded yet
+        # Without a selection there is a problem to show.
         at_first = "Problem" if instance is not None and not selection else BESIDE[0]
         beside = choose("Beside the map", BESIDE, key="beside", form="buttons",
                         default=st.session_state.setdefault("beside at first", at_first),
                         label_visibility="collapsed")
+        in_background(chosen.entry, chosen.split)
         if beside == "Problem":
             show_instance(chosen, colour, instance)
         else:
             show_selection(chosen, colour, selection, selected,
                            listed=HEIGHT if beside == "List" else None)
-    export.row(chosen, method, colour, planes, selected, kept_here(chosen))
 
 
 def _aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
@@ -126,8 +133,43 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
+                f"A point is one problem; its code: how strongly each of the "
+                f"{chosen.codes.n_heads} heads attends from the query to the key of a pair. Here: "
                 f"{literal(where)}, coloured by **{literal(colour)}**{whose}. "
                 + knn_purity.sentence(chosen, colour))
+
+
+def _places(chosen: Chosen) -> None:
+    """Offer the paper's pair, the place that says most, and both side by side."""
+    paper = chosen.codes.pairs[0].name
+    own = (chosen.layer, chosen.pair)
+    offered = {"The paper's pair": (knn_purity.best_layer(chosen, paper), paper)}
+    best = knn_purity.best_place(chosen)
+    if further := loaded.further_pairs(chosen.entry):
+        # Read out of the model when it is asked for; in the layer where the response says most.
+        best = best[0], further[0].name
+    offered["A code of the context" if further else "The best place"] = best
+    other = next((place for place in offered.values() if place[1] != own[1]), None)
+    with st.container(horizontal=True, gap="small"):
+        for name, place in offered.items():
+            if place[1] != own[1]:
+                st.button(name, key=f"go to {name}", type="tertiary", icon=":material/place:",
+                          on_click=answering(_go_to), args=place,
+                          help=literal(f"Layer {place[0]}, {place[1]}."))
+        if other is not None and "pages" in st.session_state and st.button(
+                "Both side by side", key="side by side", type="tertiary",
+                icon=":material/compare:", help=literal(
+                    f"This place beside layer {other[0]}, {other[1]}, in Compare.")):
+            take("models", [chosen.entry.key])
+            take("layer", own[0])
+            take("pair", own[1])
+            take("second", other)
+            st.switch_page(st.session_state["pages"]["compare"])
+
+
+def _go_to(layer: int, pair: str) -> None:
+    st.session_state["layer"], st.session_state["pair"] = layer, pair
+    st.session_state[MOVED] = True
 
 
 def _quality(

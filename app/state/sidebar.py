@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,7 +55,7 @@ class Chosen:
         folder = (self.entry.path if self.entry.kind == "codes"
                   else loaded.stored_folder(self.entry, self.split))
         return (str(self.entry.path), self.split, len(self.codes), meta.get("run_id"),
-                meta.get("step"), loaded.stamp(folder))
+                meta.get("step"), loaded.stamp(folder), tuple(p.name for p in self.codes.pairs))
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -102,13 +103,13 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     and for codes where only a model will do.
     """
     keys = [e.key for e in loaded.entries() if not models_only or e.kind != "codes"]
-    check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
-          "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
     # A path that was typed, or came with the URL, is an option from then on.
     asked = asked_for("model")
-    typed = (asked[-1] if asked else keys[0]) if asked is not None else chosen("model") or keys[0]
-    keys += [typed] * (typed not in keys)
-    put("model", typed)
+    typed = (asked[-1] if asked else None) if asked is not None else chosen("model")
+    keys += [typed] * (typed is not None and typed not in keys)
+    check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
+          "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
+    put("model", typed or keys[0])
     key = st.sidebar.selectbox(
         "Model", keys, key="model", accept_new_options=True,
         help="The models that come with latentcode, and the runs and codes in the folders "
@@ -146,23 +147,31 @@ def choose_split(offered: Sequence[str], where: Any = st.sidebar) -> str:
                   help="; ".join(f"{name}: {text}" for name, text in SPLITS.items()))
 
 
-def choose_layer(layers: Sequence[int]) -> int:
+def choose_layer(layers: Sequence[int], default: Callable[[], int] | None = None) -> int:
     """Return the layer that the sidebar chooses."""
-    return choose("Layer", layers, key="layer", default=layers[-1], form="buttons",
+    return choose("Layer", layers, key="layer", default=default or layers[-1], form="buttons",
                   where=st.sidebar,
                   help="Layers are counted from 0, the one nearest to the input.")
 
 
-def choose_pair(pairs: Sequence[str]) -> str:
+def choose_pair(pairs: Sequence[str], default: Callable[[], str] | None = None) -> str:
     """Return the pair that the sidebar chooses."""
-    return choose("Pair (query → key)", pairs, key="pair", where=st.sidebar,
+    return choose("Pair (query → key)", pairs, key="pair", default=default, where=st.sidebar,
                   help="Which token attends to which: the code is the attention of all heads for "
                        "this one query and key.")
 
 
-def choose_place(layers: Sequence[int], pairs: Sequence[Pair]) -> tuple[int, str]:
-    """Return the layer and the pair that the sidebar chooses, and describe the pair."""
-    layer, pair = choose_layer(layers), choose_pair([pair.name for pair in pairs])
+def choose_place(
+    layers: Sequence[int], pairs: Sequence[Pair],
+    best: Callable[[], tuple[int, str]] | None = None,
+) -> tuple[int, str]:
+    """Return the layer and the pair that the sidebar chooses, and describe the pair.
+
+    best  returns those that a page opens on where nobody has chosen; default: the last layer and
+          the first pair, which is the paper's
+    """
+    layer = choose_layer(layers, None if best is None else lambda: best()[0])
+    pair = choose_pair([pair.name for pair in pairs], None if best is None else lambda: best()[1])
     st.sidebar.caption(literal(next(p.description for p in pairs if p.name == pair)))
     return layer, pair
 
@@ -214,10 +223,15 @@ def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
                   help="There is a mean code for each value.")
 
 
-def choose_codes(entry: Entry | None = None) -> Chosen:
+Best: TypeAlias = Callable[[Chosen], tuple[int, str]]
+"""Returns the layer and pair that a page opens on, of codes whatever their layer and pair."""
+
+
+def choose_codes(entry: Entry | None = None, best: Best | None = None) -> Chosen:
     """Return the codes that the sidebar chooses, computed if they are not there yet.
 
     entry  what the sidebar has chosen before; default: it is chosen here
+    best   see `choose_place`
     """
     entry = choose_entry() if entry is None else entry
     split, n = choose_instances(
@@ -225,4 +239,21 @@ def choose_codes(entry: Entry | None = None) -> Chosen:
         len(loaded.saved_codes(entry.path)) if entry.kind == "codes" else loaded.MOST_READ)
     codes = loaded.codes(entry, split, n)
     say_if_damaged(entry)
-    return Chosen(entry, split, *choose_place(codes.layers, codes.pairs), codes)
+    any_place = Chosen(entry, split, codes.layers[-1], codes.pairs[0].name, codes)
+    layer, pair = choose_place(codes.layers, offered_pairs(entry, codes),
+                               None if best is None else partial(best, any_place))
+    return at_place(any_place, layer, pair)
+
+
+def offered_pairs(entry: Entry, codes: LatentCodes) -> list[Pair]:
+    """Return the pairs of codes, and those that can be read out of their model beside them."""
+    held = {pair.name for pair in codes.pairs}
+    return [*codes.pairs, *(p for p in loaded.further_pairs(entry) if p.name not in held)]
+
+
+def at_place(chosen: Chosen, layer: int, pair: str) -> Chosen:
+    """Return codes of the same instances at a layer and pair, read out if they are not there."""
+    codes = chosen.codes
+    if pair not in [held.name for held in codes.pairs]:
+        codes = loaded.codes(chosen.entry, chosen.split, len(codes), further=[pair])
+    return replace(chosen, layer=layer, pair=pair, codes=codes)

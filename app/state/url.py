@@ -57,7 +57,7 @@ def choose(
     asked, state = _asked(key), st.session_state
     texts = {**(also or {}), **{shown(option): option for option in options}}
     defaults = state.setdefault(DEFAULTS, {})
-    before = state[key] if key in state else state.get(CHOSEN, {}).get(key)
+    before = _before(key)
     value = texts.get(before, before) if isinstance(before, str) else before
     if asked is not None:
         value = texts.get(asked[-1]) if asked else None
@@ -87,7 +87,8 @@ def choose_several(
         texts = {str(option): option for option in options}
         # An address that says "none" has the parameter, without a text.
         state[key] = [texts[text] for text in asked if text in texts] if asked else [*default]
-    value = state[key] if key in state else state.get(CHOSEN, {}).get(key, default)
+    value = _before(key) if asked is None else state[key]
+    value = default if value is None else value
     kept = [option for option in value if option in options]
     put(key, kept)
     chosen: list[Option] = st.multiselect(
@@ -119,6 +120,18 @@ def say(key: str, value: Option, texts: Sequence[str]) -> Option:
     return value
 
 
+def take(key: str, value: object) -> None:
+    """Let the widget of a key show a value on the page that is opened next."""
+    st.session_state.setdefault(CHOSEN, {})[key] = value
+
+
+def _before(key: str) -> Any:
+    """Return what a widget has, or had on the page before; None where it is new."""
+    state, chosen = st.session_state, st.session_state.get(CHOSEN, {})
+    return chosen[key] if key in chosen and (ARRIVED in state or key not in state) else state.get(
+        key)
+
+
 def chosen(key: str) -> Any:
     """Return what was chosen last, on this page or another; None where nothing was."""
     asked = _address().get(key) if ASKED not in st.session_state else None
@@ -129,6 +142,11 @@ def chosen(key: str) -> Any:
 def asked_for(key: str) -> list[str] | None:
     """Return what the address asks a widget for, once; see `_asked`."""
     return _asked(key)
+
+
+def is_new() -> bool:
+    """Whether no page was shown in this session yet."""
+    return PAGE not in st.session_state
 
 
 def open_address(page: str) -> None:

@@ -16,6 +16,8 @@ from latentcode.app.data.projections import LegendEntry, legend_entries
 from latentcode.codes.labels import is_measurement
 from latentcode.figures.style import SEQUENTIAL
 
+SKEWED = 0.1
+"""Share of the range within which a skewed measurement has half of its values."""
 SHADES = 64
 """Colours of a scale."""
 FURTHER = ("#C10020", "#B2DF8A", "#8C564B", "#882255", "#EE6677", "#B66DFF", "#FB9A99", "#AA4499")
@@ -45,6 +47,7 @@ class Colours:
     counts      points per value
     others      whether the last value stands for several
     bounds      smallest and largest measurement, as text
+    middle      text at the middle of a scale by rank, which is not linear
     """
 
     title: str
@@ -54,6 +57,7 @@ class Colours:
     counts: tuple[int, ...] = ()
     others: bool = False
     bounds: tuple[str, str] = ("", "")
+    middle: str = ""
 
     @property
     def continuous(self) -> bool:
@@ -91,11 +95,34 @@ def _scale(label: pd.Series, title: str, dark: bool) -> Colours:
     numbers = label.to_numpy(dtype=np.float64)
     known = numbers[np.isfinite(numbers)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
-    share = (numbers - low) / (high - low) if high > low else np.zeros_like(numbers)
+    share = _shares(numbers, known)
     ramp = mpl.colormaps[SEQUENTIAL](np.linspace(0.0, 1.0, SHADES))
     shade = np.where(np.isfinite(share), np.nan_to_num(share) * (SHADES - 1), SHADES)
     return Colours(title, np.rint(shade).astype(np.uint16), (*map(to_hex, ramp), grey(dark)),
-                   bounds=(f"{low:.3g}", f"{high:.3g}"))
+                   bounds=(f"{low:.3g}", f"{high:.3g}"), middle=(
+                       f"{np.median(known):.3g} (shades by rank)" if _is_skewed(known) else ""))
+
+
+def _is_skewed(known: np.ndarray) -> bool:
+    """Whether most measurements would have one shade, as losses do of which a few are large."""
+    if len(known) < 3 or known.min() == known.max():
+        return False
+    low, middle, high = np.quantile(known, (0.0, 0.5, 1.0))
+    return not SKEWED < (middle - low) / (high - low) < 1 - SKEWED
+
+
+def _shares(numbers: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return where on the scale each measurement is, from 0 to 1: by value, or skewed ones by rank.
+    """
+    if not len(known) or known.min() == known.max():
+        return np.where(np.isfinite(numbers), 0.0, np.nan)
+    if not _is_skewed(known):
+        return np.asarray((numbers - known.min()) / (known.max() - known.min()))
+    ordered = np.sort(known)
+    # Equal numbers have equal shades: the middle of their ranks.
+    rank = (np.searchsorted(ordered, numbers, "left")
+            + np.searchsorted(ordered, numbers, "right") - 1) / 2
+    return np.where(np.isfinite(numbers), rank / (len(ordered) - 1), np.nan)
 
 
 def distinct(n: int, dark: bool) -> tuple[str, ...]:

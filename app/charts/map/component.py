@@ -102,7 +102,7 @@ def show_map(
                 "title": colours.title, "label": label, "values": array_address(colours.values),
                 "colors": list(colours.colors), "names": list(colours.names),
                 "counts": list(colours.counts), "continuous": colours.continuous,
-                "low": colours.bounds[0], "high": colours.bounds[1]},
+                "low": colours.bounds[0], "high": colours.bounds[1], "middle": colours.middle},
             "outlines": _outlines(selection, by_name), "glides": glides,
             "instance": instance, "dark": dark,
             "selected": None if selected is None else array_address(

@@ -88,6 +88,17 @@ class Panel {
                 map.say('instance', point);
             } else if (this.isAt(event)) map.say('instance', this.hovered);
         }, true);
+        this.field.tabIndex = 0;
+        this.field.setAttribute('aria-label', 'Points: the arrow keys go from one to the next, Enter opens it');
+        this.field.addEventListener('keydown', event => {
+            const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+            if (way) this.walk(way);
+            else if (event.key === 'Enter' && map.ringed >= 0) map.say('instance', map.ringed);
+            else return;
+            event.preventDefault();
+            event.stopPropagation();
+        });
+        this.field.addEventListener('blur', () => this.hover(-1));
         this.field.addEventListener('dblclick', event => {
             event.stopPropagation();
             map.clear();
@@ -170,6 +181,26 @@ class Panel {
     hover(point) {
         this.hovered = point;
         this.map.hover(this, point);
+    }
+
+    // Go to the nearest point that lies more in a direction than aside of it; at first, to the one
+    // that is open or stands in the middle.
+    walk([right, down]) {
+        const { values, ringed, data, legend: { hidden } } = this.map, n = this.points.length / 2;
+        const { width, height } = this.field.getBoundingClientRect();
+        const from = ringed >= 0 ? ringed : data.instance ?? -1;
+        const [x, y] = from >= 0 ? this.position(from) : [width / 2, height / 2];
+        let best = from, least = Infinity;
+        for (let i = 0; i < n; i++) {
+            if (i === from || hidden.has(values[i])) continue;
+            const [px, py] = this.position(i), dx = px - x, dy = py - y;
+            if (px < 0 || py < 0 || px > width || py > height) continue;
+            const along = dx * right + dy * down, aside = Math.abs(dx * down) + Math.abs(dy * right);
+            if (from >= 0 && !(along > 0.5 && along >= aside)) continue;
+            const far = Math.hypot(dx, dy);
+            if (far < least) [best, least] = [i, far];
+        }
+        if (best >= 0) this.hover(best);
     }
 
     outlined(coordinates) {
@@ -398,13 +429,13 @@ class CodeMap {
         this.panels.forEach(panel => panel.plot?.redraw());
     }
 
-    fillLegend({ title, names, counts, colors, continuous, low, high }) {
+    fillLegend({ title, names, counts, colors, continuous, low, high, middle }) {
         this.key.setAttribute('aria-label', `Colours: ${title}`);
         if (continuous) {
             this.key.replaceChildren(element('b', {}, title), element('span', {}, low),
                 element('span', {
                     class: 'lc-ramp', style: `background:linear-gradient(90deg,${colors.slice(0, -1)})`,
-                }), element('span', {}, high));
+                }), element('span', {}, middle ? `median ${middle} … ${high}` : high));
             return;
         }
         this.key.replaceChildren(element('b', {}, title), ...names.map((name, value) =>

@@ -24,6 +24,7 @@ from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.splits import explicit_split, fraction_of, split_combinations
+from latentcode.tasks.sraven.pairs import context_pairs
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_small, draw_text
 from latentcode.tasks.sraven.rules import (
     DIFFERENCE,
@@ -36,11 +37,15 @@ from latentcode.tasks.sraven.rules import (
 
 
 class _Place(NamedTuple):
-    """Where a pair reads: response token, context panel (None: the response), same feature."""
+    """Where a pair reads: response token, context panel (None: the query), same feature.
+
+    row  whose last panel holds the query, counted from 1; None: the response
+    """
 
     token: int
     panel: int | None
     same_feature: bool
+    row: int | None = None
 
 
 class Sraven(Task):
@@ -77,7 +82,7 @@ class Sraven(Task):
         if ood:
             self._combinations["ood"] = torch.tensor(ood)
         self._on_device: dict[tuple[str, torch.device], Tensor] = {}
-        self._pairs, self._places = _named_pairs(config.n_features, config.grid_size)
+        self._pairs, self._places = _named_pairs(config)
 
     @property
     def probe_labels(self) -> tuple[str, ...]:
@@ -105,8 +110,9 @@ class Sraven(Task):
         last_row, response = (grid_size - 1) * grid_size, grid_size**2 - 1
         queries, keys = [], []
         for name in names:
-            token, panel, same_feature = self._places[name]
-            query = torch.full_like(batch.combination, response * n_features + token)
+            token, panel, same_feature, row = self._places[name]
+            at = response if row is None else row * grid_size - 1
+            query = torch.full_like(batch.combination, at * n_features + token)
             key = query
             if panel is not None:
                 key = torch.full_like(query, (last_row + panel - 1) * n_features)
@@ -353,8 +359,9 @@ def tokenize(grid: Tensor, n_values: int) -> Tensor:
     return tokens
 
 
-def _named_pairs(n_features: int, grid_size: int) -> tuple[dict[str, Pair], dict[str, _Place]]:
-    """Return the pairs and where each reads, the paper's first."""
+def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Place]]:
+    """Return the pairs and where each reads, the paper's first, those of the context last."""
+    n_features, grid_size = config.n_features, config.grid_size
     pairs: dict[str, Pair] = {}
     places: dict[str, _Place] = {}
 
@@ -380,4 +387,6 @@ def _named_pairs(n_features: int, grid_size: int) -> tuple[dict[str, Pair], dict
             add(f"{query}->row{grid_size}.panel{panel}.same", _Place(token, panel, True),
                 f"response token {token} to the token of panel {panel} of the last row that "
                 "shows the same feature")
+    for row, pair in enumerate(context_pairs(config), 1):
+        add(pair.name, _Place(last, None, False, row), pair.description)
     return pairs, places

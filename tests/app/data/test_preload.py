@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Lock, get_native_id
+from threading import Event, Lock, get_native_id
 
 import pytest
 
@@ -20,6 +20,9 @@ NOTHING = Entry("a", Path("a"), "codes")
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has loaded nothing yet."""
     monkeypatch.setattr(preload, "_once", Lock())
+    monkeypatch.setattr(preload, "_working", Event())
+    monkeypatch.setattr(preload, "_ready", Event())
+    monkeypatch.setattr(preload, "_loaded", Event())
 
 
 def test_all_of_it_is_loaded_once_by_a_thread_that_stands_back(
@@ -29,12 +32,12 @@ def test_all_of_it_is_loaded_once_by_a_thread_that_stands_back(
     monkeypatch.setattr(preload, "import_module", lambda name: asked.setdefault(
         name, os.getpriority(os.PRIO_PROCESS, get_native_id())))
     before = os.getpriority(os.PRIO_PROCESS, get_native_id())
-    thread = preload.in_background(NOTHING)
+    thread = preload.in_background(NOTHING, "ood")
     assert thread is not None
     assert thread.daemon
     thread.join()
     assert list(asked) == [*preload.MODULES]
-    assert preload.in_background(NOTHING) is None
+    assert preload.in_background(NOTHING, "ood") is None
     if sys.platform == "linux":  # threads have priorities there alone
         assert set(asked.values()) == {min(before + preload.NICENESS, 19)}
         assert os.getpriority(os.PRIO_PROCESS, get_native_id()) == before
@@ -47,7 +50,7 @@ def test_what_cannot_be_loaded_is_left_to_the_page_that_needs_it(
         raise ImportError(name)
 
     monkeypatch.setattr(preload, "import_module", missing)
-    thread = preload.in_background(NOTHING)
+    thread = preload.in_background(NOTHING, "ood")
     assert thread is not None
     thread.join()
     assert capsys.readouterr() == ("", "")
@@ -60,7 +63,7 @@ def test_it_loads_what_the_bench_needs() -> None:
             "from latentcode.app.data import preload\n"
             "from latentcode.app.data.catalog import find_entry\n"
             "assert 'torch' not in sys.modules\n"
-            "preload.in_background(find_entry('sraven-hyla', [])).join()\n"
+            "preload.in_background(find_entry('sraven-hyla', []), 'ood').join()\n"
             "assert not set(preload.MODULES) - set(sys.modules)\n"
             "assert any(name.startswith('latentcode.tasks.sraven') for name in sys.modules)\n")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

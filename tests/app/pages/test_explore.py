@@ -198,7 +198,7 @@ def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
 
 
 def test_codes_that_were_replaced_are_shown_anew(folder: Path) -> None:
-    test = shown(select=EVERYTHING)
+    test = shown(select=EVERYTHING, layer="1", pair=PAIR)
     before = map_shown(test).planes[0]
     drawn_codes(5).save(folder / "a", overwrite=True)
     test.run()
@@ -248,7 +248,7 @@ def test_a_chosen_instance_has_its_panel(folder: Path) -> None:
     np.testing.assert_allclose(panels(test)["bars"].series["instance 5"],
                                drawn_codes().select(layer=1, pair=PAIR)[5], rtol=6e-3)
     test.button(key="close").click().run()
-    assert "No instance chosen" in text(test)
+    assert "No selection" in text(test)
     assert "instance" not in test.query_params
 
 
@@ -340,7 +340,9 @@ from latentcode.app.data import preload
 
 preload._once.acquire()  # nothing is loaded behind the picture
 test = AppTest.from_string(
-    "from latentcode.app.main import opened; opened('explore')()", default_timeout=120).run()
+    "from latentcode.app.main import opened; opened('explore')()", default_timeout=120)
+test.query_params["beside"] = "Selection"  # a problem beside the map is drawn after it
+test.run()
 assert not test.exception and not test.error, test.error
 maps = [c for c in test.get("bidi_component") if c.proto.component_name == "latentcode_map"]
 assert len(maps) == 1

@@ -23,7 +23,7 @@ def test_pairs_begin_with_the_papers() -> None:
     task = Sraven(SravenConfig(n_features=3))
     assert list(task.pairs)[:3] == [
         "response->response", "response->row3.panel1", "response->row3.panel2"]
-    assert len(task.pairs) == 3 + 3 * (1 + 2 * 2)
+    assert len(task.pairs) == 3 + 3 * (1 + 2 * 2) + 2
     assert all(name == pair.name and pair.description for name, pair in task.pairs.items())
     assert task.pairs["response->row3.panel1"].token == 2
     assert task.pairs["response.1->row3.panel2.same"].token == 1
@@ -57,6 +57,11 @@ def test_positions_point_at_the_tokens_they_name(
                 assert batch.inputs[b, key[b]].argmax() == grid[b, -1, p - 1, key[b] % m]
             if not task.config.permuted:
                 assert torch.equal(key, by_place)
+    for row in range(1, g):  # the token that shows in a finished row what the response is asked for
+        query, key = place[f"row{row}.panel{g}->row{row}.panel{g}"]
+        assert torch.equal(query, key)
+        assert (query == row * g * m - 1).all()
+        assert task.pairs[f"row{row}.panel{g}->row{row}.panel{g}"].token == m - 1
     for p in range(1, g):
         assert torch.equal(place[f"response->row{g}.panel{p}"][1],
                            place[f"response.{m - 1}->row{g}.panel{p}.{m - 1}"][1])
