@@ -108,9 +108,9 @@ def main() -> None:
     st.logo(logo(is_dark()), size="large")
     if not language:  # the tour is of the zoo
         show_tour(current.url_path)
+    st.session_state[WAITING] = st.empty()
     say_what_came(current.url_path)
     head = st.container()
-    st.session_state[WAITING] = st.empty()
     current.run()
     say_what_is_lost(head)
     show_bar(current.title)

@@ -104,9 +104,8 @@ def serve(
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "
           "one", ConfigError)
     print(f"explorer: http://{ADDRESS}:{chosen} (Ctrl-C stops it)", flush=True)
-    server = subprocess.Popen(command(chosen, browser=browser),
-                              env=environment(folders, language, given=given),
-                              stdout=subprocess.DEVNULL)
+    server = subprocess.Popen(command(chosen, browser=browser), stdout=subprocess.DEVNULL,
+                              env=environment(folders, language, given=given))
     in_charge = threading.current_thread() is threading.main_thread()
     if in_charge:
         # Whoever ends the launcher wants the server to end.

@@ -40,8 +40,9 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     try:
         with place.container():
             st.caption(":material/hourglass_empty: Drawing the problem …")
+            moment = st.empty()
             for _ in until_ready():
-                st.empty()  # lets a click go first
+                moment.empty()  # lets a click go first
             shown = problem(chosen.entry, codes, instance)
         place.html(f"<div class='answer'>{shown.answer}</div>")
         look = "labels" if chosen.entry.kind == "codes" else choose(

@@ -11,9 +11,11 @@ from threading import Event, Lock, Thread, get_native_id
 
 from latentcode.app.data.catalog import Entry
 
-MODULES = ("torch", "latentcode.probes.decoding.logistic", "latentcode.models.transformer",
-           "latentcode.tasks", "latentcode.probes.interventions.bench.bench",
-           "latentcode.codes.instances", "latentcode.models.hypernetwork",
+DRAWS = "latentcode.codes.instances"
+"""The last of the modules that draw a problem and let a model answer it."""
+MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
+           "latentcode.probes.decoding.logistic",
+           "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork",
            "latentcode.experiments.moves.problems")
 """What fits a probe to a selection, and what the pages of interventions and the idea need.
 
@@ -30,7 +32,7 @@ NAME = "preload"
 CONTEXT = "streamlit.runtime.scriptrunner_utils.script_run_context"
 
 _once = Lock()
-_working, _loaded = Event(), Event()
+_working, _ready, _loaded = Event(), Event(), Event()
 
 
 def in_background(entry: Entry, split: str) -> Thread | None:
@@ -50,8 +52,8 @@ def in_background(entry: Entry, split: str) -> Thread | None:
 
 
 def until_ready() -> Iterator[None]:
-    """Yield now and then until the modules are loaded; nothing where nobody loads them."""
-    while _working.is_set() and not _loaded.wait(0.1):
+    """Yield now and then until a problem can be drawn; nothing where nobody loads modules."""
+    while _working.is_set() and not _ready.wait(0.1):
         yield
 
 
@@ -61,12 +63,15 @@ def _load(entry: Entry, split: str) -> None:
     try:
         for module in MODULES:
             import_module(module)
+            if module == DRAWS:
+                _ready.set()
         _loaded.set()
         if entry.kind != "codes":
             _warm(entry, split)
     except Exception as error:  # the page that needs it will say what is wrong
         logging.getLogger(__name__).info("not loaded in advance: %s", error)
     finally:
+        _ready.set()
         _loaded.set()
 
 

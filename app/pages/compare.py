@@ -24,7 +24,8 @@ from latentcode.app.state.sidebar import (
     offered_pairs,
     say_if_damaged,
 )
-from latentcode.app.state.url import choose, choose_several, chosen, remember
+from latentcode.app.state.url import choose, choose_several, remember
+from latentcode.app.state.url import chosen as chosen_before
 from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
@@ -67,7 +68,7 @@ def _choose() -> list[Chosen]:
     keys = [entry.key for entry in loaded.entries()]
     # Paths in the URL are options, too.
     keys += [key for key in dict.fromkeys([*st.query_params.get_all("models"), *(
-        chosen("models") or ())]) if key and key not in keys]
+        chosen_before("models") or ())]) if key and key not in keys]
     with st.sidebar:
         wanted = choose_several(
             "Models", keys, key="models", default=_default(), most=MOST,
@@ -118,7 +119,7 @@ def place_name(place: tuple[int, str] | None) -> str:
 def _default() -> list[str]:
     """Return the models of the zoo that have the task of the model looked at last."""
     found = {entry.key: entry for entry in loaded.entries() if entry.kind != "codes"}
-    asked = chosen("model")
+    asked = chosen_before("model")
     zoo = [key for key, entry in found.items() if entry.kind == "zoo"] or list(found)
     if not zoo:
         return []

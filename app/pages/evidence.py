@@ -1,4 +1,4 @@
-"""Evidence: every claim of the paper with its verdict, the figure, and the data behind it."""
+"""Evidence: the central claims as a story, then every claim with verdict, figure and data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.beside.story import MARKS, STYLE, badge, show_large, show_story
 from latentcode.app.charts.tables import show_whole
 from latentcode.app.charts.theme import STACKS, is_dark
 from latentcode.app.data.evidence import (
@@ -29,32 +30,13 @@ from latentcode.experiments.paper.wording import COUNTED, ours, published, rule
 
 LIST_KEY, VERDICT_KEY, FIGURE_KEY, WORDS_KEY = (
     "list of claims", "verdict shown", "figure shown", "words of claims")
-ALL = "all"
+ALL, WORDS, MOST_WORDS = "all", "words", 80
 HEIGHT, ROW = 590, 64
 """Of the list, which ends above the fold, and of its rows, in which text has three lines."""
 MOST_TESTS, TESTS_HEIGHT = 4, 230
 """More tests of a claim than this are scrolled, in a box of so many pixels."""
-MARKS: Mapping[str, tuple[str, str, str, str]] = {
-    "agrees": ("✔", "green", "#00704F", "#4CD3A5"),
-    "differs": ("✘", "orange", "#B34700", "#FF9D5C"),
-    "undecided": ("?", "blue", "#0B5F96", "#7CC4F2"),
-    "not run": ("○", "gray", "#5B6672", "#9AA6B2")}
-"""Verdict -> its symbol, its colour by the name that Streamlit has for it, in a table on light and
-on dark."""
 SAID: Mapping[str, str] = {**COUNTED, "not run": "not run"}
 """Verdict -> its verb behind a number, in few words."""
-
-STYLE = """<style>
-.st-key-evidence-figure {background: #fff; border: 1px solid rgba(128, 128, 128, .45);
-    border-radius: 8px; padding: 10px;}
-.st-key-evidence-figure img {max-width: 100%;}
-</style>"""
-"""Figures have a white ground in either theme."""
-WIDE = """<style>
-[data-testid="stDialog"] [role="dialog"] {width: 94vw; max-width: 94vw;}
-.st-key-evidence-large {background: #fff; padding: 10px;}
-</style>"""
-"""A figure that is opened has the width of the window."""
 
 
 def page() -> None:
@@ -68,19 +50,26 @@ def _body() -> None:
     found = evidence()
     st.html(STYLE)
     st.markdown("##### What the paper claims, and what we find")
+    if any(remembered(name) for name in ("claim", "verdict", "figure", WORDS)):
+        st.button("The central claims", key="story", type="tertiary", icon=":material/arrow_back:",
+                  on_click=answering(_back_to_the_story))
+    else:
+        show_story(found, remember)
+        st.markdown("##### Every claim")
     verdict = _verdict(found)
     with st.container(key="evidence-filters"):
         left, right = st.columns([1, 2], vertical_alignment="bottom")
         with left:
             figure = _figure(found)
         with right:
-            words = st.text_input(
-                "Search", key=WORDS_KEY, type="search", live=True, icon=":material/search:",
-                placeholder="words of a claim, a figure or a table: HYLA ahead, Fig. 2D, 80 %")
-    shown = matching(found.table, words or "")
+            words = _words()
+    shown = matching(found.table, words)
     shown = shown if verdict is None else shown[shown["verdict"] == verdict]
     shown = shown if figure is None else shown[shown["result"] == figure]
     claim = _asked("claim", list(found.claims))
+    if claim is not None and claim not in shown.index:
+        remember("claim", None)  # which the list has no more
+        claim = None
     with st.container(key=f"{STACKS} evidence"):
         left, right = st.columns([1.35, 1.0], gap="medium")
         with left:
@@ -94,6 +83,22 @@ def _body() -> None:
             else:
                 st.info("Click a claim to see what was measured, its figure and the data behind "
                         "it.", icon=":material/touch_app:")
+
+
+def _back_to_the_story() -> None:
+    for name in ("claim", "verdict", "figure", WORDS):
+        remember(name, None)
+
+
+def _words() -> str:
+    """Let a person search; the words are in the address."""
+    st.session_state[WORDS_KEY] = (remembered(WORDS) or "")[:MOST_WORDS]
+    st.text_input(
+        "Search", key=WORDS_KEY, type="search", live=True, icon=":material/search:",
+        max_chars=MOST_WORDS, on_change=answering(
+            lambda: remember(WORDS, st.session_state[WORDS_KEY].strip() or None)),
+        placeholder="words of a claim, a figure or a table: HYLA ahead, Fig. 2D, 80 %")
+    return str(st.session_state[WORDS_KEY])
 
 
 def _asked(key: str, known: Sequence[str]) -> str | None:
@@ -193,8 +198,7 @@ def _caption(found: Evidence) -> None:
 def _claim(found: Evidence, name: str) -> None:
     """Show what a claim says, by which rule it was judged, and what was found."""
     claim, row = found.claims[name], found.table.loc[name]
-    symbol, colour, *_ = MARKS[claim["verdict"]]
-    st.markdown(f":{colour}-badge[{symbol} {claim['verdict']}]")
+    st.markdown(badge(claim["verdict"]))
     st.markdown(f"##### {literal(claim['claim'])}")
     st.caption(literal(f"{claim['source']} · `{name}`"))
     unit = "points" if claim["published"] and claim["published"]["unit"] == "points" else ""
@@ -258,7 +262,7 @@ def _result(found: Evidence, name: str) -> None:
         with st.container(key="evidence-figure"):
             st.image(picture, width="content", alt=f"{titled(name)}, {PRESETS[preset]}")
         if st.button("Open large", icon=":material/open_in_full:", key="large figure"):
-            _large(picture, name)
+            show_large(picture, titled(name))
     elif result["figures"]:
         st.info("This installation has the numbers without the picture, which the checkout has in "
                 f"experiments/results/reproduced/{preset}/{name}.", icon=":material/image:")
@@ -272,14 +276,6 @@ def _result(found: Evidence, name: str) -> None:
         with st.expander(f"Its runs ({len(result['runs'])})"):
             st.dataframe(pd.DataFrame(result["runs"]).drop(columns=["config", "id"]),
                          hide_index=True)
-
-
-@st.dialog("The figure", width="large")
-def _large(picture: bytes, name: str) -> None:
-    """Show a figure as wide as the window."""
-    st.html(WIDE)
-    with st.container(key="evidence-large"):
-        st.image(picture, width="stretch", alt=titled(name))
 
 
 def _downloads(files: Mapping[str, bytes], prefix: str) -> None:

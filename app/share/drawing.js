@@ -4,7 +4,7 @@ const MOST_CIRCLES = 5000, WIDEST = 2; // points of a map, and pixels from line 
 const CONTROLS = [
     'stButton', 'stDownloadButton', 'stButtonGroup', 'stSelectbox', 'stMultiSelect', 'stTextInput',
     'stNumberInput', 'stTextArea', 'stRadio', 'stCheckbox', 'stSlider', 'stPopover', 'stPageLink',
-    'stElementToolbar', 'stTooltipIcon', 'stTooltipHoverTarget', 'stExpander', 'stHeaderActionElements',
+    'stElementToolbar', 'stTooltipIcon', 'stTooltipHoverTarget', 'stHeaderActionElements',
     'stProgress', 'stSpinner', 'stAlertDynamicIcon', 'stIconMaterial', 'stFileUploader', 'stCode',
 ].map(id => `[data-testid=${id}]`);
 // What is there to be used and not to be seen.

@@ -8,6 +8,9 @@
 //
 // Triggers `closed`.
 const KNOWN = 'latentcode knows the tour';
+// Milliseconds after which what is pointed at is brought into sight: what stands above it may come
+// later. Whoever moves himself is left in peace.
+const LATER = [0, 700, 2000], MOVES = ['wheel', 'pointerdown', 'keydown'];
 
 // A browser may keep nothing, and say so by an error.
 const known = () => { try { return !!localStorage.getItem(KNOWN); } catch { return true; } };
@@ -35,19 +38,39 @@ const offer = (first, dismiss) => element('div', { class: 'tour-offer' }, 'New h
     link('take', 'Take the one-minute tour', first, { onclick: learn }),
     closing(dismiss, 'Do not offer the tour again'));
 
-// What the step points at has a frame, and comes into sight as soon as it is there.
-const point = (at, colour) => {
+// What the step points at has a frame, and comes into sight as soon as it is there; the card goes to
+// the other side of the window, so that it does not cover it.
+const point = (at, colour, card) => {
+    let soon = [];
     const frame = element('style', {}, `${at} {outline: 2px solid ${colour};
         outline-offset: 5px; border-radius: 6px; scroll-margin: 5rem 0 16rem;}`);
     const find = () => {
         const found = document.querySelector(at);
-        if (found) { watch.disconnect(); found.scrollIntoView({ block: 'nearest' }); }
+        if (!found) return;
+        watch.disconnect();
+        soon = LATER.map(wait => setTimeout(() => {
+            document.querySelector(at)?.scrollIntoView({ block: 'nearest' });
+            aside();
+        }, wait));
+    };
+    const stay = () => soon.forEach(clearTimeout);
+    const aside = () => {
+        const box = document.querySelector(at)?.getBoundingClientRect();
+        if (box) card.classList.toggle('tour-left', box.left + box.width / 2 > innerWidth / 2);
     };
     const watch = new MutationObserver(find);
     watch.observe(document.body, { childList: true, subtree: true });
     document.head.append(frame);
     find();
-    return () => { watch.disconnect(); frame.remove(); };
+    addEventListener('resize', aside);
+    for (const doing of MOVES) addEventListener(doing, stay, true);
+    return () => {
+        watch.disconnect();
+        stay();
+        removeEventListener('resize', aside);
+        for (const doing of MOVES) removeEventListener(doing, stay, true);
+        frame.remove();
+    };
 };
 
 const tours = new WeakMap();
@@ -67,13 +90,14 @@ export default function ({ data, parentElement, setTriggerValue }) {
             title: 'A tour of the explorer, in one minute', onclick: learn });
         if (data.step) {
             learn();
-            root.replaceChildren(card(data.step, () => {
+            const made = card(data.step, () => {
                 tour.leave();
                 root.replaceChildren(start);
                 setTriggerValue('closed', Date.now());
-            }));
+            });
+            root.replaceChildren(made);
             tour.leave = point(data.step.at,
-                getComputedStyle(root).getPropertyValue('--st-primary-color'));
+                getComputedStyle(root).getPropertyValue('--st-primary-color'), made);
             root.querySelector('.tour-next').focus({ preventScroll: true });
         } else {
             root.replaceChildren(start);

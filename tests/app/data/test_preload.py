@@ -21,6 +21,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has loaded nothing yet."""
     monkeypatch.setattr(preload, "_once", Lock())
     monkeypatch.setattr(preload, "_working", Event())
+    monkeypatch.setattr(preload, "_ready", Event())
     monkeypatch.setattr(preload, "_loaded", Event())
 
 

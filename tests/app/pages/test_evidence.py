@@ -10,6 +10,7 @@ from small_app import page_test, shown, text
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.data.evidence import compared, evidence, own_number
+from latentcode.app.data.story import story
 from latentcode.app.pages.evidence import VERDICT_KEY, WORDS_KEY
 
 
@@ -28,6 +29,40 @@ def test_claims_are_filtered_and_found() -> None:
     assert 0 < len(listed(app)) < (table["verdict"] == "differs").sum()
     app.text_input(WORDS_KEY).set_value("no such words").run()
     assert "None of the" in app.info[0].value
+
+
+def test_the_story_comes_first_and_leads_to_its_claims() -> None:
+    app = shown("evidence")
+    said = text(app)
+    chapters = story(evidence())
+    assert 5 <= len(chapters) <= 8
+    for number, chapter in enumerate(chapters, 1):
+        assert f"**{number}. {chapter.title}**" in said.replace("\\", "")
+        assert len(chapter.text) < 420
+        for _, verdict in chapter.verdicts:
+            assert verdict in said
+    assert len(app.get("image")) == sum(chapter.picture is not None for chapter in chapters)
+    assert ":green-badge[✔ HYLA met]" in said
+    assert ":orange-badge[✘ softmax refuted]" in said
+    app.button("story claim 1").click().run()
+    assert app.query_params["claim"] == "fig2b-terms-decodable"
+    assert "**The rule.**" in text(app)
+    assert "**1. " not in text(app)
+    app.button("story").click().run()
+    assert "claim" not in app.query_params
+    assert "**1. Attention is a hypernetwork**" in text(app)
+
+
+def test_a_filter_closes_the_claim_that_it_leaves_out() -> None:
+    app = shown("evidence", claim="fig2b-terms-decodable")
+    app.segmented_control(VERDICT_KEY).set_value("differs").run()
+    assert "**The rule.**" in text(app)
+    app.segmented_control(VERDICT_KEY).set_value("agrees").run()
+    assert "**The rule.**" not in text(app)
+    assert "claim" not in app.query_params
+    app = shown("evidence", claim="fig2b-terms-decodable", words="hyla ahead")
+    assert "**The rule.**" not in text(app)
+    assert app.query_params["words"] == "hyla ahead"
 
 
 def test_a_claim_says_all_there_is() -> None:
