@@ -92,9 +92,7 @@ def _warm(entry: Entry, split: str) -> None:
     logging.getLogger(CONTEXT).addFilter(lambda record: record.threadName != NAME)
     loaded.open_model(entry)
     loaded.task_shown(entry, split)
-    if benches.given_pairs(entry, split) is None:
-        bench = benches.open_bench(entry, split, 1)
-        bench.telling(0, 0)
+    benches.find_opening(entry, split)
 
 
 def _stand_back() -> None:
