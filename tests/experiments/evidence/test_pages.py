@@ -130,7 +130,7 @@ def test_runs_are_counted_where_they_are_told(results: Path) -> None:
         "kind,split_seed,id,n_examples,ood_fraction,split,metric,value",
         *(f"{kind},{split},{kind}{split},32,0.7,{on},r2,{value + (on == 'test') / 10}"
           for kind, of in runs.items() for split, value in of.items() for on in ("ood", "test"))]))
-    row = next(line for line in written("README.md", results).splitlines()
+    row = next(line for line in written("experiments/QUESTIONS.md", results).splitlines()
                if "generalise at the published setting" in line)
     assert "HYLA 0.88 to 0.90 (2 runs), softmax 0.60 (one run), linear 0.50 (one run), " in row
     assert "with 0.60 to 1.00 on known ones. | 50,000 updates, 2 splits |" in row

@@ -17,6 +17,7 @@ from small_text import PIECES, WordTokenizer
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
+from latentcode.files.storage import read_json, write_json
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
@@ -196,6 +197,14 @@ def test_damaged_work_is_named(
     asked, out = load_language_model(small_models("gpt2")), tmp_path / "result"
     with pytest.raises(Stopped):
         lc.heads(asked, said(10), out=out, progress=stop, tokens_at_once=4)
+    state = tmp_path / "result.partial" / "work.json"
+    now = read_json(state)
+    # As it was when the control of an ablation was another matrix for each text.
+    write_json(state, {**now, "settings": {
+        key: value for key, value in now["settings"].items() if key != "n_directions"}})
+    with pytest.raises(RunError, match=r"settings \(n_directions: None there, 8 asked for\)"):
+        lc.heads(asked, said(10), out=out, tokens_at_once=4)
+    write_json(state, now)
     part, = (tmp_path / "result.partial").glob("*.safetensors")
     content = bytearray(part.read_bytes())
     content[-200] ^= 1
