@@ -65,8 +65,8 @@ def show_keep(selection: Selection) -> None:
 
     if selection:
         with st.popover("Keep", icon=":material/bookmark:", help="Keep this selection by a name"):
-            with st.form("keep", border=False):  # in which Enter keeps it
-                st.text_input("Name", key="name of selection", max_chars=40)
-                st.form_submit_button("Keep it", on_click=answering(keep))
+            st.text_input("Name", key="name of selection", max_chars=40,
+                          on_change=answering(keep))  # Enter keeps it
+            st.button("Keep it", on_click=answering(keep))
             if not_kept := st.session_state.pop("not kept", ""):
                 st.warning(literal(not_kept), icon=":material/edit:")
