@@ -51,22 +51,22 @@ def show_kept() -> None:
 
 def show_keep(selection: Selection) -> None:
     """Offer to keep the selection under a name."""
-    kept = _kept_texts()
+    kept, text = _kept_texts(), selection.to_text()
 
     def keep() -> None:
         name = " ".join(re.split(r"[|=\s]+", st.session_state["name of selection"])).strip()
         st.session_state["not kept"] = (
             "Type a name, by which you will find the selection again." if not name else
             f"There is a selection {name!r}. Type another name, or click it to go back to it."
-            if name in kept else "")
-        if name and name not in kept:
+            if kept.get(name, text) != text else "")
+        if not st.session_state["not kept"]:
             remember("kept", "|".join(f"{k}={v}" for k, v in {
-                **kept, name: selection.to_text()}.items()))
+                **kept, name: text}.items()))
 
     if selection:
         with st.popover("Keep", icon=":material/bookmark:", help="Keep this selection by a name"):
-            with st.form("keep", border=False):  # in which Enter keeps it
-                st.text_input("Name", key="name of selection", max_chars=40)
-                st.form_submit_button("Keep it", on_click=answering(keep))
+            st.text_input("Name", key="name of selection", max_chars=40,
+                          on_change=answering(keep))  # Enter keeps it
+            st.button("Keep it", on_click=answering(keep))
             if not_kept := st.session_state.pop("not kept", ""):
                 st.warning(literal(not_kept), icon=":material/edit:")

@@ -50,13 +50,17 @@ def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
 
 
 def best_label(chosen: Chosen, options: Sequence[str] | None = None) -> str | None:
-    """Return the label that the codes separate best, among some; None where they separate none."""
+    """Return the label that a page opens on, among some; None where the codes separate none.
+
+    Of the labels in question, or else of all, the one that the codes separate best.
+    """
     table = knn_purity(chosen)
     if table is None:
         return None
     rows = table[(table["among"] == ALL) & separates(table)]
     found = [str(label) for label in rows["label"] if options is None or label in options]
-    return found[0] if found else None
+    return next((label for label in found if OPERATION.fullmatch(label)), found[0]
+                ) if found else None
 
 
 @st.cache_resource(max_entries=48, show_spinner="Looking at neighbours …", hash_funcs={

@@ -40,8 +40,9 @@ def page() -> None:
     st.caption("A logistic probe is fitted to codes of training combinations and scored on "
                "combinations that the model was never trained on. Bars are 95 % intervals; the "
                "dashed line is chance. What an untrained model or shuffled labels reach too "
-               "says nothing of this model. The residual stream is what the layer reads, of more numbers than a "
-               "code: where it is higher, the code says less than what it was made of.")
+               "says nothing of this model. The residual stream is what the layer reads, of "
+               "more numbers than a code: where it is higher, the code says less than what it "
+               "was made of.")
     contrasts = result.contrasts.table
     contrasts = contrasts[(contrasts["pair"] == pair) & contrasts["quantity"].isin(HEADLINE)]
     if len(contrasts):

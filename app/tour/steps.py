@@ -39,8 +39,8 @@ _BENCH = {"model": MODEL, "split": "ood", "instance": "11", "which": "0", "targe
 STEPS: tuple[Step, ...] = (
     Step("A map of codes", "explore", _CODES, ".st-key-knn_purity-chart",
          "Each point is the code of one problem: one number per head. The page opens with the "
-         "colour that these codes separate best; the bars compare it with the other labels, and "
-         "each label with itself, shuffled (the dark mark).",
+         "rule as its colour, where the codes separate it; the bars compare it with the "
+         "other labels, and each label with itself, shuffled (the dark mark).",
          "Click another bar, and see whether the clusters stay pure."),
     Step("A point is a problem", "explore", {**_CODES, "instance": "5"}, ".problem",
          "Beside the map: one of the problems, the model's answer and the right one. Below, its "
