@@ -15,8 +15,8 @@ from latentcode.app.language.checking import checked
 from latentcode.app.language.given import VARIABLE
 from latentcode.app.language.work import Work
 
-WORDS = ("The", "capital", "of", "France", "is", "Paris", "and", "the", "river", "of", "Peru", "was",
-         "in", "Lima", "then", "we", "asked")
+WORDS = ("The", "capital", "of", "France", "is", "Paris", "and", "the", "river", "of", "Peru",
+         "was", "in", "Lima", "then", "we", "asked")
 
 
 def texts_file(folder: Path, n: int = 24, length: int = 14) -> Path:
