@@ -97,8 +97,10 @@ def serve(
     folders = tuple(folders) or (() if language is not None else (Path.cwd(),))
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is a file; expected the folder of a run or of codes, or "
-              "one that contains some" if folder.exists() else f"folder {folder} does not exist",
-              ConfigError)
+              "one that contains some" if folder.exists() else f"folder {folder} does not exist; "
+              "of a language model expected --texts with a file, too", ConfigError)
+        check(not (folder / "config.json").is_file(), f"{folder} is a language model; expected "
+              "--texts with a file, too: latentcode explore MODEL --texts texts.txt", ConfigError)
     chosen = free_port() if port is None else port
     check(0 < chosen < 65_536, f"port is {port}; expected 1 to 65535", ConfigError)
     check(_is_free(chosen), f"port {chosen} is taken; expected a free one, or none, which finds "

@@ -133,5 +133,5 @@ def go_to(page: str) -> None:
         st.switch_page(st.session_state["pages"][page])
 
 
-__all__ = ["EDITED", "HEAD", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT", "SOURCE", "Pair",
+__all__ = ["EDITED", "GOES", "HEAD", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT", "SOURCE", "Pair",
            "begun", "choose_model", "go_to", "rows_choose", "show_progress", "typed"]

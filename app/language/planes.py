@@ -150,9 +150,9 @@ class _Bin(str):
 def _in_bins(distance: np.ndarray) -> np.ndarray:
     """Return the bin of each distance: 0, 1, 2 to 3, 4 to 7 and so on."""
     power = np.log2(np.maximum(distance, 1)).astype(int)
-    names = np.array([_Bin("1"), *(_Bin(f"{2**k} to {2**(k + 1) - 1}") for k in range(
+    names = np.array([_Bin("0"), _Bin("1"), *(_Bin(f"{2**k} to {2**(k + 1) - 1}") for k in range(
         1, power.max(initial=0) + 1))], dtype=object)
-    return np.where(distance == 0, _Bin("0"), names[power])
+    return names[np.where(distance == 0, 0, power + 1)]
 
 
 def sampled(read: Read, n_asked: int) -> str:

@@ -105,7 +105,7 @@ def show_near(
 ) -> None:
     """List the nearest codes of the sample to that of a pair of a prompt."""
     show_neighbours(read, neighbour_table(read, seen.codes(query)[key], layer),
-                    "near prompt")
+                    "near prompt", "texts")
 
 
 __all__ = ["changed_words", "moved", "next_tokens", "options", "pins", "position", "show_near",

@@ -132,6 +132,10 @@ class Work:
         self._thread.start()
         return self
 
+    def wait(self, seconds: float) -> None:
+        """Wait until all is read, or so long."""
+        self._thread.join(seconds)
+
     def _run(self) -> None:
         for job in self.jobs:
             try:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from latentcode.app.language.page import (
     EDITED,
+    GOES,
     PAIR,
     PROMPT,
     SOURCE,
@@ -119,6 +120,7 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
         def noted(selection: Selection) -> None:
             if selection.instances:
                 remember(PAIR, pair_of(read, selection.instances[0]).name)
+                st.session_state[GOES] = "texts"  # the table below leads there
 
         label = planes.label(job, read, colour, layer)
         show_map(

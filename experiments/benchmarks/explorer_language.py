@@ -70,6 +70,12 @@ def make_model(folder: Path, size: Size) -> None:
                             unk_token="w0").save_pretrained(folder)
 
 
+def noted(cases: list[dict[str, Any]], *measured: Any, **further: Any) -> None:
+    """Add a measurement, and print it: the whole takes minutes."""
+    cases.append(case(*measured, **further))
+    print(f"{cases[-1]['name']}: {cases[-1]['raw_seconds']}", flush=True)
+
+
 def words(rng: np.random.Generator, n: int, vocabulary: int) -> str:
     """Return a text of n words, some of which come often."""
     return " ".join(f"w{i}" for i in np.minimum(rng.zipf(1.2, n), vocabulary - 1))
@@ -137,7 +143,7 @@ def main(
     if smoke:
         size, rounds = Size(2, 2, 32, 100, n_texts=40, n_tokens=16), 2
     rng = np.random.default_rng(0)
-    cases = []
+    cases: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary, chromium() as browser:
         folder = Path(temporary).resolve()
         make_model(folder / "random-gpt2", size)
@@ -154,20 +160,20 @@ def main(
         with serving(*asked) as server:
             page = opened(browser, server)
             wait(page, DRAWN, ".st-key-map")
-            cases.append(case("start to first picture", [time.perf_counter() - begin],
-                              target=TARGETS["picture"]))
-            cases.append(case("prompt to codes, while texts are read", prompts(
-                browser, server, rng, rounds, size.vocabulary)))
+            noted(cases, "start to first picture", [time.perf_counter() - begin],
+                  target=TARGETS["picture"])
+            noted(cases, "prompt to codes, while texts are read", prompts(
+                browser, server, rng, rounds, size.vocabulary))
             wait(page, READ)
-            cases.append(case("start to picture of all texts", [time.perf_counter() - begin]))
-            cases.append(case("prompt to codes, all warm", prompts(
-                browser, server, rng, rounds, size.vocabulary), target=TARGETS["prompt"]))
+            noted(cases, "start to picture of all texts", [time.perf_counter() - begin])
+            noted(cases, "prompt to codes, all warm", prompts(
+                browser, server, rng, rounds, size.vocabulary), target=TARGETS["prompt"])
             page.close()
         begin = time.perf_counter()
         with serving(*asked) as server:
             page = opened(browser, server)
             wait(page, DRAWN, ".st-key-map")
-            cases.append(case("another start to first picture", [time.perf_counter() - begin]))
+            noted(cases, "another start to first picture", [time.perf_counter() - begin])
     report.finish(out, cases, table(cases), figure(cases))
 
 

@@ -1,0 +1,127 @@
+"""Do the pages of a language model show what was read of it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from asked_language import begun, texts_file
+from small_app import charts, component, map_shown, shown, text
+from small_language_models import SmallModels
+
+from latentcode.app.language.page import Pair
+from latentcode.app.language.work import Work
+from latentcode.app.main import LANGUAGE, TWO, language_pages
+
+
+@pytest.fixture
+def one(
+    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Work]:
+    with begun(monkeypatch, [small_models("gpt2")], texts_file(tmp_path)) as work:
+        assert work.jobs[0].error is None
+        yield work
+
+
+@pytest.fixture
+def two(
+    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Work]:
+    models = [small_models("gpt2"), small_models("llama")]
+    with begun(monkeypatch, models, texts_file(tmp_path)) as work:
+        assert [job.error for job in work.jobs] == [None, None]
+        yield work
+
+
+def test_there_are_no_such_pages_without_one() -> None:
+    assert language_pages() == ()
+
+
+def test_the_map_says_which_pairs_are_drawn(one: Work) -> None:
+    read = one.jobs[0].read
+    assert read is not None
+    page = shown("texts")
+    drawn = map_shown(page)
+    assert len(drawn.planes[0]) == len(read.codes)
+    assert f"{len(read.codes):,} of the {read.n_pairs:,} pairs" in text(page)
+    assert language_pages() == LANGUAGE
+    of_layer = map_shown(shown("texts", lm_layer="1", lm_colour="distance"))
+    assert not np.allclose(of_layer.planes[0], drawn.planes[0])
+    numbers = [int(name.split()[0]) for name in of_layer.names]
+    assert numbers == sorted(numbers)
+
+
+def test_a_pair_is_shown_in_its_text(one: Work) -> None:
+    page = shown("texts", lm_pair="3.7.2")
+    assert not page.error
+    assert "Text 3: the query is token 7, the key 5 before it." in text(page)
+    body = "".join(block.proto.body for block in page.get("html"))
+    read = one.jobs[0].read
+    assert read is not None
+    assert body.count(" data-token=") == len(read.tokens[3])
+    scores = component(page, "arcs")["scores"]
+    assert len(scores) == 4
+    assert len(scores[0]) == 8
+    (heads,) = (frame.value for frame in page.dataframe if "attention" in frame.value)
+    assert heads["attention"].is_monotonic_decreasing
+    (near,) = (frame.value for frame in page.dataframe if "in the text" in frame.value)
+    assert near["distance"].is_monotonic_increasing
+    assert Pair.named("3.2.7") is None
+    assert not shown("texts", lm_pair="99.7.2").error
+
+
+def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
+    page = shown("heads", lm_head="1.2")
+    assert not page.error
+    assert "L1H2" in text(page)
+    assert sum(len(trace.x) for trace in charts(page)["heads"].data) == 8 + 1
+    texts = component(page, "shaded")["texts"]
+    read = one.jobs[0].read
+    assert read is not None
+    largest = np.argsort(-read.maxima[:, 1, 2], kind="stable")[0]
+    assert f"text {largest}" in texts[0]["title"]
+    assert [len(row) for row in texts[0]["rows"]] == list(range(1, len(texts[0]["pieces"]) + 1))
+    page.button("ablate").click().run()
+    assert not page.error
+    assert "Mean ablation" in text(page)
+    assert "control" in text(page)
+    assert "No head yet" in text(shown("heads", lm_head="7.9"))
+
+
+def test_a_prompt_lands_on_the_map_and_an_edit_moves_it(one: Work) -> None:
+    page = shown("prompt", prompt="The capital of France is")
+    pins = component(page, "map")["planes"][0]["pins"]
+    assert len(pins) > 4
+    assert all(pin["before"] is None for pin in pins)
+    assert "placed by the axes of the PCA" in text(page)
+    edited = shown("prompt", prompt="The capital of France is", edited="The capital of Paris is")
+    assert not edited.error
+    moved = component(edited, "map")["planes"][0]["pins"]
+    if all(pin["before"] is not None for pin in moved):
+        assert any(not np.allclose(pin["at"], pin["before"]) for pin in moved)
+    assert "leaves every bit" in text(edited) or edited.info
+    tables = [list(frame.value.columns) for frame in edited.dataframe]
+    assert ["next token", "before", "after"] in tables
+
+
+def test_a_patch_shows_base_source_and_control(one: Work) -> None:
+    page = shown("prompt", prompt="The capital of France is", source="The river of France is",
+                 lm_site="residual stream")
+    assert not page.error
+    assert "After the patch" in text(page)
+    assert "from 8 other texts" in text(page)
+    assert ["next token", "base", "patched", "source"] in [
+        list(frame.value.columns) for frame in page.dataframe]
+
+
+def test_two_models_are_compared_on_the_same_pairs(two: Work) -> None:
+    assert language_pages() == (*LANGUAGE, TWO)
+    page = shown("models")
+    assert not page.error
+    planes = map_shown(page).planes
+    assert len(planes) == 2
+    assert len(planes[0]) == len(planes[1])
+    assert "nearest codes of a pair in gpt2" in text(page)
+    assert "both" in charts(page)
