@@ -16,12 +16,13 @@ from pathlib import Path
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100, "evidence": 900,
-           "idea": 1300, "text": 1_000}
+HEIGHTS = {"what_codes_do": 560, "explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
+           "evidence": 900, "idea": 1300, "text": 1_000}
 WIDTH = 1440
 WIDTHS = (900, 1_280, 1_600)
 """What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "what_codes_do": {},
     "explore": {"model": "sraven-hyla", "instance": "5",
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
@@ -36,7 +37,8 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
 OTHERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "similarity": {"model": "sraven-hyla"}, "results": {"model": "sraven-hyla"}}
 """Pages without a picture in the documentation."""
-STANDING = ".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], [data-testid=stTable]"
+STANDING = (".moves-outcome, .js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], "
+            "[data-testid=stTable]")
 """What a page has when it is there."""
 
 
@@ -58,7 +60,7 @@ def main(folder: Path = HERE, what: str = "") -> None:
                 viewport={"width": width, "height": height},
                 color_scheme="dark" if theme == "dark" else "light")
             page = context.new_page()
-            page.goto(server.url("" if name in ("explore", "text") else name, query))
+            page.goto(server.url("explore" if name == "text" else name, query))
             page.wait_for_selector(STANDING, timeout=120_000)
             settle(page)
             page.wait_for_timeout(1_500)  # animations of Streamlit end without an event

@@ -135,7 +135,7 @@ STYLE = """<style>
 [data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {
   padding-left: .35rem; padding-right: .35rem;}
 [data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 9.6rem;}
-@media (max-width: 1260px) {
+@media (max-width: 1420px) {
   [data-testid="stTopNav"] {padding: 0 .2rem;}
   [data-testid="stTopNavLink"] {padding-left: .25rem; padding-right: .25rem;
     > span:has([data-testid="stIconMaterial"]) {display: none;}

@@ -127,7 +127,7 @@ class Moves {
         const right = problem.four[isBase ? 0 : 3], given = said[name];
         const drawing = element('div', { class: 'moves-drawing' });
         drawing.innerHTML = problem[name].html;  // drawn by the task, which escapes what it shows
-        return element('section', { class: `moves-side moves-${name}`, 'data-side': name,
+        return element('section', { class: `moves-side moves-${name}`, 'data-side': name, 'data-problem': problem.number,
                                     'aria-label': isBase ? 'The problem' : 'The source' },
             element('header', {}, element('b', {}, isBase ? `Problem ${problem.number}` : 'Source'),
                     element('span', {}, problem[name].asks)),

@@ -20,7 +20,8 @@ PAGE = """<!doctype html>
 <title>What codes do · latentcode</title>
 <style>
 :root {color-scheme: light dark; --st-text-color: #1B2530; --st-background-color: #FFFFFF;
-  --st-secondary-background-color: #F4F6F8; --st-border-color: #DDE3E8; --st-primary-color: #0072B2;}
+  --st-secondary-background-color: #F4F6F8; --st-border-color: #DDE3E8;
+  --st-primary-color: #0072B2;}
 @media (prefers-color-scheme: dark) {:root {--st-text-color: #E4E9EE;
   --st-background-color: #12171D; --st-secondary-background-color: #1B222B;
   --st-border-color: #323C47; --st-primary-color: #56B4E9;}}
@@ -35,8 +36,8 @@ footer {margin-top: 1.2rem; font-size: .82rem; opacity: .8;}
 </head>
 <body>
 <main id="page"></main>
-<footer>Every answer here is stored. <code>latentcode explore</code> opens this page on your machine,
-with any other problem, <a href="index.html">and everything else</a>.</footer>
+<footer>Every answer here is stored. <code>latentcode explore</code> opens this page on your
+machine, with any other problem, <a href="index.html">and everything else</a>.</footer>
 <script type="application/json" id="data">%(data)s</script>
 <script>
 'use strict';
@@ -55,7 +56,8 @@ among('drop', ['nothing', ...moves.map(move => move.place)]);
 if (data.problems[state.task].some(one => String(one.number) === asked.get('problem')))
     state.problem = Number(asked.get('problem'));
 show({ data: { ...data, state, alone: true }, parentElement: document.getElementById('page'),
-       setTriggerValue: (_, now) => history.replaceState(null, '', `?${new URLSearchParams(now)}`) });
+       setTriggerValue: (_, now) => history.replaceState(
+           null, '', `?${new URLSearchParams(now)}`) });
 </script>
 </body>
 </html>

@@ -4,9 +4,11 @@
 
 starts `latentcode explore` and a real browser, and measures the seconds (1) from starting the
 server to the first picture, (2) from asking a warm server for the page to the picture, in a warm
-browser, and (3) from the end of a lasso to when all panels show the new selection, at several
-numbers of points. A picture is there when points have been painted on its canvas. Needs Debian's
-package chromium, or Chrome.
+browser, (3) from the end of a lasso to when all panels show the new selection, at several numbers
+of points, and (4) on the page *What codes do*, on which a server without runs opens, from starting
+it to the first answer, and from a click to the new one, where it is stored and where it is
+computed. A picture is there when points have been painted on its canvas. Needs Debian's package
+chromium, or Chrome.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ import tyro
 from latentcode.codes import LatentCodes
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.browser import (
+    PAINTED,
+    PATIENCE,
     WINDOW,
     Server,
     chromium,
@@ -52,8 +56,10 @@ if TYPE_CHECKING:
 QUESTION = "explorer"
 MODEL = "logic-hyla"
 """Model of the zoo whose codes are selected, where it is there."""
-TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0}
-"""Seconds that may pass from asking for the page to the picture, and from a lasso to its panels."""
+TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0, "first page": 4.0, "stored": 0.5,
+           "computed": 2.0}
+"""Seconds that may pass from asking for the page to the picture, from a lasso to its panels, and on
+the page What codes do."""
 MOST_READ = 20_000
 """Codes of a model; more points are drawn at random, as extracting them takes minutes."""
 SMALLEST, LARGEST = 60.0, 170.0
@@ -88,6 +94,41 @@ def first_picture(browser: Browser, folder: Path) -> float:
         seconds = seconds_to_picture(page, server, begin)
     page.close()
     return seconds
+
+
+def first_answer(browser: Browser, folder: Path) -> float:
+    """Return the seconds from starting a server without runs to the first answer of its page."""
+    page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+    begin = time.perf_counter()
+    with serving([folder], folder / "cache", folder / "server.log") as server:
+        page.goto(server.url())
+        page.wait_for_selector(".moves-outcome", timeout=1e3 * PATIENCE)
+        seconds = time.perf_counter() - begin
+    page.close()
+    return seconds
+
+
+def moves(page: Page, server: Server, rounds: int) -> tuple[list[float], list[float]]:
+    """Return the seconds from a click to the new answer, where it is stored and where computed.
+
+    The first problem that is computed comes first, after the page has stood for ten seconds, and
+    is one more than `rounds`: the models are loaded for it.
+    """
+    def answered(press: str, shown: str) -> float:
+        begin = time.perf_counter()
+        page.locator(press).click()
+        page.wait_for_selector(shown, timeout=1e3 * PATIENCE)
+        page.evaluate(PAINTED)
+        return time.perf_counter() - begin
+
+    page.goto(server.url("what_codes_do", {"problem": "3"}))
+    page.wait_for_selector(".moves-outcome", timeout=1e3 * PATIENCE)
+    page.wait_for_timeout(10_000)
+    stored = [answered(f"[data-handle={place}]", f"[data-slot={place}].moves-full")
+              for turn in range(rounds) for place in (("operands", "response")[turn % 2],)]
+    computed = [answered("[data-another]", f".moves-base[data-problem='{number}']")
+                for number in range(4, 5 + rounds)]
+    return stored, computed
 
 
 def warm_picture(page: Page, server: Server) -> float:
@@ -173,12 +214,21 @@ def main(
             codes.subset(np.arange(n)).save(folder / "codes" / str(n))
         cases.append(case("server start to first picture",
                           [first_picture(browser, folder) for _ in range(starts)]))
+        alone = folder / "alone"
+        alone.mkdir()
+        cases.append(case("server start to first answer, What codes do",
+                          [first_answer(browser, alone) for _ in range(starts)],
+                          target=TARGETS["first page"]))
         with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
             page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
             warm_picture(page, server)
             cases.append(case("page to picture, all warm",
                               [warm_picture(page, server) for _ in range(rounds)],
                               target=TARGETS["page"]))
+            stored, (first, *computed) = moves(page, server, rounds)
+            cases.append(case("click to answer, stored", stored, target=TARGETS["stored"]))
+            cases.append(case("click to answer, computed", computed, first_seconds=first,
+                              target=TARGETS["computed"]))
             for n in points:
                 picture, (first, *later) = selections(
                     page, server, f"codes/{n}", LatentCodes.load(folder / "codes" / str(n)), rounds)
@@ -197,7 +247,7 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
                      f"{measured['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
                      "" if first is None else f"{first:.2f}", f"{measured['load']:.1f}"])
     return markdown_table(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
-                           "the first one, which fits the probe", "load"], rows)
+                           "the first one, which fits the probe or loads the models", "load"], rows)
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
