@@ -64,7 +64,7 @@ def _map(open_: OpenBench, ask: Ask) -> None:
             for name, estimate, effect in zip(names, *rows, strict=True)]
             for rows in zip(found.estimates, found.effects, strict=True)],
         _write_cell,
-        written=[(layer, key) for layer in ask.patch.layers for key in ask.keys])
+        written=[(layer, key) for layer in ask.first.layers for key in ask.keys])
     st.caption(_meaning(open_, found, shown))
     st.caption(_trust(open_, found))
     st.button("Hide the map", on_click=answering(remember), args=("map", None))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -125,7 +125,8 @@ def put(
     either = tuple(sorted({*(queries or ()), *(keys or ())})) or None
     parts = []
     for site in sites:
-        where, of = scope, {"queries": queries, "keys": keys}
+        where = scope
+        of: dict[str, Any] = {"queries": queries, "keys": keys}
         if site == "value":
             # A place over every key would be the values of all tokens.
             where = f"within {scope}" if scope in PLACES else scope if (

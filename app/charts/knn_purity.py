@@ -97,7 +97,7 @@ def best_place(chosen: Chosen) -> tuple[int, str]:
     known = table[table["separates"]] if len(table) else table
     if not len(known):
         return chosen.codes.layers[-1], chosen.codes.pairs[0].name
-    best = known.loc[known["excess"].idxmax()]
+    best = known.iloc[int(known["excess"].to_numpy().argmax())]
     return int(best["layer"]), str(best["pair"])
 
 
@@ -105,8 +105,9 @@ def best_layer(chosen: Chosen, pair: str) -> int:
     """Return the layer where a pair's codes separate the label in question best."""
     table = separation(chosen)
     known = table[table["separates"] & (table["pair"] == pair)] if len(table) else table
-    return int(known.loc[known["excess"].idxmax(), "layer"]) if len(known) else chosen.codes.layers[
-        -1]
+    if not len(known):
+        return chosen.codes.layers[-1]
+    return int(known["layer"].to_numpy()[known["excess"].to_numpy().argmax()])
 
 
 def sentence(chosen: Chosen, colour: str) -> str:

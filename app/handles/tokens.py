@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
@@ -16,7 +16,8 @@ _RUN = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 
 def tokens(
-    key: str, html: str, chosen: dict[str, Sequence[int]], written: dict[str, Sequence[int]],
+    key: str, html: str, chosen: Mapping[str, Sequence[int]],
+    written: Mapping[str, Sequence[int]],
     note: Callable[[dict[str, tuple[int, ...]]], None], *, n: int, label: str,
 ) -> None:
     """Show a problem whose tokens are clicked, or drawn over; call `note` with what is chosen.

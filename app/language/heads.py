@@ -84,6 +84,7 @@ def ablated(
     from latentcode.probes.heads.causal import (
         QUANTITIES,
         Before,
+        directions,
         in_random_direction,
         mean_z,
         random_matrices,
@@ -108,7 +109,8 @@ def ablated(
             before = Before(clean.logits, batch.targets[batch.read])
             z = clean.z[layer]
             write = Write(layer, (head,), means[layer][head].to(z))
-            matrix = random_matrices(batch, z, model.model.cfg.d_model, layer, SEED)[:, head]
+            direction = torch.as_tensor(directions(SEED)[batch.group], device=z.device)
+            matrix = random_matrices(z, model.model.cfg.d_model, layer, SEED)[direction, head]
             for i, one in enumerate((write, in_random_direction(clean, write, matrix))):
                 sums[i] += before.changes(clean.after([[one]]))[:, 0].sum(-1)
         n += int(batch.read.sum())

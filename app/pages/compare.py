@@ -93,20 +93,21 @@ def _choose() -> list[Chosen]:
     codes = _same({entry.key: loaded.codes(entry, split, n) for entry in entries})
     first = next(iter(codes.values()))
     layers = [layer for layer in first.layers if all(layer in c.layers for c in codes.values())]
-    pairs = [p for p in first.pairs
-             if all(p.name in [q.name for q in c.pairs] for c in codes.values())]
-    if not layers or not pairs:
+    shared = [p for p in first.pairs
+              if all(p.name in [q.name for q in c.pairs] for c in codes.values())]
+    if not layers or not shared:
         st.error("These models have no layer and pair in common.", icon=":material/error:")
         return []
     kept = [entry for entry in entries if entry.key in codes]
-    offered = [pair for pair in offered_pairs(kept[0], first) if all(
-        pair in offered_pairs(entry, codes[entry.key]) for entry in kept)] or pairs
-    layer, pair = choose_place(layers, offered)
+    pairs = [pair for pair in offered_pairs(kept[0], first) if all(
+        pair in offered_pairs(entry, codes[entry.key]) for entry in kept)] or shared
+    layer, pair = choose_place(layers, pairs)
     places = [(layer, pair)]
-    others = [(other, p.name) for p in offered for other in layers]
-    second = choose("And at", [None, *others], key="second", where=st.sidebar, shown=place_name,
-                    help="A second layer and pair of the same models, beside the first.")
-    places += [second] * (second not in (None, places[0]))
+    others = [(other, p.name) for p in pairs for other in layers]
+    second: tuple[int, str] | None = choose(
+        "And at", [None, *others], key="second", where=st.sidebar, shown=place_name,
+        help="A second layer and pair of the same models, beside the first.")
+    places += [] if second in (None, places[0]) else [second]
     return [at_place(Chosen(entry, split, layers[-1], first.pairs[0].name, codes[entry.key]),
                      *place) for entry in kept for place in places]
 

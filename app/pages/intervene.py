@@ -33,6 +33,7 @@ from latentcode.probes.interventions.bench.outcome import BenchOutcome
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from latentcode.tasks import Batch
     from latentcode.tasks.counterfactuals import MinimalPairs
 
 FIRST = 2_000
@@ -129,7 +130,7 @@ def _another(open_: OpenBench, ask: Ask) -> None:
     remember("instance", str(open_.another(usual(open_.bench), ask.which, numbers)))
 
 
-def _source_of(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> object:
+def _source_of(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> Batch | None:
     """Return the problem that what is put comes from; None where it comes from none."""
     if ask.other is not None:
         return open_.bench.rows([ask.other])

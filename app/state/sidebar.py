@@ -106,7 +106,8 @@ def choose_entry(*, models_only: bool = False) -> Entry:
     # A path that was typed, or came with the URL, is an option from then on.
     asked = asked_for("model")
     typed = (asked[-1] if asked else None) if asked is not None else chosen("model")
-    keys += [typed] * (typed is not None and typed not in keys)
+    if typed is not None and typed not in keys:
+        keys.append(str(typed))
     check(bool(keys), "there is nothing to show; expected a model of the zoo, or `latentcode "
           "explore FOLDER` with a folder that holds runs or codes", ArtifactError)
     put("model", typed or keys[0])

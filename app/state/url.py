@@ -58,7 +58,7 @@ def choose(
     texts = {**(also or {}), **{shown(option): option for option in options}}
     defaults = state.setdefault(DEFAULTS, {})
     before = _before(key)
-    value = texts.get(before, before) if isinstance(before, str) else before
+    value: Any = texts.get(before, before) if isinstance(before, str) else before
     if asked is not None:
         value = texts.get(asked[-1]) if asked else None
     if value not in options or (key in defaults and value == defaults[key]):

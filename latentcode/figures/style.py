@@ -19,7 +19,9 @@ import matplotlib.style
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.colours import DIVERGING as DIVERGING
-from latentcode.figures.colours import GREY, MARKERS, PALETTE
+from latentcode.figures.colours import GREY as GREY
+from latentcode.figures.colours import MARKERS as MARKERS
+from latentcode.figures.colours import PALETTE as PALETTE
 from latentcode.figures.colours import SEQUENTIAL as SEQUENTIAL
 
 FEATURE_STYLES: dict[str, tuple[str, str, str]] = {
