@@ -1,16 +1,12 @@
-"""The bars of a replication are the rates of the library, and names under bars do not overlap."""
+"""The bars of a replication are the rates of the library."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import Any
 
 import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit")
 
-from latentcode.app.charts.intervene import names_below
 from latentcode.app.charts.replicate import bars
 from latentcode.probes.interventions import Patch, Replication
 from latentcode.probes.interventions.bench.ask import Ask
@@ -39,12 +35,3 @@ def test_bars_are_rates_with_their_intervals() -> None:
     assert figure.data[0].error_y.arrayminus[1] == pytest.approx(rates["value"] - rates["low"])
     assert figure.data[0].error_y.array[1] == pytest.approx(rates["high"] - rates["value"])
     assert rates["low"] < rates["value"] < rates["high"]
-
-
-def test_long_names_stand_below() -> None:
-    def answers(owner: str, n: int) -> Any:
-        return SimpleNamespace(symbolic=True, before=range(n), owners=lambda symbol: [owner])
-
-    assert names_below(answers("distribute-three", 8)) == ""
-    assert names_below(answers("difference", 12)).startswith("0: difference; 1: difference")
-    assert "3: incomprehensible" in names_below(answers("incomprehensible", 8))
