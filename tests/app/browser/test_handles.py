@@ -106,8 +106,7 @@ def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
     expect(cell).to_have_attribute("aria-pressed", "true")
     expect(explorer.page.locator(".cells-cell[aria-pressed=true]")).to_have_count(1)
     written = explorer.query()
-    assert (written["layers"], written["scope"], written["keys"]) == ("2", "row",
-                                                                      "panel 2, token 2")
+    assert (written["layers"], written["scope"], written["keys"]) == ("2", "row", "5")
     explorer.until(lambda: explorer.chart("answers") != before)
     explorer.check()
 
