@@ -97,7 +97,9 @@ def test_a_preset_is_a_mean_code(explorer: Explorer) -> None:
 
 
 def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": MODEL, "instance": "3", "map": "estimated part"})
+    # Of a problem and a source whose answers differ, which a map needs.
+    explorer.open("intervene", {"model": MODEL, "instance": "11", "which": "0", "target": "-2",
+                                "map": "estimated part"})
     before = explorer.chart("answers")
     cell = explorer.page.locator(".cells-cell[data-layer='2'][data-token='5']")
     expect(cell).to_have_attribute("aria-pressed", "false")
