@@ -59,7 +59,7 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
     """
     bench, kind = open_.bench, open_.kind
     held = bench.constituents(instance)
-    visible = st.container(key="pairs choices")
+    visible, by_hand = st.container(key="pairs choices"), st.container()
     more = st.expander("More choices", icon=":material/tune:")
     alone = len(bench.targets(instance, 0)) == 1
     with more:
@@ -102,8 +102,9 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
         value: str | ByHand = VALUES.get(what, what)
         if what == "hand":
             key = next(iter(chosen.get("keys") or ()), None)
-            how, numbers = choose_numbers(open_, instance, which, target, layer=max(layers),
-                                          scope=scope, key=key)
+            with by_hand:  # bars that are folded away could not be dragged
+                how, numbers = choose_numbers(open_, instance, which, target, layer=max(layers),
+                                              scope=scope, key=key)
             value = ByHand(numbers, how)
         patch = put(value, SITES[site], scope, layers, heads, chosen)
         second_one = _choose_second(bench, value, layers)

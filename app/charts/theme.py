@@ -146,8 +146,8 @@ STYLE = """<style>
 [class*="st-key-whole"] [data-testid="stTable"] > div {
   &::-webkit-scrollbar {height: 8px; width: 8px;}
   &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
-.stApp[data-test-script-state="notRunning"] .stProgress,
-.stApp[data-test-script-state="stopRequested"] .stProgress {display: none;}
+.stApp:is([data-test-script-state="notRunning"], [data-test-script-state="stopRequested"])
+  .stProgress:not(.st-key-replicate *) {display: none;}
 .answer {margin-bottom: .5rem;}
 :is(.st-key-beside, .st-key-lm_beside) {margin-top: .5rem;}
 @media (max-width: 1000px) {

@@ -16,6 +16,7 @@ class Moves {
         this.root = root;
         this.held = null;  // what is dragged: the move, where from, and what follows the pointer
         this.refuting = false;
+        root.shareTables = () => this.tables();
         root.addEventListener('pointerdown', event => this.grab(event));
         root.addEventListener('keydown', event => this.key(event));
         window.addEventListener('pointermove', event => this.drag(event));
@@ -216,6 +217,13 @@ class Moves {
                     ...(at === 0 && mark !== null ? [element('span', {
                         class: 'moves-here', style: `left:${100 * mark}%` })] : [])),
                 element('output', {}, share(row.share)))));
+    }
+
+    // The numbers of the bars, for a page that is saved.
+    tables() {
+        if (!this.move || !this.stored.rows.length) return [];
+        return [{ name: 'whose answers came', head: ['what is put', ...ORDER.map(name => this.task.came[name]), 'low', 'high'],
+            rows: this.stored.rows.map(({ label, shares, low, high }) => [label, ...ORDER.map(name => shares[name]), low, high]) }];
     }
 
     // Tokens of the places have their colours, and can be dragged as the handles can.

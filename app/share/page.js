@@ -96,6 +96,7 @@ async function savedPage(title, link) {
         }
         const drawing = block.kind === 'figure' ? await picture([block], '') : null;
         if (drawing) {
+            for (const head of block.part.querySelectorAll('h5')) body.push(element('h2', {}, cellText(head)));
             drawing.setAttribute('role', 'img');
             drawing.setAttribute('aria-label', block.name);
             body.push(element('figure', {}, drawing));

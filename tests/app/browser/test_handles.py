@@ -97,7 +97,9 @@ def test_a_preset_is_a_mean_code(explorer: Explorer) -> None:
 
 
 def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": MODEL, "instance": "3", "map": "estimated part"})
+    # Of a problem and a source whose answers differ, which a map needs.
+    explorer.open("intervene", {"model": MODEL, "instance": "11", "which": "0", "target": "-2",
+                                "map": "estimated part"})
     before = explorer.chart("answers")
     cell = explorer.page.locator(".cells-cell[data-layer='2'][data-token='5']")
     expect(cell).to_have_attribute("aria-pressed", "false")
@@ -106,8 +108,7 @@ def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
     expect(cell).to_have_attribute("aria-pressed", "true")
     expect(explorer.page.locator(".cells-cell[aria-pressed=true]")).to_have_count(1)
     written = explorer.query()
-    assert (written["layers"], written["scope"], written["keys"]) == ("2", "row",
-                                                                      "panel 2, token 2")
+    assert (written["layers"], written["scope"], written["keys"]) == ("2", "row", "5")
     explorer.until(lambda: explorer.chart("answers") != before)
     explorer.check()
 

@@ -141,7 +141,7 @@ def test_every_page_is_one_file_that_needs_nothing(
     opened: Callable[[], Explorer], browser: Browser, tmp_path: Path, name: str
 ) -> None:
     explorer = opened()
-    explorer.open(name if name != PAGES[0][0] else "", {"model": "sraven-hyla"})
+    explorer.open(name, {"model": "sraven-hyla"})
     explorer.page.locator(".share-start").wait_for()
     if name == "explore":
         explorer.picture()

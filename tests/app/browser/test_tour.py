@@ -40,8 +40,8 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     page = explorer.page
 
     go(explorer, 1)
-    best = page.locator(".knn-purity-row").first
-    expect(best).to_have_attribute("aria-pressed", "true")  # the page opens with the best
+    coloured = page.locator(".knn-purity-row[aria-pressed=true]")
+    expect(coloured).to_have_attribute("data-label", "rule")  # the page opens with the rule
     says(explorer, "These codes separate")
 
     go(explorer, 2)
