@@ -9,7 +9,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from explorer import Explorer, expect
+from explorer import INSTANCE, Explorer, expect
 
 from latentcode.experiments.benchmarks.browser import settle
 
@@ -128,8 +128,12 @@ def test_a_click_shows_the_problem(explorer: Explorer) -> None:
     explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
     explorer.until(lambda: explorer.instance() != clicked)
     explorer.page.get_by_role("button", name="Close").click()
-    expect(explorer.headline("No instance chosen")).to_be_visible()
-    assert "instance" not in explorer.query()
+    expect(explorer.headline("No selection")).to_be_visible()
+    expect(explorer.headline(INSTANCE)).to_have_count(0)
+    # The first problem is what is looked at where nobody has chosen another.
+    explorer.until(lambda: explorer.query()["instance"] == "0")
+    explorer.press("Beside the map", "Problem")
+    assert explorer.instance() == 0
     explorer.check()
 
 
@@ -154,7 +158,8 @@ def test_a_shared_address_gives_the_same_view(
     explorer.choose("Colour by", "combination")
     instance = explorer.click_a_point()
     count = explorer.lasso(110)
-    shared, shown, drawn = explorer.page.url, explorer.chosen(), explorer.map()["outlines"][0]
+    shown, drawn = explorer.chosen(), explorer.map()["outlines"][0]
+    shared, said = explorer.page.url, explorer.query()
     other = opened()
     other.page.goto(shared)
     other.headline("Selection:").wait_for()
@@ -162,13 +167,16 @@ def test_a_shared_address_gives_the_same_view(
     assert other.chosen() == shown
     assert shown["Layer"] == "2"
     assert other.selected() == count
-    assert other.page.url == shared
+    # How a problem is drawn is said where one has been shown.
+    assert {**other.query(), "look": said["look"]} == said
     # What a picture shows is turned towards the layer before; the address has the plane's own.
     again, size = other.map()["outlines"][0], np.ptp(np.array(drawn["points"]), axis=0).max()
     apart = np.mean(again["points"], axis=0) - np.mean(drawn["points"], axis=0)
     assert np.abs(apart).max() < 0.05 * size
     other.press("Beside the map", "Problem")
     assert other.instance() == instance
+    explorer.press("Beside the map", "Problem")
+    other.until(lambda: other.query() == explorer.query())
     other.check()
 
 
