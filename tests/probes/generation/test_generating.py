@@ -49,7 +49,9 @@ def _alike(found: lc.Generation, wanted: lc.Generation, tolerance: float = 1e-9)
     assert found.tokens == wanted.tokens
     np.testing.assert_allclose(found.logits, wanted.logits, atol=max(tolerance, 1e-5))
     np.testing.assert_allclose(found.scores, wanted.scores, atol=max(tolerance, 1e-6))
-    np.testing.assert_allclose(found.table["logprob"], wanted.table["logprob"], atol=tolerance)
+    # Gemma's norms are in float32 whatever the weights are, and round as the processor does.
+    np.testing.assert_allclose(
+        found.table["logprob"], wanted.table["logprob"], atol=max(tolerance, 2e-6))
 
 
 def _of_transformers(folder: Path, tokens: Tensor, n: int) -> tuple[list[int], np.ndarray]:
