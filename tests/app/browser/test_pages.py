@@ -189,9 +189,9 @@ def test_a_square_of_the_idea_chooses_query_and_key(explorer: Explorer) -> None:
     explorer.open("idea", OF_MODEL)
     squares = explorer.page.locator(".st-key-map-of-codes .js-plotly-plot .nsewdrag").first
     area = squares.bounding_box()
-    before = explorer.query()
+    before = explorer.query()["query"]  # the last token; the key may be any
     explorer.page.mouse.click(area["x"] + area["width"] / 3, area["y"] + area["height"] / 3)
-    explorer.until(lambda: all(explorer.query()[at] != before[at] for at in ("query", "key")))
+    explorer.until(lambda: explorer.query()["query"] != before)
     chosen = explorer.query()
     n_tokens = max(explorer.chart("map of codes")[0]["x"]) + 1
     assert abs(int(chosen["query"]) - n_tokens / 3) < 2
