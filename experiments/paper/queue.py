@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,7 +83,8 @@ def is_complete(path: Path, config: RunConfig) -> bool:
 def is_published(path: Path, config: RunConfig, published: Path | None) -> bool:
     """Whether the run that would be trained at `path` lies finished among the published ones.
 
-    A run of another configuration under its name does not count.
+    A run of another configuration under its name does not count; one that was trained on another
+    device or in another precision does, as it does for the claims.
     """
     if published is None:
         return False
@@ -90,6 +92,9 @@ def is_published(path: Path, config: RunConfig, published: Path | None) -> bool:
     if not folder.exists():
         return False
     run = Run.open(folder)
+    there = run.config.training
+    config = replace(config, training=replace(
+        config.training, device=there.device, precision=there.precision))
     return run.is_complete and config_hash(fill_in(config, run.config)) == config_hash(run.config)
 
 

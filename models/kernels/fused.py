@@ -116,6 +116,11 @@ def attention_by(kernel: str) -> Iterator[None]:
         _asked_for.reset(token)
 
 
+def asked_for() -> str | None:
+    """Return the kernel that `attention_by` asks for; None outside of it."""
+    return _asked_for.get()
+
+
 @contextmanager
 def written_out() -> Iterator[None]:
     """Let every model compute attention by the functions of `latentcode.models.attention`.

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from latentcode.models.attention import plain_attention
-from latentcode.models.kernels.fused import fused_attention
+from latentcode.models.kernels.fused import asked_for, fused_attention
 from latentcode.models.kernels.served import SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS
 
+PROGRAMS = "cuda" if torch.cuda.is_available() else "cpu"
+"""Where Triton's programs compute: without a GPU its interpreter does, on a CPU."""
 KINDS = [(normalization, value_network, phi)
          for normalization, value_network in itertools.product(
              SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS)
@@ -63,9 +65,12 @@ def fused(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
     kind: tuple[str, str, str],
 ) -> Tensor:
+    """By the kernel that is asked for, whose result lies where the inputs do."""
     normalization, value_network, phi = kind
-    return fused_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
-                           value_network=value_network, nonlinearity=phi)
+    device = PROGRAMS if asked_for() == "triton" else q.device
+    moved = [None if x is None else x.to(device) for x in (q, k, v, bias, kept)]
+    return fused_attention(*moved, causal=causal, normalization=normalization,
+                           value_network=value_network, nonlinearity=phi).to(q.device)
 
 
 def results(function: Any, inputs: list[Any], causal: bool, kind: Any) -> list[Tensor]:

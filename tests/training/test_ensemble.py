@@ -103,6 +103,7 @@ def test_float32_trajectories_differ_by_rounding(task: str) -> None:
     compare(members(preset("smoke", task, "hyla")), 10, 2e-4)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the program is not interpreted on a GPU")
 @pytest.mark.parametrize("graphed", [False, True])
 def test_the_weights_go_the_same_way_by_the_program_of_a_gpu(
     tiny: Make, monkeypatch: pytest.MonkeyPatch, graphed: bool
@@ -136,7 +137,8 @@ def test_a_graph_is_the_plain_step_on_cuda(task: str) -> None:
         graphed.update()
     assert graphed.recent_losses() == [pytest.approx(x, rel=1e-3) for x in plain.recent_losses()]
     torch.testing.assert_close(graphed.weights, plain.weights, rtol=0, atol=2e-3)
-    compare(configs, 10, 2e-3, graphed=True)
+    # Masks that are drawn ahead are others than those of a model alone.
+    compare(configs, 10, 2e-3, graphed=True, ahead=False)
 
 
 def test_a_hook_on_a_captured_step_is_refused() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from attention_cases import PROGRAMS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ def test_the_program_of_a_gpu_updates_as_the_operators_do() -> None:
     draw = torch.Generator().manual_seed(0)
     shape = 3, BLOCK + 5
     plain = [torch.randn(shape, generator=draw), torch.zeros(shape), torch.zeros(shape)]
-    program = [x.clone() for x in plain]
+    program = [x.clone().to(PROGRAMS) for x in plain]
     decay = torch.rand(shape, generator=draw)
     configs = [TrainingConfig(learning_rate=peak, warmup_steps=1, steps=9)
                for peak in (1e-2, 3e-2, 0.0)]
@@ -109,7 +110,7 @@ def test_the_program_of_a_gpu_updates_as_the_operators_do() -> None:
         gradients = torch.randn(shape, generator=draw)
         rates = torch.tensor([adamw_rates(step, config) for config in configs]).T[..., None]
         adamw_(plain[0], gradients, (plain[1], plain[2]), rates, decay)
-        adamw(program[0], gradients, program[1], program[2], rates.contiguous(), decay,
-              *BETAS, EPSILON)
+        adamw(program[0], gradients.to(PROGRAMS), program[1], program[2],
+              rates.contiguous().to(PROGRAMS), decay.to(PROGRAMS), *BETAS, EPSILON)
     for mine, own in zip(program, plain, strict=True):
-        torch.testing.assert_close(mine, own, rtol=2e-6, atol=1e-7)
+        torch.testing.assert_close(mine.cpu(), own, rtol=2e-6, atol=1e-7)

@@ -25,6 +25,7 @@ from latentcode.experiments.paper.queue import (
     QUEUE,
     Stage,
     is_complete,
+    is_published,
     keep,
     members,
     publish,
@@ -64,6 +65,17 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(grids: None, tmp_path: Path) -> Path:
     long_runs.work(tmp_path / "runs", STAGES, processes=2)
     return tmp_path / "runs"
+
+
+def test_a_run_of_another_device_or_precision_is_published_too() -> None:
+    runs = Path(queues.__file__).parents[1] / "results" / "runs"
+    stage, name = Stage("paper_sraven"), "seed=0,split_seed=0,kind=linear"
+    config = members(stage, runs)[runs / stage.grid / name]
+    assert Run.open(runs / stage.grid / name).config.training.device == "cuda"
+    assert config.training.device == "cpu"
+    assert is_published(runs / stage.grid / name, config, runs)
+    shorter = replace(config, training=replace(config.training, learning_rate=0.5))
+    assert not is_published(runs / stage.grid / name, shorter, runs)
 
 
 @pytest.mark.slow

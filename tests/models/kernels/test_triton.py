@@ -10,6 +10,7 @@ import pytest
 import torch
 from attention_cases import (
     KINDS,
+    PROGRAMS,
     attention_inputs,
     compare,
     draw,
@@ -171,7 +172,7 @@ def test_what_it_does_not_serve() -> None:
     config = ModelConfig()
 
     def kernel(config: ModelConfig = config, dtype: torch.dtype = torch.float32) -> str:
-        return kernel_for(Case.of_training(config, "cpu", dtype, 8))
+        return kernel_for(Case.of_training(config, PROGRAMS, dtype, 8))
 
     assert kernel() == "triton"
     independent = replace(config, attention_dropout=0.1, attention_dropout_form="independent")
