@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,6 +74,20 @@ def show_progress(job: Job) -> None:
         _watch(job, job.version)
 
 
+def show_read(title: str, body: Callable[[int], None]) -> None:
+    """Show what a page makes of the model that the sidebar chooses, or how far its reading is.
+
+    title  with {} for the model, until something has been read
+    body   called with the model's number
+    """
+    job = choose_model()
+    if job.read is None:
+        st.markdown(f"##### {title.format(literal(job.title))}")
+        show_progress(job)
+        return
+    body(job.number)
+
+
 @st.fragment(run_every=0.7)
 def _watch(job: Job, version: int) -> None:
     if job.version != version or job.is_over:
@@ -134,4 +148,4 @@ def go_to(page: str) -> None:
 
 
 __all__ = ["EDITED", "GOES", "HEAD", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT", "SOURCE", "Pair",
-           "begun", "choose_model", "go_to", "rows_choose", "show_progress", "typed"]
+           "begun", "choose_model", "go_to", "rows_choose", "show_progress", "show_read", "typed"]

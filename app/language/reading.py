@@ -110,17 +110,8 @@ class OnePass(PairSampler):
         given = self._kept.abs().sum(2).sum(1).double().numpy()
         for i in np.flatnonzero(drawn["attended"]):
             key[i] = attended_key(given[i, 1:query[i] + 1], uniform[i])
-        number = batch.rows.cpu().numpy()
-        for one, ids, length in zip(number.tolist(), batch.tokens.cpu().numpy(),
-                                    batch.lengths.tolist(), strict=True):
-            self._tokens[one] = ids[:length].astype(np.int32)
-        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[at], "number": number[at]}
-        self._columns = {name: np.concatenate([kept, further[name]])
-                         for name, kept in self._columns.items()}
-        self._codes = np.concatenate([
-            self._codes, self._kept[torch.arange(len(at)), :, :, torch.from_numpy(key)].numpy()])
-        if len(self._codes) > 2 * self.n:
-            self._keep_lowest()
+        codes = self._kept[torch.arange(len(at)), :, :, torch.from_numpy(key)].numpy()
+        self._keep(batch, at, drawn, key, codes)
 
 
 class GivenPairs:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from latentcode.app.language.page import HEAD, begun, choose_model, show_progress
+from latentcode.app.language.page import HEAD, begun, show_progress, show_read
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
@@ -24,12 +24,7 @@ SHOWN = ("largest", "tenths")
 
 def page() -> None:
     """Show the heads of the model that the sidebar chooses."""
-    job = choose_model()
-    if job.read is None:
-        st.markdown(f"##### Heads of {literal(job.title)}")
-        show_progress(job)
-        return
-    _body(job.number)
+    show_read("Heads of {}", _body)
 
 
 @guarded

@@ -13,8 +13,8 @@ from latentcode.app.language.page import (
     PROMPT,
     SOURCE,
     begun,
-    choose_model,
     show_progress,
+    show_read,
     typed,
 )
 from latentcode.app.state.messages import guarded
@@ -40,12 +40,7 @@ OTHERS = 8
 
 def page() -> None:
     """Show a prompt of the model that the sidebar chooses."""
-    job = choose_model()
-    if job.read is None:
-        st.markdown(f"##### A prompt for {literal(job.title)}")
-        show_progress(job)
-        return
-    _body(job.number)
+    show_read("A prompt for {}", _body)
 
 
 @guarded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from latentcode.app.language.page import PAIR, Pair, begun, choose_model, show_progress
+from latentcode.app.language.page import PAIR, Pair, begun, show_progress, show_read
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import choose, remembered
 from latentcode.app.words import literal
@@ -16,12 +16,7 @@ BESIDE = ("Pair", "Selection")
 
 def page() -> None:
     """Show the codes of the model that the sidebar chooses."""
-    job = choose_model()
-    if job.read is None:
-        st.markdown(f"##### Codes of {literal(job.title)} on texts")
-        show_progress(job)
-        return
-    _body(job.number)
+    show_read("Codes of {} on texts", _body)
 
 
 @guarded

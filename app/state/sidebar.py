@@ -21,7 +21,7 @@ from latentcode.app.data.projections import (
     stored_plane,
 )
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import asked_for, choose, choose_several, chosen, note, put
+from latentcode.app.state.url import asked_for, choose, chosen, note, put
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -175,20 +175,6 @@ def choose_place(
     pair = choose_pair([pair.name for pair in pairs], None if best is None else lambda: best()[1])
     st.sidebar.caption(literal(next(p.description for p in pairs if p.name == pair)))
     return layer, pair
-
-
-def choose_layers_and_heads(n_layers: int, n_heads: int) -> tuple[list[int], list[int]]:
-    """Return the layers and heads that are written to, chosen side by side on the page."""
-    first, second = st.columns(2)
-    with first:
-        layers = choose_several("Layers", range(n_layers), key="layers",
-                                default=list(range(n_layers)),
-                                help="Layers count from 0, the one nearest to the input.")
-        if not layers:
-            st.info("Choose at least one layer.", icon=":material/layers:")
-    with second:
-        heads = choose_several("Heads (none chosen: all)", range(n_heads), key="heads")
-    return sorted(layers), sorted(heads)
 
 
 def choose_look(

@@ -109,12 +109,18 @@ class PairSampler:
         rows, at = np.unique(drawn["row"], return_inverse=True)
         some = batch[torch.from_numpy(rows)].to(self._device)
         key = self._keys(some, drawn, at)
-        codes = self._read(some, at, drawn["query"], key)
-        number = some.rows.cpu().numpy()
-        for one, ids, length in zip(number.tolist(), some.tokens.cpu().numpy(),
-                                    some.lengths.tolist(), strict=True):
+        self._keep(some, at, drawn, key, self._read(some, at, drawn["query"], key))
+
+    def _keep(
+        self, batch: TextBatch, at: np.ndarray, drawn: Mapping[str, np.ndarray], key: np.ndarray,
+        codes: np.ndarray,
+    ) -> None:
+        """Keep what was drawn of a batch, the rows of pairs being `at`, with codes [N, L, H]."""
+        number = batch.rows.cpu().numpy()
+        for one, ids, length in zip(number.tolist(), batch.tokens.cpu().numpy(),
+                                    batch.lengths.tolist(), strict=True):
             self._tokens[one] = ids[:length].astype(np.int32)
-        further = {**drawn, "key": key, "text": some.text.cpu().numpy()[at], "number": number[at]}
+        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[at], "number": number[at]}
         self._columns = {name: np.concatenate([kept, further[name]])
                          for name, kept in self._columns.items()}
         self._codes = np.concatenate([self._codes, codes])
