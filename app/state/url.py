@@ -26,7 +26,7 @@ Form = Literal["list", "buttons"]
 
 CHOSEN, PAGE, ASKED = "chosen on any page", "page shown last", "asked by the address"
 SAID, STEPS, DEFAULTS = "said in addresses", "what is chosen in steps", "defaults of the page"
-ARRIVED = "arrived at the page"
+ARRIVED, SHOWN = "arrived at the page", "shown since somebody arrived"
 """Names in the session."""
 STAYS = "stays"
 """Parameter of an address that is no step; the browser never shows it."""
@@ -103,8 +103,9 @@ def put(key: str, value: object) -> None:
     widget of the same key has on the page shown before is not yet that of the page that is opened.
     """
     state = st.session_state
-    if ARRIVED in state or key not in state or state[key] != value:
+    if not _is_shown(key) or key not in state or state[key] != value:
         state[key] = value
+    state.setdefault(SHOWN, set()).add(key)
 
 
 def note(key: str, value: Option) -> Option:
@@ -128,8 +129,15 @@ def take(key: str, value: object) -> None:
 def _before(key: str) -> Any:
     """Return what a widget has, or had on the page before; None where it is new."""
     state, chosen = st.session_state, st.session_state.get(CHOSEN, {})
-    return chosen[key] if key in chosen and (ARRIVED in state or key not in state) else state.get(
-        key)
+    return chosen[key] if key in chosen and not (_is_shown(key) and key in state) else state.get(key)
+
+
+def _is_shown(key: str) -> bool:
+    """Whether the page has shown a widget since somebody arrived: what it has now was chosen here.
+
+    Also where a click has ended the page's first run before its end.
+    """
+    return key in st.session_state.get(SHOWN, ())
 
 
 def chosen(key: str) -> Any:
@@ -156,6 +164,7 @@ def open_address(page: str) -> None:
     if arrived:
         state[DEFAULTS] = {}
         state[ARRIVED] = True
+        state[SHOWN] = set()
     if went_back():
         address = _address()
         state[ASKED] = {key: address.get(key, []) for key in {*address, *_said()}}

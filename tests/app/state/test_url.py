@@ -161,3 +161,30 @@ def test_a_number_is_one_that_there_is() -> None:
         test.run()
         assert test.text[0].value == shown
         assert len(test.warning) == (shown == "None")
+
+
+def clicked_early() -> None:
+    import streamlit as st
+
+    from latentcode.app.state.messages import guarded
+    from latentcode.app.state.url import choose, open_address, take
+
+    def click() -> None:
+        st.session_state["one"] = "second"
+
+    @guarded
+    def body() -> None:
+        chosen = choose("One", ["first", "second"], key="one")
+        if not st.button("Second", on_click=click):
+            st.stop()  # the click comes before the page is there as a whole
+        st.text(chosen)
+
+    if "page shown last" not in st.session_state:
+        take("one", "first")
+    open_address("one page")
+    body()
+
+
+def test_what_is_clicked_before_the_first_run_of_a_page_has_ended_counts() -> None:
+    test = AppTest.from_function(clicked_early, default_timeout=30).run()
+    assert text(test.button[0].click().run()) == "second"
