@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent / "pictures"
 HEIGHTS = {"what_codes_do": 560, "explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
            "evidence": 900, "idea": 1300, "text": 1_000}
 WIDTH = 1440
-WIDTHS = (900, 1_280, 1_600)
+WIDTHS = (375, 1_280)
 """What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "what_codes_do": {},
@@ -27,8 +27,7 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
     "decode": {"model": "sraven-hyla"},
-    "intervene": {"model": "sraven-hyla", "instance": "12", "target": "sum", "scope": "row",
-                  "layers": ("2", "3")},
+    "intervene": {"model": "sraven-hyla"},
     "evidence": {},
     "idea": {"model": "sraven-hyla"},
     "text": {"model": "text-softmax", "layer": "1", "instance": "5"},

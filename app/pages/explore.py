@@ -133,9 +133,9 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
-                f"A point is one problem; its code: how strongly each of the "
-                f"{chosen.codes.n_heads} heads attends from the query to the key of a pair. Here: "
-                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. "
+                f"Each point is the code of one problem: the scores of all {chosen.codes.n_heads} "
+                f"heads for one query and one key, here {literal(where)}, coloured by "
+                f"**{literal(colour)}**{whose}. "
                 + knn_purity.sentence(chosen, colour))
 
 

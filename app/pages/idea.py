@@ -164,8 +164,8 @@ def _scores(own: np.ndarray) -> np.ndarray:
     bars("scores", code, lambda moved: _note_scores(own, moved), ghost=own, most=most)
     words, back = st.columns([4, 1], vertical_alignment="center")
     with words:
-        st.caption("One score per head: **drag** a bar, or use the arrow keys, and the network "
-                   "that the code generates changes.")
+        st.caption("One score per head: **drag** a bar, or move it with the arrow keys, and see "
+                   "how the network that the code generates changes.")
     with back:
         st.button("Its own", on_click=answering(remember), args=("score", None), width="stretch")
     return code
