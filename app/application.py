@@ -25,8 +25,9 @@ if given() is not None:
 
 def _import_ahead() -> None:
     """Import what the first page needs, while the browser loads Streamlit."""
-    for module in ("main", "pages.what_codes_do"):
-        import_module(f"latentcode.app.{module}")
+    import_module("latentcode.app.main")
+    own = import_module("latentcode.app.data.catalog").is_given()
+    import_module(f"latentcode.app.pages.{'explore' if own else 'what_codes_do'}")
 
 
 Thread(target=_import_ahead, daemon=True).start()
