@@ -12,6 +12,7 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING, opens_on_own
 from latentcode.app.language.given import given
+from latentcode.app.menu import LANGUAGE, OTHERS, PAGES, TWO
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
@@ -20,30 +21,6 @@ from latentcode.app.tour.card import CAME, show_tour
 from latentcode.imports import import_from_environment
 
 HERE = Path(__file__).resolve().parent
-# Module with the function `page`, which is its name in the URL, too; title, icon.
-PAGES: tuple[tuple[str, str, str], ...] = (
-    ("what_codes_do", "What codes do", ":material/swap_horiz:"),
-    ("explore", "Explore", ":material/scatter_plot:"),
-    ("compare", "Compare", ":material/compare:"),
-    ("decode", "Decode", ":material/query_stats:"),
-    ("similarity", "Similarity", ":material/grid_on:"),
-    ("intervene", "Intervene", ":material/edit:"),
-    ("evidence", "Evidence", ":material/fact_check:"),
-    ("idea", "The idea", ":material/lightbulb:"),
-    ("results", "Results", ":material/table_chart:"),
-)
-
-
-# Shown where the explorer was started with a language model, before the others.
-LANGUAGE: tuple[tuple[str, str, str], ...] = (
-    ("texts", "Codes of texts", ":material/notes:"),
-    ("heads", "Heads", ":material/hub:"),
-    ("prompt", "Prompt", ":material/edit_note:"),
-)
-OTHERS = "Models of problems"
-"""What the menu calls the pages of the zoo and of runs, beside those of a language model."""
-TWO = ("models", "Two models", ":material/compare_arrows:")
-"""Shown where there are two of them."""
 
 
 def language_pages() -> tuple[tuple[str, str, str], ...]:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import panel_grid, styled_grid
 from latentcode.app.words import shortened
-from latentcode.figures.style import FEATURE_STYLES, GREY
+from latentcode.figures.colours import FEATURE_STYLES, GREY
 
 SPREAD = 0.09
 """How far features of a layer stand apart, in layers, so that their intervals do not overlap."""

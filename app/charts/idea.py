@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import ACCENT, grey, styled
-from latentcode.figures.style import DIVERGING, PALETTE
+from latentcode.figures.colours import DIVERGING, PALETTE
 
 
 def outputs(usual: np.ndarray, generated: np.ndarray, *, dark: bool) -> go.Figure:

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from latentcode.app.charts.replicate import TITLES
 from latentcode.app.charts.theme import LEGEND_OVER, grey, ink, styled
-from latentcode.figures.style import DIVERGING
+from latentcode.figures.colours import DIVERGING
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 from latentcode.probes.interventions.bench.words import short
 from latentcode.probes.interventions.class_figure import COLOURS as CLASS_COLOURS

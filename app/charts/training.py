@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from latentcode.app.charts.theme import palette, panel_grid, styled_grid
-from latentcode.figures.style import GREY
+from latentcode.figures.colours import GREY
 from latentcode.metrics import is_loss
 
 MOST_TICKS = 7

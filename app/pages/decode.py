@@ -16,7 +16,7 @@ from latentcode.app.data.results import computed_results, saved_results
 from latentcode.app.state.sidebar import choose_entry, choose_pair
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
-from latentcode.figures.style import FEATURE_STYLES
+from latentcode.figures.colours import FEATURE_STYLES
 from latentcode.probes.decoding.result import HEADLINE, DecodingResult
 
 

@@ -25,7 +25,7 @@ from latentcode.app.state.sidebar import AT_PLACE, Chosen, choose_codes, choose_
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
 from latentcode.codes.labels import is_measurement
-from latentcode.figures.style import FEATURE_STYLES
+from latentcode.figures.colours import FEATURE_STYLES
 from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
 from latentcode.probes.similarity.result import SimilarityResult

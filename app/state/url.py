@@ -129,7 +129,9 @@ def take(key: str, value: object) -> None:
 def _before(key: str) -> Any:
     """Return what a widget has, or had on the page before; None where it is new."""
     state, chosen = st.session_state, st.session_state.get(CHOSEN, {})
-    return chosen[key] if key in chosen and not (_is_shown(key) and key in state) else state.get(key)
+    if key in chosen and not (_is_shown(key) and key in state):
+        return chosen[key]
+    return state.get(key)
 
 
 def _is_shown(key: str) -> bool:

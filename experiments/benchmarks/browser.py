@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -41,6 +41,25 @@ DRAWN = """chart => {
     });
 }"""
 """Whether points have been painted: some pixel of every picture has not the ground's colour."""
+
+LONELY = """chart => {
+    const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;
+    const frame = panel.field.getBoundingClientRect(), points = [];
+    for (let i = 0; i < panel.points.length / 2; i++) {
+        const [x, y] = panel.position(i);
+        points.push({instance: i, x, y});
+    }
+    let lonely = null, farthest = -1;
+    const inside = (at, length) => at > 0.1 * length && at < 0.9 * length;
+    for (const point of points.filter(p => inside(p.x, frame.width) && inside(p.y, frame.height))) {
+        let nearest = Infinity;
+        for (const other of points) if (other !== point)
+            nearest = Math.min(nearest, (point.x - other.x) ** 2 + (point.y - other.y) ** 2);
+        if (nearest > farthest) [lonely, farthest] = [point, nearest];
+    }
+    return {instance: lonely.instance, x: frame.left + lonely.x, y: frame.top + lonely.y};
+}"""
+"""The point whose nearest neighbour in the (first) plane is farthest away, not at the edge."""
 
 SETTLED = """() => {
     const app = document.querySelector('[data-testid=stApp]');
@@ -88,10 +107,20 @@ def chromium() -> Iterator[Browser]:
 
 
 class Server:
-    """A running explorer."""
+    """A running explorer; `group` is that of its processes."""
 
-    def __init__(self, port: int, log: Path) -> None:
-        self.port, self.log = port, log
+    def __init__(self, port: int, log: Path, group: int) -> None:
+        self.port, self.log, self.group = port, log, group
+
+    def memory(self) -> float:
+        """Return the MiB that its processes hold now; Linux alone tells, elsewhere it is NaN."""
+        pages = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended
+                after = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(after[2]) == self.group:
+                    pages += int((folder / "statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 if pages else math.nan
 
     def url(
         self, page: str = "", query: Mapping[str, str | tuple[str, ...]] | None = None
@@ -122,7 +151,7 @@ def serving(
                                    stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait_for(process, port, log)
-            yield Server(port, log)
+            yield Server(port, log, process.pid)
         finally:
             _stop(process)
 

@@ -5,10 +5,12 @@
 starts `latentcode explore` and a real browser, and measures the seconds (1) from starting the
 server to the first picture, (2) from asking a warm server for the page to the picture, in a warm
 browser, (3) from the end of a lasso to when all panels show the new selection, at several numbers
-of points, and (4) on the page *What codes do*, on which a server without runs opens, from starting
+of points, (4) on the page *What codes do*, on which a server without runs opens, from starting
 it to the first answer, and from a click to the new one, where it is stored and where it is
-computed. A picture is there when points have been painted on its canvas. Needs Debian's package
-chromium, or Chrome.
+computed, and (5) from a click on a point of a zoo model's map to its problem, and from opening
+*Intervene* to its answer, on a server that has shown its first picture for ten seconds. It measures
+the memory of the server, too, before and after further visitors open pages. A picture is there when
+points have been painted on its canvas. Needs Debian's package chromium, or Chrome.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import tyro
 from latentcode.codes import LatentCodes
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.browser import (
+    LONELY,
     PAINTED,
     PATIENCE,
     WINDOW,
@@ -60,6 +63,13 @@ TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0, "first page": 4.0, "stored": 
            "computed": 2.0}
 """Seconds that may pass from asking for the page to the picture, from a lasso to its panels, and on
 the page What codes do."""
+FIRST = 2.0
+"""Seconds that a first click on a point, and a first Intervene, may take."""
+SHOWN = "sraven-hyla"
+"""Model of the zoo that first clicks and visitors look at."""
+VISITED = ("explore", "compare", "similarity", "decode", "intervene")
+MORE, MOST_MIB = 3, 300
+"""Further visitors, and the memory that each may take."""
 MOST_READ = 20_000
 """Codes of a model; more points are drawn at random, as extracting them takes minutes."""
 SMALLEST, LARGEST = 60.0, 170.0
@@ -129,6 +139,61 @@ def moves(page: Page, server: Server, rounds: int) -> tuple[list[float], list[fl
     computed = [answered("[data-another]", f".moves-base[data-problem='{number}']")
                 for number in range(4, 5 + rounds)]
     return stored, computed
+
+
+def first_looks(browser: Browser, folder: Path) -> tuple[float, float]:
+    """Return the seconds from the first click on a point to its problem, and from asking for
+    Intervene to its answer: each on a server whose first picture has stood for ten seconds."""
+    seconds = []
+    for look in (_problem_of_a_point, _intervened):
+        page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
+        with serving([folder], folder / "cache", folder / "server.log") as server:
+            page.goto(server.url("explore", {"model": SHOWN, "beside": "Selection"}))
+            wait_for_picture(page)
+            settle(page)
+            page.wait_for_timeout(10_000)
+            seconds.append(look(page))
+        page.close()
+    return seconds[0], seconds[1]
+
+
+def _problem_of_a_point(page: Page) -> float:
+    point = page.evaluate(LONELY, ".st-key-map")
+    page.mouse.move(point["x"], point["y"])
+    page.locator(".st-key-map .lc-card").filter(has_text=f"instance {point['instance']}").wait_for(
+        timeout=1e3 * PATIENCE)
+    begin = time.perf_counter()
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_role("heading", name=f"Instance {point['instance']}", level=5).wait_for(
+        timeout=1e3 * PATIENCE)
+    page.evaluate(PAINTED)
+    return time.perf_counter() - begin
+
+
+def _intervened(page: Page) -> float:
+    begin = time.perf_counter()
+    page.get_by_role("navigation").get_by_role("link", name="Intervene", exact=True).click()
+    page.wait_for_selector(".st-key-answers .js-plotly-plot", timeout=1e3 * PATIENCE)
+    page.evaluate(PAINTED)
+    return time.perf_counter() - begin
+
+
+def visitors(browser: Browser, folder: Path) -> dict[str, Any]:
+    """Return the MiB of the server when somebody has been on the pages, and after `MORE` others."""
+    held = []
+    with serving([folder], folder / "cache", folder / "server.log") as server:
+        for _ in range(1 + MORE):
+            page = browser.new_context().new_page()
+            for name in VISITED:
+                page.goto(server.url(name, {
+                    "models" if name == "compare" else "model": SHOWN}))
+                page.wait_for_selector("[data-testid=stMainBlockContainer] h5",
+                                       timeout=1e3 * PATIENCE)
+                settle(page)
+            held.append(server.memory())
+    return {"visited": list(VISITED), "model": SHOWN, "mib": held,
+            "mib_of_a_visitor": (held[-1] - held[0]) / MORE, "target_mib": MOST_MIB}
 
 
 def warm_picture(page: Page, server: Server) -> float:
@@ -219,6 +284,12 @@ def main(
         cases.append(case("server start to first answer, What codes do",
                           [first_answer(browser, alone) for _ in range(starts)],
                           target=TARGETS["first page"]))
+        looked = [first_looks(browser, alone) for _ in range(starts)]
+        for name, seconds in zip(("first click to its problem", "first Intervene to its answer"),
+                                 zip(*looked, strict=True), strict=True):
+            cases.append(case(f"{name}, ten seconds after the first picture", seconds,
+                              target=FIRST))
+        memory = visitors(browser, alone)
         with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
             page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
             warm_picture(page, server)
@@ -235,7 +306,8 @@ def main(
                 cases.append(case(f"page to picture, first time, {n:,} points", [picture]))
                 cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
                                   target=TARGETS.get(n)))
-    report.finish(out, cases, table(cases), figure(cases))
+    report.finish(out, cases, f"{table(cases)}\n\n{of_visitors(memory)}", figure(cases),
+                  memory=memory)
 
 
 def table(cases: Sequence[dict[str, Any]]) -> str:
@@ -248,6 +320,13 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
                      "" if first is None else f"{first:.2f}", f"{measured['load']:.1f}"])
     return markdown_table(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
                            "the first one, which fits the probe or loads the models", "load"], rows)
+
+
+def of_visitors(memory: dict[str, Any]) -> str:
+    """Return what the server holds for a visitor, in a sentence."""
+    return (f"Memory of the server: {memory['mib'][0]:,.0f} MiB after one visitor of "
+            f"{len(VISITED)} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each of {MORE} "
+            f"others (target: at most {MOST_MIB}).")
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:

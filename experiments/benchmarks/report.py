@@ -35,11 +35,13 @@ class Report:
         self.started, self.load_before = now(), load_average()
 
     def finish(
-        self, out: Path, cases: Sequence[Mapping[str, Any]], table: str, drawn: Figure
+        self, out: Path, cases: Sequence[Mapping[str, Any]], table: str, drawn: Figure,
+        **further: Any,
     ) -> None:
         """Write `<question>.json`, `.md` and `.png` into a folder, and print the table.
 
-        cases  plain data; each holds its own measurements
+        cases    plain data; each holds its own measurements
+        further  what else was measured, by its name in the JSON
 
         `ArtifactError` where the folder cannot be made.
         """
@@ -52,7 +54,7 @@ class Report:
             "finished": now(), "cores": available_cores(),
             "load_average": {"before": self.load_before, "after": load_average()},
             "settings": self.settings, "environment": environment(str(self.device)),
-            "cases": [dict(case) for case in cases]}
+            "cases": [dict(case) for case in cases], **further}
         write_json(out / f"{self.question}.json", result)
         write_text(out / f"{self.question}.md", f"{header(result)}\n\n{table}\n")
         with replace_file(out / f"{self.question}.png") as temporary:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -17,21 +17,13 @@ import matplotlib as mpl
 import matplotlib.figure
 import matplotlib.style
 
-from latentcode.errors import ProbeError, check
 from latentcode.figures.colours import DIVERGING as DIVERGING
+from latentcode.figures.colours import FEATURE_STYLES as FEATURE_STYLES
 from latentcode.figures.colours import GREY as GREY
 from latentcode.figures.colours import MARKERS as MARKERS
 from latentcode.figures.colours import PALETTE as PALETTE
 from latentcode.figures.colours import SEQUENTIAL as SEQUENTIAL
-
-FEATURE_STYLES: dict[str, tuple[str, str, str]] = {
-    "code": ("#0072B2", "o", "latent code"),
-    "residual": ("#E69F00", "s", "residual stream"),
-    "untrained": ("#009E73", "^", "untrained model"),
-    "shuffled": (GREY, "X", "shuffled labels"),
-    "bag": ("#CC79A7", "v", "bag of tokens"),
-}
-"""Colour, marker and name in words of what is decoded from."""
+from latentcode.figures.colours import category_styles as category_styles
 
 _SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -80,12 +72,3 @@ class Figure(matplotlib.figure.Figure):
         """Return the figure as an HTML image that needs no other file."""
         encoded = base64.b64encode(self._repr_png_()).decode()
         return f'<img alt="{escape(description)}" src="data:image/png;base64,{encoded}">'
-
-
-def category_styles(categories: Sequence[object]) -> dict[object, tuple[str, str]]:
-    """Return a (colour, marker) for each category: all colours first, then the next marker."""
-    most = len(PALETTE) * len(MARKERS)
-    check(len(categories) <= most, f"{len(categories)} categories cannot be told apart; expected "
-          f"at most {most} (colour by a coarser label, or by a continuous one)", ProbeError)
-    return {c: (PALETTE[i % len(PALETTE)], MARKERS[i // len(PALETTE)])
-            for i, c in enumerate(categories)}

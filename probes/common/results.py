@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.figures.style import Figure
 from latentcode.files.migrations import ABSENT, header, present, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
 from latentcode.probes.common.contrasts import NONE, NOT_RECORDED, Contrasts
+
+if TYPE_CHECKING:
+    from latentcode.figures.style import Figure
 
 FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"

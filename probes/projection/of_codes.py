@@ -12,7 +12,7 @@ import pandas as pd
 from latentcode.arguments import as_tuple, check_distinct, chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import category_styles
+from latentcode.figures.colours import category_styles
 from latentcode.probes.common.features import check_pair_of_codes, varies
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.projection.cache import CachedProjection

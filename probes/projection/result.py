@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
-from latentcode.figures.style import Figure
 from latentcode.probes.common.results import TableResult, blocks, where
-from latentcode.probes.projection.figure import ScatterCell, scatter_figure
+
+if TYPE_CHECKING:
+    from latentcode.figures.style import Figure
 
 OURS: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
                          "projection_y")
@@ -78,6 +79,9 @@ class ProjectionResult(TableResult):
 
     def figure(self) -> Figure:
         """Return a panel per layer (across), label, pair and split (down), with its quality."""
+        # Only now: the explorer reads results, and its first picture would wait for matplotlib.
+        from latentcode.probes.projection.figure import ScatterCell, scatter_figure
+
         cells = []
         several_pairs = self.coordinates["pair"].nunique() > 1
         several_splits = self.coordinates["split"].nunique() > 1

@@ -20,6 +20,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 import latentcode as lc
 from latentcode.experiments.benchmarks.browser import (
+    LONELY,
     PAINTED,
     PATIENCE,
     WINDOW,
@@ -33,25 +34,6 @@ expect.set_options(timeout=1e3 * PATIENCE)
 
 LONG_NAME = "runs/a_folder_of_my_experiments/kind=hyla,seed=1,learning_rate=0.003"
 """Codes whose name, like the value of one of their labels, is longer than its place."""
-
-POINT = """chart => {
-    const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;
-    const frame = panel.field.getBoundingClientRect(), points = [];
-    for (let i = 0; i < panel.points.length / 2; i++) {
-        const [x, y] = panel.position(i);
-        points.push({instance: i, x, y});
-    }
-    let lonely = null, farthest = -1;
-    const inside = (at, length) => at > 0.1 * length && at < 0.9 * length;
-    for (const point of points.filter(p => inside(p.x, frame.width) && inside(p.y, frame.height))) {
-        let nearest = Infinity;
-        for (const other of points) if (other !== point)
-            nearest = Math.min(nearest, (point.x - other.x) ** 2 + (point.y - other.y) ** 2);
-        if (nearest > farthest) [lonely, farthest] = [point, nearest];
-    }
-    return {instance: lonely.instance, x: frame.left + lonely.x, y: frame.top + lonely.y};
-}"""
-"""The point whose nearest neighbour in the (first) plane is farthest away, not at the edge."""
 
 MAP = """chart => {
     const map = document.querySelector(`${chart} .lc-map`).codeMap;
@@ -239,7 +221,7 @@ class Explorer:
     def point_at(self, key: str = "map") -> int:
         """Move the mouse over a point that stands alone, and return the number of its instance."""
         self.picture(key)
-        point = self.page.evaluate(POINT, _styled(key))
+        point = self.page.evaluate(LONELY, _styled(key))
         self.page.mouse.move(point["x"], point["y"])
         self.page.locator(f"{_styled(key)} .lc-card").filter(
             has_text=f"instance {point['instance']}").wait_for()

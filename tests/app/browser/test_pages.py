@@ -10,7 +10,7 @@ import pytest
 from explorer import LONG_NAME, Explorer, expect
 from playwright.sync_api import Browser
 
-from latentcode.app.main import PAGES as MENU_OF
+from latentcode.app.menu import PAGES as MENU_OF
 from latentcode.experiments.benchmarks.browser import Server, serving, settle
 
 MODEL = "sraven-hyla"

@@ -11,7 +11,7 @@ import pytest
 from explorer import Explorer, expect
 from playwright.sync_api import Browser
 
-from latentcode.app.main import PAGES
+from latentcode.app.menu import PAGES
 from latentcode.app.share.address import MOST, VERSION
 
 PCA = {"model": "sraven-hyla", "projection": "PCA", "colour": "rule"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from explorer import POINT, Explorer
+from explorer import Explorer
 from playwright.sync_api import Browser
 from text_runs import N_TOKENS, hardly_trained
 
-from latentcode.experiments.benchmarks.browser import Server, serving
+from latentcode.experiments.benchmarks.browser import LONELY, Server, serving
 
 TEXT = """() => [...document.querySelectorAll('[data-token]')].map(token => {
     const {width, height, right} = token.getBoundingClientRect();
@@ -35,7 +35,7 @@ def test_the_text_of_a_point_has_its_pair_marked(explorer: Explorer) -> None:
     assert marked.count("the query") == 1
     assert sum("the key of the induction pair" in title for title in marked) == 1
     # Texts of so few words come several times, at one place of the map: any of them will do.
-    point = explorer.page.evaluate(POINT, ".st-key-map")
+    point = explorer.page.evaluate(LONELY, ".st-key-map")
     explorer.page.mouse.move(point["x"], point["y"])
     card = explorer.page.locator(".st-key-map .lc-card").filter(
         has_text="instance").inner_text()

@@ -13,7 +13,8 @@ from small_language_models import SmallModels
 
 from latentcode.app.language.page import Pair
 from latentcode.app.language.work import Work
-from latentcode.app.main import LANGUAGE, TWO, language_pages
+from latentcode.app.main import language_pages
+from latentcode.app.menu import LANGUAGE, TWO
 
 
 @pytest.fixture
