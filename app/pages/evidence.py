@@ -161,12 +161,12 @@ def _list(shown: pd.DataFrame, n: int, what: str) -> None:
         on_select=answering(lambda: note_clicked(key, ids)), placeholder="",
         column_order=["verdict", "source", "claim", "published", "ours", "runs"],
         column_config={
-            "source": st.column_config.TextColumn("where", width=105),
-            "claim": st.column_config.TextColumn(width=235),
-            "published": st.column_config.TextColumn(width=80),
+            "source": st.column_config.TextColumn("where", width=130),
+            "claim": st.column_config.TextColumn(width=245),
+            "published": st.column_config.TextColumn(width=75),
             "ours": st.column_config.TextColumn(
-                width=85, help="The number; of several tests, the range. Differences have a sign."),
-            "verdict": st.column_config.TextColumn(width=105),
+                width=80, help="The number; of several tests, the range. Differences have a sign."),
+            "verdict": st.column_config.TextColumn(width=100),
             "runs": st.column_config.NumberColumn(
                 width=50, help="Finished runs of the settings in question; empty where the claim "
                                "is about the task or the settings alone.")},
