@@ -186,11 +186,13 @@ def _quality(
                          if k not in UNTOLD)
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
-    trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
-                                   "are neighbours among the codes)")
+    trust = "" if not spread else f" · trustworthiness {spread}"
     before = [] if layers is None else [other for other in layers.coordinates if other < layer]
     kept = "" if layers is None or not before else track.kept_sentence(layers, before[-1], layer)
-    st.caption(literal(f"{name}{trust} · {settings}{few}" + (f" · {kept}" if kept else "")))
+    told = ("Trustworthiness 1: neighbours in the picture are neighbours among the codes. "
+            if spread else "") + (track.MEANT if kept else "") + f"Settings: {settings}."
+    st.caption(literal(f"{name}{trust}{few}" + (f" · {kept}" if kept else "")),
+               help=literal(told))
 
 
 def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:
