@@ -68,8 +68,8 @@ FIRST = 2.0
 SHOWN = "sraven-hyla"
 """Model of the zoo that first clicks and visitors look at."""
 VISITED = ("explore", "compare", "similarity", "decode", "intervene")
-MORE, MOST_MIB = 3, 300
-"""Further visitors, and the memory that each may take."""
+MOST_MIB = 300
+"""Memory that a further visitor may take."""
 MOST_READ = 20_000
 """Codes of a model; more points are drawn at random, as extracting them takes minutes."""
 SMALLEST, LARGEST = 60.0, 170.0
@@ -179,11 +179,11 @@ def _intervened(page: Page) -> float:
     return time.perf_counter() - begin
 
 
-def visitors(browser: Browser, folder: Path) -> dict[str, Any]:
-    """Return the MiB of the server when somebody has been on the pages, and after `MORE` others."""
+def visitors(browser: Browser, folder: Path, more: int) -> dict[str, Any]:
+    """Return the MiB of the server when somebody has been on the pages, and after `more` others."""
     held = []
     with serving([folder], folder / "cache", folder / "server.log") as server:
-        for _ in range(1 + MORE):
+        for _ in range(1 + more):
             page = browser.new_context().new_page()
             for name in VISITED:
                 page.goto(server.url(name, {
@@ -193,7 +193,7 @@ def visitors(browser: Browser, folder: Path) -> dict[str, Any]:
                 settle(page)
             held.append(server.memory())
     return {"visited": list(VISITED), "model": SHOWN, "mib": held,
-            "mib_of_a_visitor": (held[-1] - held[0]) / MORE, "target_mib": MOST_MIB}
+            "mib_of_a_visitor": (held[-1] - held[0]) / more, "target_mib": MOST_MIB}
 
 
 def warm_picture(page: Page, server: Server) -> float:
@@ -241,6 +241,7 @@ def main(
     model: str | None = None,
     starts: int = 3,
     rounds: int = 7,
+    more: int = 3,
     out: Path = RESULTS / QUESTION,
     smoke: bool = False,
 ) -> None:
@@ -252,14 +253,15 @@ def main(
             otherwise codes drawn at random.
         starts: How often a server is started.
         rounds: How often a page is asked for, and lassos drawn at each number of points.
+        more: Further visitors whose memory is measured.
         out: Folder of the result.
         smoke: Few points and rounds, to see that it works.
     """
     if smoke:
-        points, starts, rounds = (2_000, 5_000), 2, 2
-    check(len(points) > 0 and starts > 0 and rounds > 1,
-          f"points is {points}, starts {starts} and rounds {rounds}; expected at least one number "
-          "of points, 1 start and 2 rounds")
+        points, starts, rounds, more = (2_000, 5_000), 1, 2, 1
+    check(len(points) > 0 and starts > 0 and rounds > 1 and more > 0,
+          f"points is {points}, starts {starts}, rounds {rounds} and more {more}; expected at "
+          "least one number of points, 1 start, 2 rounds and 1 more visitor")
     if model is None and MODEL in zoo_folders() and not smoke:
         model = MODEL
     cases = []
@@ -289,7 +291,7 @@ def main(
                                  zip(*looked, strict=True), strict=True):
             cases.append(case(f"{name}, ten seconds after the first picture", seconds,
                               target=FIRST))
-        memory = visitors(browser, alone)
+        memory = visitors(browser, alone, more)
         with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
             page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
             warm_picture(page, server)
@@ -325,8 +327,8 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
 def of_visitors(memory: dict[str, Any]) -> str:
     """Return what the server holds for a visitor, in a sentence."""
     return (f"Memory of the server: {memory['mib'][0]:,.0f} MiB after one visitor of "
-            f"{len(VISITED)} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each of {MORE} "
-            f"others (target: at most {MOST_MIB}).")
+            f"{len(VISITED)} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each of "
+            f"{len(memory['mib']) - 1} others (target: at most {MOST_MIB}).")
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:
