@@ -79,7 +79,7 @@ def _hypernetwork(found: Evidence) -> Chapter | None:
     return Chapter(
         "Attention is a hypernetwork", verdicts,
         f"{str(claim['claim']).rstrip('.')}. This is an identity, checked in "
-        f"{len(claim['parts'])} layers. What codes tell, and what they cause, it does not say.",
+        f"{len(claim['parts'])} layers. It does not say what codes tell or cause.",
         _picture(found, "figA1"), name, ("idea", "See it in numbers"))
 
 

@@ -201,7 +201,7 @@ def _show_controls(open_: OpenBench, outcome: BenchOutcome, *, dark: bool) -> No
         return
     show_still(charts.controls(outcome, open_.kind, dark=dark), "controls")
     st.caption("Whose answer comes, with this patch and with draws of each control at the same "
-               "place; colours as on the left, grey: none of these.")
+               "place, in the colours of the answers. Grey: none of these.")
 
 
 def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:
