@@ -65,8 +65,8 @@ STEPS: tuple[Step, ...] = (
          "Choose another place, values in place of codes, or click tokens of the problem."),
     Step("Replicate on 200 problems", "intervene", _BENCH, ".st-key-replicate",
          "One problem shows that it can happen, not how often it does.",
-         "Press the button: the same patch in 200 problems, beside the controls; the bars grow as "
-         "the model answers."),
+         "Press the button: the same is written into 200 problems, with bars that come as the "
+         "model answers, beside the controls."),
     Step("The evidence", "evidence", {}, ".st-key-stacks-story-0",
          "The central claims, each with its verdict, a sentence and a picture. Below them, every "
          "claim in a list, which the buttons count: we agree, we differ, it is undecided, or it "
