@@ -69,9 +69,10 @@ def main(folder: Path = HERE, what: str = "") -> None:
             file = folder / f"{name}{size}-{theme}.png"
             page.screenshot(path=file)
             # A third of the bytes. Of Pillow's ways it is the one that keeps rare colours, such as
-            # those of points: no channel is off by more than a tenth.
+            # those of points (no channel is off by more than a tenth), and common ones exactly.
             Image.open(file).convert("RGB").quantize(
-                256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(file, optimize=True)
+                256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
+                    file, optimize=True)
             print(file)
             context.close()
 
