@@ -13,13 +13,15 @@ import tempfile
 from itertools import product
 from pathlib import Path
 
+from PIL import Image
+
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
 HEIGHTS = {"what_codes_do": 560, "explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
            "evidence": 900, "idea": 1300, "text": 1_000}
 WIDTH = 1440
-WIDTHS = (900, 1_280, 1_600)
+WIDTHS = (375, 1_280)
 """What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
     "what_codes_do": {},
@@ -27,8 +29,7 @@ PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
     "decode": {"model": "sraven-hyla"},
-    "intervene": {"model": "sraven-hyla", "instance": "12", "target": "sum", "scope": "row",
-                  "layers": ("2", "3")},
+    "intervene": {"model": "sraven-hyla"},
     "evidence": {},
     "idea": {"model": "sraven-hyla"},
     "text": {"model": "text-softmax", "layer": "1", "instance": "5"},
@@ -67,6 +68,11 @@ def main(folder: Path = HERE, what: str = "") -> None:
             size = f"-{width}" if every else ""
             file = folder / f"{name}{size}-{theme}.png"
             page.screenshot(path=file)
+            # A third of the bytes. Of Pillow's ways it is the one that keeps rare colours, such as
+            # those of points (no channel is off by more than a tenth), and common ones exactly.
+            Image.open(file).convert("RGB").quantize(
+                256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
+                    file, optimize=True)
             print(file)
             context.close()
 

@@ -32,26 +32,26 @@ def where_it_lives(open_: OpenBench, ask: Ask) -> None:
     """Show, once asked, on which codes of the response this answer hangs; a click writes one."""
     if "pair" not in open_.bench.task.scopes or "row" not in open_.bench.task.scopes:
         return
-    with st.expander("On which codes of the response does it hang?", icon=":material/grid_view:",
-                     expanded=remembered("map") in SHOWN):
+    with st.expander("Which codes of the response does the answer depend on?",
+                     icon=":material/grid_view:", expanded=remembered("map") in SHOWN):
         _map(open_, ask)
 
 
 def _map(open_: OpenBench, ask: Ask) -> None:
     shown = remembered("map")
     if shown not in SHOWN:
-        st.caption("Which of the response's codes does it hang on that the answer becomes "
-                   "the source's?")
+        st.caption("Through which of the response's codes does the source's answer come?")
         st.button("Show the map", icon=":material/grid_view:", on_click=answering(remember),
                   args=("map", next(iter(SHOWN))))
         return
     try:
-        with st.spinner("Asking every code …"):
+        with st.spinner("Patching every code …"):
             found = open_.map(ask)
     except ProbeError:
-        st.info(literal(f"The answers of the problem and of its source (with {ask.target}) are "
-                        "not both defined here, or hardly differ: there is no way from one to the "
-                        "other to map."), icon=":material/info:")
+        st.info(literal(f"The answers of the problem and of its source (with {ask.target}) are not "
+                        "both defined here, or hardly differ: there is no difference to "
+                        "attribute."),
+                icon=":material/info:")
         return
     st.session_state[COLOUR] = shown
     st.segmented_control(
@@ -99,23 +99,23 @@ def _write_cell(layer: int, key: int) -> None:
 def _meaning(open_: OpenBench, found: ProblemMap, shown: str) -> str:
     """Say what the colours mean."""
     names = open_.names
-    what = {"estimates": "its part in what all of the source's codes do together, estimated from "
-                         "gradients on the way to them",
-            "effects": "what the source's code does there, written alone"}[SHOWN[shown]]
-    number = ("log p(the source's answer) − log p(the problem's answer), in nats"
+    what = {"estimates": "its share of the effect of all codes of the source, estimated from "
+                         "gradients",
+            "effects": "the effect of the source's code there, patched alone"}[SHOWN[shown]]
+    number = ("log p(source's answer) − log p(problem's answer)"
               if open_.bench.task.symbolic else "the answer, counted towards the source's")
-    own = (" Underlined: the feature that is asked about." if "panel" in names[0] else "")
+    own = (" Underlined: the feature in question." if "panel" in names[0] else "")
     return (f"A cell is the code of the response ({literal(names[found.query])}) attending to that "
-            f"token. Its colour is {what}: **red** towards the source's answer, **blue** away from "
-            f"it. What is counted is {literal(number)}.{own} **Click a cell to write it.**")
+            f"token. Colour: {what}, on {literal(number)}; **red** towards the source's answer, "
+            f"**blue** away from it.{own} **Click a cell to patch it.**")
 
 
 def _trust(open_: OpenBench, found: ProblemMap) -> str:
     """Say how far the estimates were checked."""
-    checked = ("too few of them do anything to be compared with the estimates"
+    checked = ("too few of them have an effect to be compared with the estimates"
                if math.isnan(found.correlation) else
-               f"with the estimates they correlate at r = {found.correlation:.2f}, in this problem")
-    return (f"How far to trust it: all codes of all queries and layers, estimated, sum to "
-            f"{found.estimated:.3g} {_unit(open_)}; written together they do "
-            f"{found.everything:.3g}. Of the estimate, {found.estimates.sum():.3g} lies in the "
-            f"codes shown. Each of these was also written alone, for real: {checked}.")
+               f"r = {found.correlation:.2f} with the estimates, in this problem")
+    return (f"How good the estimates are: those of all codes of all queries and layers sum to "
+            f"{found.estimated:.3g} {_unit(open_)}, and patching all has an effect of "
+            f"{found.everything:.3g}; the codes shown have {found.estimates.sum():.3g} of the "
+            f"estimate. Each was also patched alone: {checked}.")

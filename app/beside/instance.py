@@ -69,7 +69,7 @@ def show_instance(chosen: Chosen, colour: str, instance: int | None) -> None:
     choosable(table[names], key=f"near {instance}", height=200)
     if "pages" in st.session_state:
         st.page_link(st.session_state["pages"]["intervene"],
-                     label="Write another code into this problem", icon=":material/edit:")
+                     label="Patch this problem", icon=":material/edit:")
 
 
 def _close() -> None:

@@ -37,7 +37,7 @@ ABOUT = {
     "interchange": "The same problem with **{target}** in place of **{base}**.",
     "instance": "Any other problem of this split.",
     "mean": "The mean of training problems that have **{target}** in that place.",
-    "hand": "One number per head, for every code that is written.",
+    "hand": "One number per head, for every code that is patched.",
 }
 OTHER = {
     "operation": "its {kind} (**{target}** in place of **{base}**)",
@@ -185,8 +185,8 @@ def _choose_what(bench: Bench, kind: str) -> str:
                  or VALUES.get(name, name) in bench.values),
                *(name for name in bench.values if PATCHES[name].own)]
     return choose("Source", offered, key="what", shown=lambda w: WHAT.get(w, w).format(kind=kind),
-                  help="Where what is put comes from. A source with other operands, too, tells "
-                       "the operation from a copy of the answer.")
+                  help="Where the patched activations come from. A source with other operands, "
+                       "too, tells the operation from a copied answer.")
 
 
 def _choose_scope(bench: Bench, usually: Patch) -> str:

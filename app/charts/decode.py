@@ -18,7 +18,7 @@ _CHANCE = ("#56B4E9", "D", "best constant answer")
 
 
 def decoding_chart(table: pd.DataFrame, *, dark: bool) -> go.Figure:
-    """Which labels can be read out of which layer, beside all controls?
+    """Which labels can be decoded from which layer, beside all controls?
 
     table  rows of `DecodingResult.table` of one pair; a panel per label and metric
     """

@@ -89,7 +89,7 @@ def _offer(open_: OpenBench, ask: Ask, asked: tuple[object, ...]) -> None:
 
     st.button(f"Replicate on {n} problems", icon=":material/bar_chart:", on_click=answering(begin),
               key=_BUTTON)
-    st.caption(f"Writes the same into {n} problems, each with a target of its own, beside the "
+    st.caption(f"Applies this patch to {n} problems, each with a target of its own, beside the "
                "controls. It can be stopped at any time.")
 
 

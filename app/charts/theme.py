@@ -88,6 +88,8 @@ def styled(
 LEGEND_ABOVE: dict[str, Any] = {
     "orientation": "h", "x": 0, "y": 1.0, "yref": "container", "yanchor": "top"}
 """A legend in one line at the top of a figure."""
+LEGEND_BELOW: dict[str, Any] = {**LEGEND_ABOVE, "y": 0.0, "yanchor": "bottom"}
+"""One at its bottom."""
 LEGEND_OVER: dict[str, Any] = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"}
 """One in one line over the axes."""
 _ACROSS = 3
@@ -106,11 +108,13 @@ def panel_grid(titles: Sequence[str]) -> tuple[go.Figure, list[dict[str, int]]]:
 def styled_grid(
     figure: go.Figure, places: Sequence[Mapping[str, int]], *, dark: bool
 ) -> go.Figure:
-    """Give a figure of `panel_grid` the look of the page, with a legend above all panels."""
+    """Give a figure of `panel_grid` the look of the page, with a legend below all panels.
+
+    There it has three lines, which it needs where the window is narrow.
+    """
     figure.update_annotations(font_size=13)
-    # Above the titles of the panels there is space for a legend of two lines.
-    return styled(figure, height=_PANEL * places[-1]["row"] + 90, dark=dark, dragmode="zoom",
-                  margin_t=110, legend=LEGEND_ABOVE)
+    return styled(figure, height=_PANEL * places[-1]["row"] + 86, dark=dark, dragmode="zoom",
+                  margin_t=46, margin_b=110, legend=LEGEND_BELOW)
 
 
 STACKS = "stacks"

@@ -16,6 +16,10 @@ from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.purity import ALL
 from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
 
+MEANT = ("Kept: the share of the picture's variance that the one before explains when it is "
+         "rotated, and of nearest neighbours; in brackets the same with points shuffled. ")
+"""What `kept_sentence` counts."""
+
 
 def show(chosen: Chosen, colour: str) -> None:
     """Show how far the layers' codes separate the current colour; a click chooses a layer.
@@ -77,6 +81,5 @@ def kept_sentence(planes: AlignedPlanes, one: int, other: int) -> str:
     if step is None:
         return ""
     return (f"From layer {step['before']:.0f} to {step['layer']:.0f}, {step['kept']:.2f} of the "
-            f"picture is kept (the variance of places; shuffled points "
-            f"{step['kept_shuffled']:.2f}), and {step['neighbours']:.2f} of the nearest neighbours "
-            f"in it (shuffled {step['neighbours_shuffled']:.2f}).")
+            f"picture is kept (shuffled {step['kept_shuffled']:.2f}), {step['neighbours']:.2f} of "
+            f"nearest neighbours ({step['neighbours_shuffled']:.2f}).")

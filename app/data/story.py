@@ -78,8 +78,8 @@ def _hypernetwork(found: Evidence) -> Chapter | None:
     claim = found.claims[name]
     return Chapter(
         "Attention is a hypernetwork", verdicts,
-        f"{str(claim['claim']).rstrip('.')}. This is an identity, tested in "
-        f"{len(claim['parts'])} layers; what codes tell and cause is asked below.",
+        f"{str(claim['claim']).rstrip('.')}. This is an identity, checked in "
+        f"{len(claim['parts'])} layers. It does not say what codes tell or cause.",
         _picture(found, "figA1"), name, ("idea", "See it in numbers"))
 
 
@@ -91,10 +91,10 @@ def _decoding(found: Evidence) -> Chapter | None:
         return None
     return Chapter(
         "The paper's code tells the subtask", verdicts,
-        "On held-out functions of fuzzy logic, probes on the code query->query have an F1 that is "
-        f"{_ends(found.claims[name])} above that of controls where problems share their context, "
-        f"{_ends(found.claims[other])} where they share their query; "
-        f"{found.claims[name]['rule']['least']:g} was asked for.",
+        "Probes look for the terms of held-out functions of fuzzy logic in the code query->query. "
+        f"Their F1 minus that of controls is {_ends(found.claims[name])} where problems share "
+        f"their context, and {_ends(found.claims[other])} where they share their query. The "
+        f"criterion is {found.claims[name]['rule']['least']:g}.",
         _picture(found, "fig2b"), name, ("decode", "Decode a model"))
 
 
@@ -122,10 +122,11 @@ def _pair(found: Evidence) -> Chapter | None:
     claim = found.claims[name]
     return Chapter(
         "Codes of the response carry the operation", verdicts,
-        "An answer that flips under a patch may come from the operands. Against sources that tell "
-        "these apart, the response's row of codes, the paper's pair among them, brings the "
-        f"source's rule at a rate of {_ends(claim)} above controls; {claim['rule']['least']:g} was "
-        "asked for.", _picture(found, "causal"), name, ("intervene", "Patch a problem"))
+        "A flipped answer does not show that the operation arrived: the answer itself may have. "
+        "Sources with other operands tell the two apart. From these, the response's row of codes "
+        f"(the paper's pair among them) brings the source's rule at a rate {_ends(claim)} above "
+        f"that of controls. The criterion is {claim['rule']['least']:g}.",
+        _picture(found, "causal"), name, ("intervene", "Patch a problem"))
 
 
 def _context() -> Sequence[Chapter]:
@@ -147,10 +148,10 @@ def _context() -> Sequence[Chapter]:
         for statement in OTHERS)
     return [
         Chapter("Codes at the context carry the operation (our own finding)", of(CARRIES),
-                "SRAVEN's rows 1 and 2 show the rule. The criterion, written down before the runs "
-                "that decide: put in there, codes of a problem with another rule and other "
-                "operands bring its rule, applied to the base's own operands, more often than "
-                "every control does, in both directions and in every run.",
+                "The rule can be inferred from SRAVEN's rows 1 and 2. The criterion, written down "
+                "before the runs that decide: patched in there, codes of a problem with another "
+                "rule and other operands bring that rule, applied to the base's own operands, more "
+                "often than every control does, in both directions and in every run.",
                 picture if picture.is_file() else None,
                 page=("intervene", "Patch the context")),
         Chapter("Other places, other roles", (),
@@ -172,6 +173,6 @@ def _not_run(found: Evidence) -> Chapter:
     waiting = [claim for claim in of_paper if claim["verdict"] == "not run"]
     return Chapter(
         "What has not been run", (("", "not run"),),
-        f"{len(waiting)} of the {len(of_paper)} entries of the paper and its reviews wait for runs "
-        "of the published size. Nothing is said of them; each names the runs that it needs.",
+        f"{len(waiting)} of the {len(of_paper)} claims of the paper and its reviews need runs of "
+        "the published size. They have no verdict; each says which runs it needs.",
         shows="not run")

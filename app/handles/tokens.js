@@ -47,11 +47,11 @@ class Tokens {
             token.setAttribute('aria-pressed', this.chosen[this.role].has(number));
         }
         const some = this.chosen.queries.size + this.chosen.keys.size > 0;
-        refill(this.bar, 'Click tokens to write them alone, as',
+        refill(this.bar, 'Click tokens to patch only these, as',
             ...Object.keys(MARK).map(role => button({
                 'data-role': role, 'aria-pressed': role === this.role,
                 onclick: () => { this.role = role; this.draw(); } }, role)),
-            ...(some ? [button({ 'data-role': 'none', title: 'Write all of the place again',
+            ...(some ? [button({ 'data-role': 'none', title: 'Patch the whole place again',
                                  onclick: () => this.none() }, 'all again')] : []));
     }
 

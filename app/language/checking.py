@@ -52,10 +52,10 @@ def checked(
             break
         tried += 1
         check(not one.is_prompt, f"{one.where} of {texts} is a prompt; expected texts: a .txt with "
-              'a text a line, or a .jsonl with {"text": ...} a line')
+              'one text per line, or a .jsonl with {"text": ...} per line')
         found.append(first.encode(str(one.text))[:longest])
     long = sum(len(ids) >= 2 for ids in found)
-    check(tried > 0, f"{texts} holds no texts; expected at least {FEWEST}, a text a line")
+    check(tried > 0, f"{texts} holds no texts; expected at least {FEWEST}, one text per line")
     check(long >= FEWEST, f"{texts} has {long} texts of two tokens or more among the {tried} that "
           f"are read; expected at least {FEWEST}: a pair is a token and one before it")
     for other in words[1:]:

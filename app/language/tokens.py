@@ -29,7 +29,7 @@ def pieces_of(model: Any, ids: Sequence[int]) -> list[str]:
 
 
 def text_of(model: Any, ids: Sequence[int]) -> str:
-    """Return the text of tokens, without a token for a beginning."""
+    """Return the text of tokens, without a BOS token."""
     ids = list(ids)
     begins = list(model.encode("")[0])[:1] if model.begins() else []
     ids = ids[1:] if begins and ids[:1] == begins else ids

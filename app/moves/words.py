@@ -62,7 +62,7 @@ ROWS: Mapping[str, Mapping[str, str]] = {
              "control unrelated": "control: another text"}}
 STATEMENTS: Mapping[str, str] = {
     "says where to copy from": "codes of the query say where to copy from",
-    "carries what stands there": "values carry what stands there",
+    "carries what stands there": "values carry the token that is copied",
     "carries the answer": "codes and values of both layers carry the answer"}
 """Statements of text, whose criteria do not name the place."""
 VERDICTS: Mapping[str, str] = {
@@ -100,17 +100,17 @@ def question(move: Mapping[str, Any], kind: str, verdict: str) -> str:
 def told(task: str, brings: str, rows: Sequence[Mapping[str, Any]], verdict: str) -> str:
     """Return how often what the move is about comes, and how often after controls."""
     if not rows:
-        return ("No run counts: fewer than "
-                f"{NEEDED} of 400 such problems are answered rightly, with their sources.")
+        return (f"No run counts: each answers fewer than {NEEDED} of 400 such problems and their "
+                "sources correctly.")
     first, controls = rows[0], [row["shares"][brings] for row in rows
                                 if row["name"].startswith("control")]
     what = {"operation": {"sraven": "The source's rule", "logic": "The source's function",
-                          "text": "What stands at the source's place"},
+                          "text": "The token at the source's place"},
             "operands": {"sraven": "The answer to the source's operands",
                          "logic": "The answer to the source's input",
-                         "text": "What the source has there"},
+                         "text": "The source's token"},
             "answer": dict.fromkeys(TASKS, "The source's whole answer")}[brings][task]
-    beyond = f"; after controls in at most {max(controls):.2f}" if controls else ""
+    beyond = f"; with controls, in at most {max(controls):.2f}" if controls else ""
     few = (" Fewer than three runs count." if task == "text" and verdict == "undecided" else "")
     return f"{what} comes in {_range(first, brings)} of problems{beyond}.{few}"
 
@@ -127,10 +127,10 @@ def measured(task: str, state: Mapping[str, Any]) -> str:
     n = f"{rows[0]['n']:,} problems, {state['runs']} "
     if task == "sraven":
         first, *_, last = state["seeds"]
-        return f"Bars, stored: {n}seeds that decide ({first} to {last}), of 9,000 updates."
+        return f"Bars, stored: {n}confirmatory seeds ({first} to {last}), 9,000 updates."
     if task == "logic":
         return f"Bars, stored: {n}runs at the published setting."
-    return f"Bars, stored: {n}seeds of 6,000 updates."
+    return f"Bars, stored: {n}seeds, 6,000 updates."
 
 
 def here(task: str, model: str, state: Mapping[str, Any]) -> str:
@@ -162,8 +162,8 @@ def refuting(move: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
     if task == "text":
         found = [f"The criterion is met where “{what}” comes more often than "
                  f"{'from ' + listed if listed else 'from controls'}: in each of "
-                 f"{rule['fewest']} seeds, by {rule['least']:.2f} on average. A seed counts that "
-                 f"copies rightly in {rule['instances']} of 400 such problems."]
+                 f"{rule['fewest']} seeds, by {rule['least']:.2f} on average. A seed counts if "
+                 f"it copies correctly in {rule['instances']} of 400 such problems."]
     else:
         found = [f"The criterion is met where “{what}” comes more often than from {listed}: to sum "
                  f"and from sum, in each of {rule['fewest']} seeds (95 % interval of the paired "

@@ -1,4 +1,4 @@
-"""Decode: what probes read out of the codes of a model, layer by layer, beside all controls."""
+"""Decode: what probes decode from the codes of a model, layer by layer, beside all controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from latentcode.probes.decoding.result import HEADLINE, DecodingResult
 
 
 def page() -> None:
-    """Show what can be read out of the codes of the model that the sidebar chooses."""
+    """Show what can be decoded from the codes of the model that the sidebar chooses."""
     entry = choose_entry()
     decodings = {name: result for name, result in saved_results(entry).items()
                  if isinstance(result, DecodingResult) and result.is_of_codes}
@@ -34,26 +34,23 @@ def page() -> None:
     pair = choose_pair([str(pair) for pair in result.table["pair"].unique()])
     table = result.table[result.table["pair"] == pair]
     first = table[table["metric"].isin(HEADLINE)]
-    st.markdown("##### What can be read out of the codes?\n" + best_layers(first))
+    st.markdown("##### What can be decoded from the codes?\n" + best_layers(first))
     show_still(decoding_chart(first, dark=is_dark()), "decoding",
                alt="Scores of probes per layer beside their controls.")
-    st.caption("A logistic probe is fitted to codes of training combinations and scored on "
-               "combinations that the model was never trained on. Bars are 95 % intervals; the "
-               "dashed line is chance. What an untrained model or shuffled labels reach too "
-               "says nothing of this model. The residual stream is what the layer reads, of "
-               "more numbers than a code: where it is higher, the code says less than what it "
-               "was made of.")
+    st.caption("Logistic probes, fitted on training combinations and scored on held-out ones. Bars "
+               "are 95 % intervals; the dashed line is chance. Controls: an untrained model, "
+               "shuffled labels, and the residual stream that enters the layer.")
     contrasts = result.contrasts.table
     contrasts = contrasts[(contrasts["pair"] == pair) & contrasts["quantity"].isin(HEADLINE)]
     if len(contrasts):
-        st.markdown("**The code less each control**")
+        st.markdown("**The code minus each control**")
         show_still(contrasts_chart(contrasts, dark=is_dark()), "differences",
                    alt="Scores of the code less those of its controls, per layer.")
-        st.caption("Differences over the same problems: above the dashed line the code says more "
-                   "than the control. Bars are 95 % intervals over whole combinations.")
+        st.caption("Differences over the same problems, with 95 % intervals over combinations: "
+                   "above the dashed line the code tells more than the control.")
     for note in result.caveats:
         st.caption(f":material/warning: {literal(note)}")
-    st.markdown("**The same as a table**")
+    st.markdown("**All scores**")
     summary = result.summary([str(metric) for metric in table["metric"].unique()])
     show_whole(summary[summary["pair"] == pair].drop(columns="pair").rename(
         columns={features: words for features, (_, _, words) in FEATURE_STYLES.items()}),
@@ -84,16 +81,16 @@ def best_layers(table: pd.DataFrame) -> str:
 def _offer_to_decode(entry: Entry) -> None:
     st.markdown("##### No probes yet")
     if entry.kind == "codes":
-        st.info("No results of probes are stored beside these codes, and fitting probes with all "
-                "their controls needs the model that the codes come from.", icon=":material/info:")
+        st.info("No probe results are stored with these codes. Fitting probes with all controls "
+                "needs the model that the codes come from.", icon=":material/info:")
         return
     if not open_run(entry.path).checkpoints():
-        st.info("This run holds no trained weights yet, so there is nothing to probe.",
+        st.info("This run has no trained weights yet, so there is nothing to probe.",
                 icon=":material/hourglass_empty:")
         return
-    st.markdown("Logistic probes with all controls: the codes of an untrained model, shuffled "
-                "labels and the residual stream. This takes a minute or two. What they find is "
-                "kept in the cache of this computer; the run's folder stays as it is.")
+    st.markdown("Fit logistic probes with all controls: an untrained model, shuffled labels and "
+                "the residual stream. This takes a minute or two. The result is kept in your "
+                "cache; the run's folder is not changed.")
     if st.button("Run the probes now", type="primary", icon=":material/play_arrow:", key="probe"):
         _decode(entry, computed_results(entry) / "decoding")
         st.rerun()
@@ -101,7 +98,7 @@ def _offer_to_decode(entry: Entry) -> None:
 
 def _decode(entry: Entry, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
-    with st.status("Reading codes out of the model and fitting probes …", expanded=True):
+    with st.status("Extracting codes and fitting probes …", expanded=True):
         from latentcode.probes.decoding.of_subject import decode
 
         with progress_bar("Fitting probes …") as report:

@@ -81,8 +81,8 @@ def _body() -> None:
             elif figure is not None:
                 _result(found, figure)
             else:
-                st.info("Click a claim to see what was measured, its figure and the data behind "
-                        "it.", icon=":material/touch_app:")
+                st.info("Click a claim to see what was measured, its figure and its data.",
+                        icon=":material/touch_app:")
 
 
 def _back_to_the_story() -> None:
@@ -123,8 +123,8 @@ def _verdict(found: Evidence) -> str | None:
         help="Click to see these alone; click again for all.")
     if any(own.values()):
         said = ", ".join(f"{n} {SAID[verdict]}" for verdict, n in own.items() if n)
-        st.caption(f"{sum(own.values())} of the {sum(counts.values())} claims are not the paper's "
-                   f"but our own questions, whose source begins with *ours*: {said}.")
+        st.caption(f"{sum(own.values())} of the {sum(counts.values())} are questions of our own, "
+                   f"not claims of the paper (where: *ours*): {said}.")
     return _asked("verdict", list(COUNTED))
 
 
@@ -146,7 +146,7 @@ def _figure(found: Evidence) -> str | None:
 def _list(shown: pd.DataFrame, n: int, what: str) -> None:
     """Show claims, one a row, that open on a click."""
     if shown.empty:
-        st.info(f"None of the {n} claims is like that.", icon=":material/search_off:")
+        st.info(f"None of the {n} claims matches.", icon=":material/search_off:")
         return
     marked = shown.drop(columns="result").reset_index(drop=True)
     marked["verdict"] = [f"{MARKS[name][0]} {name}" for name in shown["verdict"]]
@@ -161,16 +161,15 @@ def _list(shown: pd.DataFrame, n: int, what: str) -> None:
         on_select=answering(lambda: note_clicked(key, ids)), placeholder="",
         column_order=["verdict", "source", "claim", "published", "ours", "runs"],
         column_config={
-            "source": st.column_config.TextColumn("where", width=105),
-            "claim": st.column_config.TextColumn(width=235),
-            "published": st.column_config.TextColumn(width=80),
+            "source": st.column_config.TextColumn("where", width=130),
+            "claim": st.column_config.TextColumn(width=245),
+            "published": st.column_config.TextColumn(width=75),
             "ours": st.column_config.TextColumn(
-                width=85, help="The number; of several tests the least and the most. Differences "
-                                "have a sign."),
-            "verdict": st.column_config.TextColumn(width=105),
+                width=80, help="The number; of several tests, the range. Differences have a sign."),
+            "verdict": st.column_config.TextColumn(width=100),
             "runs": st.column_config.NumberColumn(
-                width=50, help="Finished runs of the settings that the claim is about; empty where "
-                               "it is about the task or the settings alone.")},
+                width=50, help="Finished runs of the settings in question; empty where the claim "
+                               "is about the task or the settings alone.")},
         alt="Claims of the paper with the published value, ours, the verdict and the number of "
             "runs.")
     st.caption(f"{len(ids)} of {n} claims. **Click one** to open it.")
@@ -184,12 +183,11 @@ def note_clicked(key: str, ids: Sequence[str]) -> None:
 
 
 def _caption(found: Evidence) -> None:
-    st.caption("Each claim has a rule of its verdict that was written down before the long runs. "
-               "*Agrees* and *differs* take evidence: a difference that is merely not significant "
-               "is *undecided*. The paper's claims are judged on runs of the "
-               "published setting alone.")
+    st.caption("The rule of each verdict was written down before the long runs. A difference that "
+               "is merely not significant is *undecided*. The paper's claims are judged on runs of "
+               "the published setting only.")
     if found.missing:
-        st.caption(":material/info: No result is here for "
+        st.caption(":material/info: There is no result for "
                    f"{', '.join(map(titled, found.missing))}; their claims are not counted.")
     for why in found.damaged:
         st.warning(literal(why), icon=":material/broken_image:")
@@ -212,7 +210,7 @@ def _claim(found: Evidence, name: str) -> None:
     st.markdown(f"**What is compared.** {literal(compared(claim))}")
     if len(claim["parts"]) > 1:
         _numbers(claim)
-    st.markdown(f"**What we have.** {literal(claim['why'])}")
+    st.markdown(f"**What we find.** {literal(claim['why'])}")
     if claim["needs"]:
         price = f" ({cost.in_words(claim['cost'])})" if claim["cost"] else ""
         st.markdown(f"**What would decide it.** {literal(claim['needs'] + price)}.")
@@ -255,7 +253,7 @@ def _result(found: Evidence, name: str) -> None:
                     help="; ".join(f"{key}: {text}" for key, text in PRESETS.items()))
     result, files = found.results[preset][name], found.files(preset, name)
     if preset == "small":
-        st.caption("Scaled down, or measured on stored runs: it draws no verdict.")
+        st.caption("Scaled down, or measured on stored runs: no verdict.")
     st.markdown(literal(result["summary"]))
     picture = found.picture(preset, name)
     if picture is not None:
@@ -264,16 +262,16 @@ def _result(found: Evidence, name: str) -> None:
         if st.button("Open large", icon=":material/open_in_full:", key="large figure"):
             show_large(picture, titled(name))
     elif result["figures"]:
-        st.info("This installation has the numbers without the picture, which the checkout has in "
+        st.info("This installation has the numbers without the figure, which a checkout has in "
                 f"experiments/results/reproduced/{preset}/{name}.", icon=":material/image:")
     _downloads(files, f"{preset}-{name}")
     st.code(f"latentcode reproduce {name} --preset {preset}", language="bash")
     if result["missing"]:
-        st.caption(f"Not there yet: {cost.in_words(result['cost'])}.")
+        st.caption(f"Still missing: {cost.in_words(result['cost'])}.")
     for note in result["notes"]:
         st.caption(literal(note))
     if result["runs"]:
-        with st.expander(f"Its runs ({len(result['runs'])})"):
+        with st.expander(f"Runs ({len(result['runs'])})"):
             st.dataframe(pd.DataFrame(result["runs"]).drop(columns=["config", "id"]),
                          hide_index=True)
 

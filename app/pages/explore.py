@@ -133,9 +133,9 @@ def _title(chosen: Chosen, colour: str, show: str) -> None:
     whose = "" if column == colour else literal(f" ({column})") if show != "all pairs" else literal(
         f" of {chosen.pair} ({column})")
     st.markdown(f"##### {len(chosen.codes):,} codes of {literal(chosen.entry.key)}\n"
-                f"A point is one problem; its code: how strongly each of the "
-                f"{chosen.codes.n_heads} heads attends from the query to the key of a pair. Here: "
-                f"{literal(where)}, coloured by **{literal(colour)}**{whose}. "
+                f"Each point is the code of one problem: the scores of all {chosen.codes.n_heads} "
+                f"heads for one query and one key, here {literal(where)}, coloured by "
+                f"**{literal(colour)}**{whose}. "
                 + knn_purity.sentence(chosen, colour))
 
 
@@ -186,11 +186,13 @@ def _quality(
                          if k not in UNTOLD)
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
-    trust = "" if not spread else (f" · trustworthiness {spread} (1: neighbours in the picture "
-                                   "are neighbours among the codes)")
+    trust = "" if not spread else f" · trustworthiness {spread}"
     before = [] if layers is None else [other for other in layers.coordinates if other < layer]
     kept = "" if layers is None or not before else track.kept_sentence(layers, before[-1], layer)
-    st.caption(literal(f"{name}{trust} · {settings}{few}" + (f" · {kept}" if kept else "")))
+    told = ("Trustworthiness 1: neighbours in the picture are neighbours among the codes. "
+            if spread else "") + (track.MEANT if kept else "") + f"Settings: {settings}."
+    st.caption(literal(f"{name}{trust}{few}" + (f" · {kept}" if kept else "")),
+               help=literal(told))
 
 
 def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:

@@ -49,14 +49,14 @@ def _body(entry: Entry, split: str, layer: int) -> None:
     # Not every network does something: with a ReLU, all of its hidden units may be off.
     key = remembered_number("key", int(seen.outputs.norm(dim=1).argmax()), last)
     st.markdown("##### The scores of all heads are a code, and the code generates a network\n"
-                "For one query *q* and one key *k*, every head has a score. Together they mix the "
-                "heads' matrices into a small network of this pair's own, its **value network**. "
-                "The layer's output is the sum of what these networks make of the keys: the same "
-                "numbers, read in another way.")
+                "For a query *q* and a key *k*, each head has one score. Together these scores mix "
+                "the heads' matrices into a small network for this pair, its **value network**. "
+                "The layer's output is the sum of these networks, each applied to its key: the "
+                "same output, computed in another order.")
     left, right = st.columns(2, gap="large")
     usual, generated = equations(config)
     with left:
-        st.markdown("**Head by head**, the usual way")
+        st.markdown("**Head by head**, as usual")
         st.latex(usual)
     with right:
         st.markdown("**Key by key**, as value networks")
@@ -100,23 +100,22 @@ def _outputs(seen: TwoWays, query: str) -> None:
         show_still(charts.outputs(seen.usual.numpy(), seen.generated.numpy(), dark=is_dark()),
                    "outputs")
         st.caption(f"The layer's output for the query at {literal(query)}, all "
-                   f"{len(seen.usual)} numbers, in float64.")
+                   f"{len(seen.usual)} dimensions, in float64.")
     with number:
         st.metric("Largest difference", f"{seen.difference:.1e}",
-                  help="Between the two ways, over all numbers of the output. What is left is "
+                  help="Between the two, over all dimensions of the output. What is left is "
                        "rounding.")
 
 
 def _map(seen: TwoWays, names: Sequence[str], query: int, key: int) -> None:
     """Let a person choose a head, a query and a key."""
     n_heads = len(seen.pattern)
-    head = choose("Head", range(n_heads), key="head", help="Whose scores the map shows.",
+    head = choose("Head", range(n_heads), key="head", help="The head whose scores the map shows.",
                   default=int(seen.codes[key].abs().argmax()))
     show_still(charts.attention(seen.pattern[head].numpy(), names, query, key, dark=is_dark()),
                MAP_KEY)
-    st.caption(f"Scores of head {head}: a row per query, a column per key. The code of a pair is "
-               f"its square in the maps of all {n_heads} heads. **Click a square** to choose the "
-               "pair.")
+    st.caption(f"Scores of head {head}: queries by keys. A pair's code is its square in the maps "
+               f"of all {n_heads} heads. **Click a square** to choose the pair.")
     on_click(MAP_KEY, lambda square: note_place(*divmod(square, len(names))))
 
 
@@ -151,7 +150,7 @@ def _network(
         unsafe_allow_html=True)
     show_still(charts.weights(weights, dark=dark), "weights")
     size, moved = float(np.linalg.norm(before)), float(np.linalg.norm(after - before))
-    st.markdown("What the network makes of this key" + (
+    st.markdown("Its output for this key" + (
         f": moved by **{moved / size:.0%}** of its length" if moved and size else
         ": something now" if moved else "" if size else
         ": nothing, all of its hidden units are off"))

@@ -1,4 +1,4 @@
-"""Intervene: put something else into one problem, and see whose answer the model gives then."""
+"""Intervene: patch one problem, and see whose answer the model gives then."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def _opened(open_: OpenBench, asked: int | None) -> tuple[int, str]:
     """Return the problem that is shown, and why it is that one, where nobody has asked for it."""
     if asked is not None:
         return asked, ""
-    with st.spinner("Looking for a problem that can tell …"):
+    with st.spinner("Looking for a problem whose answers differ …"):
         opening = open_.opening(usual(open_.bench))
     remember("instance", str(opening.instance))
     if not opening.quiet:
         return opening.instance, ""
-    return opening.instance, ("This is the first problem whose answers all differ, whose source is "
-                              "natural and solved, and which random codes leave alone.")
+    return opening.instance, ("The first problem whose answers all differ, whose source is natural "
+                              "and solved, and which random codes leave alone.")
 
 
 def _fits(open_: OpenBench, ask: Ask) -> bool:
@@ -108,7 +108,7 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
         with another:
             st.button("Another one", icon=":material/casino:", width="stretch",
                       on_click=answering(_another), args=(open_, ask),
-                      help="One whose answers can tell what arrived, if it can be found quickly.")
+                      help="A random one whose answers tell what arrived, if one is found quickly.")
         n = pairs.bases.inputs.shape[1]
         fits = _written(open_, ask, pairs)
         tokens("tokens", open_.drawn(pairs.bases), chosen_tokens(open_), fits, note_tokens,
@@ -118,7 +118,7 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
         source = _source_of(open_, ask, pairs)
         if source is None:
             st.markdown("**No source**")
-            st.caption("What is put comes from no other problem.")
+            st.caption("This patch comes from no other problem.")
             return
         st.markdown("**Source**")
         st.html(f"<div class='tokens-problem'>{open_.drawn(source)}</div>")
@@ -144,10 +144,10 @@ def _told(open_: OpenBench, ask: Ask, pairs: MinimalPairs, name: str) -> str:
         return f"Problem {ask.other}, another one."
     label = bench.constituents(ask.instance)[ask.which] if name == "bases" or (
         "operation" not in name and name != "sources") else ask.target
-    where = f", token {ask.which}" if open_.kind == "rule" else ""
+    where = f" of token {ask.which}" if open_.kind == "rule" else ""
     right = open_.right(pairs, name)
     return f"{open_.kind.capitalize()}{where}: **{literal(label)}**." + (
-        f" Right is **{literal(right)}**." if right else "")
+        f" Correct answer: **{literal(right)}**." if right else "")
 
 
 def _written(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> dict[str, list[int]]:
@@ -182,7 +182,7 @@ def _show(open_: OpenBench, outcome: BenchOutcome, opened: str) -> None:
             show_still(charts.answers(outcome, dark=dark), "answers")
         with right:
             place = st.empty()
-            with place, st.spinner("Putting controls there …"):
+            with place, st.spinner("Running the controls …"):
                 full = open_.outcome(outcome.ask) if outcome.telling else outcome
             with place.container():
                 _show_controls(open_, full, dark=dark)
@@ -196,25 +196,25 @@ def _show(open_: OpenBench, outcome: BenchOutcome, opened: str) -> None:
 def _show_controls(open_: OpenBench, outcome: BenchOutcome, *, dark: bool) -> None:
     """Show whose answers the controls bring, unless they cannot tell."""
     if not outcome.telling:
-        st.caption(":material/info: Controls are left out: on this problem no answer could show "
+        st.caption(":material/info: Controls are left out: no answer to this problem could show "
                    "that something arrived.")
         return
     show_still(charts.controls(outcome, open_.kind, dark=dark), "controls")
-    st.caption("Whose answers come, in the colours of the answers, beside controls at the same "
-               "place. Grey: none of these.")
+    st.caption("Whose answer comes, with this patch and with draws of each control at the same "
+               "place, in the colours of the answers. Grey: none of these.")
 
 
 def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:
     """Show, folded, the code of the response before and after."""
     if not outcome.exact:
-        st.error("What the model computes itself, put back, changes its output: do not trust this "
+        st.error("Patching in the model's own activations changes its output: do not trust this "
                  "page.", icon=":material/error:")
     with st.expander("Codes before and after", icon=":material/grid_on:"):
         st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.ask)}**, "
                     "before and after")
         show_still(charts.codes(outcome, dark=is_dark()), "codes")
         if outcome.exact:
-            st.caption("What the model computes itself, put back there, leaves every bit of the "
+            st.caption("Patching in the model's own activations there leaves every bit of the "
                        "output as it is.")
 
 

@@ -34,7 +34,7 @@ def page() -> None:
                if not (isinstance(result, DecodingResult) and result.is_of_codes)}
     shown = list(results) if entry.kind == "codes" else [TRAINING, *results]
     if not shown:
-        st.info("No results are stored beside these codes.", icon=":material/info:")
+        st.info("No results are stored with these codes.", icon=":material/info:")
         return
     with st.sidebar:
         name = choose("Result", shown, key="saved")
@@ -49,7 +49,7 @@ def _training(entry: Entry) -> None:
     metrics = run.metrics()
     metrics = metrics[~metrics["metric"].map(is_by_constituent).astype(bool)]
     if len(metrics) == 0:
-        st.info("Nothing has been measured yet.", icon=":material/hourglass_empty:")
+        st.info("This run has no metrics yet.", icon=":material/hourglass_empty:")
         return
     with st.sidebar:
         log_steps = choose("Steps", ("linear", "log"), key="steps", form="buttons") == "log"
@@ -63,11 +63,11 @@ def _training(entry: Entry) -> None:
     st.markdown("##### How the model was trained\n" + training_line(latest, first))
     show_still(training_chart(ordered, log_steps=log_steps, dark=is_dark()), "training",
                alt="Metrics of every split over the steps.")
-    st.markdown("**At the end**")
+    st.markdown("**Final metrics**")
     _means(latest.reindex([m for m in order if m in latest.index]))
     constituents = run.latest(by_constituent=True)
     if len(constituents):
-        st.markdown("**For each constituent**")
+        st.markdown("**By constituent**")
         _means(constituents)
 
 

@@ -45,13 +45,13 @@ def page() -> None:
     names = [name for name in colour_labels(codes, pair)
              if not is_measurement(chosen.label(name)) and chosen.label(name).nunique() > 1]
     if not names:
-        st.info("No label of these codes has more than one value to compare.",
+        st.info("No label of these codes has two values to compare.",
                 icon=":material/info:")
         return
     label = choose_label(names, codes, pair)
     centring = choose("Cosine", CENTRINGS, key="centring", form="buttons", where=st.sidebar,
-                      help="centred: the mean over all values is subtracted first. raw: the mean "
-                           "codes as they are, which all look alike where scores cannot be "
+                      help="centred: after subtracting the mean over all values. raw: the mean "
+                           "codes as they are, which are all similar where scores cannot be "
                            "negative.")
     if not varies(chosen.points):
         say_all_the_same(chosen.entry.key, [(layer, pair)])
@@ -126,7 +126,7 @@ def _controls(
             texts = [f"{FEATURE_STYLES[str(row.features)][2]} {row.value:.2f} "
                      f"[{row.low:.2f}, {row.high:.2f}]" for row in rows.itertuples()]
             n = result.settings["codes"]["n"]
-            return (f"\n\nSaved result of {n:,} instances, 95 % intervals: " + ", ".join(texts)
+            return (f"\n\nStored result, {n:,} instances, 95 % intervals: " + ", ".join(texts)
                     + f". {beside_controls(rows)}")
     return ""
 

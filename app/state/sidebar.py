@@ -127,8 +127,8 @@ def say_if_damaged(entry: Entry) -> None:
     """Say that codes are shown whose model cannot be opened any more."""
     wrong = None if entry.kind == "codes" else loaded.damage(entry)
     if wrong is not None:
-        st.warning(literal(f"The weights of {entry.key} cannot be read. What is shown was read out "
-                           f"of them before, and cannot be read again: {wrong}"),
+        st.warning(literal(f"The weights of {entry.key} cannot be read. What is shown was "
+                           f"extracted from them before, and cannot be again: {wrong}"),
                    icon=":material/broken_image:")
 
 
@@ -139,7 +139,7 @@ def choose_instances(offered: Sequence[str], most: int = loaded.MOST_READ) -> tu
     sizes = sorted({*(n for n in loaded.POINTS if n <= most), min(most, loaded.POINTS[-1])})
     return split, choose("Instances", sizes, key="n", shown=lambda n: f"{n:,}", where=right,
                          help="How many problems are shown. Codes that are not stored yet are "
-                              "read out of the model, which takes a moment.")
+                              "extracted from the model, which takes a moment.")
 
 
 def choose_split(offered: Sequence[str], where: Any = st.sidebar) -> str:
@@ -158,8 +158,7 @@ def choose_layer(layers: Sequence[int], default: Callable[[], int] | None = None
 def choose_pair(pairs: Sequence[str], default: Callable[[], str] | None = None) -> str:
     """Return the pair that the sidebar chooses."""
     return choose("Pair (query → key)", pairs, key="pair", default=default, where=st.sidebar,
-                  help="Which token attends to which: the code is the attention of all heads for "
-                       "this one query and key.")
+                  help="Which query attends to which key: the code has their score in every head.")
 
 
 def choose_place(
@@ -188,7 +187,7 @@ def choose_look(
     """
     methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
     method = choose("Projection", methods, key="projection", form="buttons", where=st.sidebar,
-                    help="How codes of many heads are laid out in two dimensions; more than "
+                    help="How codes are projected to two dimensions; more than "
                          f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
     offered = [*colour_labels(codes, pair), *more]
 

@@ -38,9 +38,9 @@ _BENCH = {"model": MODEL, "split": "ood", "instance": "11", "which": "0", "targe
 
 STEPS: tuple[Step, ...] = (
     Step("A map of codes", "explore", _CODES, ".st-key-knn_purity-chart",
-         "Each point is the code of one problem: one number per head. The page opens with the "
-         "rule as its colour, where the codes separate it; the bars compare it with the "
-         "other labels, and each label with itself, shuffled (the dark mark).",
+         "Each point is the code of one problem: one score per head. The page opens where the "
+         "codes separate the rule best, and colours them by it. The bars compare all labels, and "
+         "each with itself, shuffled (the dark mark).",
          "Click another bar, and see whether the clusters stay pure."),
     Step("A point is a problem", "explore", {**_CODES, "instance": "5"}, ".problem",
          "Beside the map: one of the problems, the model's answer and the right one. Below, its "
@@ -57,11 +57,11 @@ STEPS: tuple[Step, ...] = (
          "The line below the map says how well the codes of each layer separate the colour, here "
          "the rule; dashed: shuffled labels. In layer 0 all codes are still the same.",
          "Click layer 2, then 3: every point travels to its place there."),
-    Step("Write a code", "intervene", _BENCH, ".st-key-answers",
-         "Is a code only a trace, or does the model use it? The codes of this problem's first two "
-         "rows are replaced by those of a source with the rule -2 and other operands. The answer "
-         "becomes that of -2 on this problem's operands, not the source's own: the rule arrived. "
-         "What the controls put there does not make it so.",
+    Step("Patch its codes", "intervene", _BENCH, ".st-key-answers",
+         "Does the model use its codes? Those of this problem's first two rows are replaced by "
+         "those of a source with the rule -2 and other operands. The answer becomes that of -2 on "
+         "this problem's operands, not the source's own: the rule arrived. The controls do not "
+         "bring it.",
          "Choose another place, values in place of codes, or click tokens of the problem."),
     Step("Replicate on 200 problems", "intervene", _BENCH, ".st-key-replicate",
          "One problem shows that it can happen, not how often it does.",

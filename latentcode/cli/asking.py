@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 SUBJECT = "latentcode.subjects.subject"
 MODEL = ("run folder, model of the zoo such as sraven-hyla, hf://user/name, or codes; for prompts "
          "or texts a language model's folder or its name on the hub, also with @revision")
-PROMPTS = ('prompts to ask about, a JSON object a line, such as {"prompt": "The capital of France '
-           'is", "query": -1, "key": "France", "label": "capital"}; positions are indices of '
-           'tokens, or parts of the prompt')
+PROMPTS = ('prompts to ask about, one JSON object per line, such as {"prompt": "The capital of '
+           'France is", "query": -1, "key": "France", "label": "capital"}; positions are token '
+           'indices, or parts of the prompt')
 FOR_CODE = re.compile(r" ?(?:\bRaises\b.*|See `[^`]+` for [^.]*\.)", re.DOTALL)
 """What a docstring says to those who call the function themselves."""
 

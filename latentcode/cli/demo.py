@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Demo:
-    """Train two small models, ask them and two of the zoo what codes say and cause.
+    """Train two small models, and ask them and two of the zoo what codes tell and cause.
 
     Example: latentcode demo --out runs/demo
 

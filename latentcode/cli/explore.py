@@ -34,8 +34,8 @@ class Explore:
     on the hub such as gpt2 or EleutherAI/pythia-70m@step1000, or a run on text; two are compared,
     if they have the same tokenizer."""
     texts: Annotated[str | None, default_is("no language model")] = None
-    """Texts that a language model is asked about: a text a line (.txt), or an object with "text" a
-    line (.jsonl)."""
+    """Texts that a language model is asked about: one per line (.txt), or one object with "text"
+    per line (.jsonl)."""
     n: Annotated[int | None, default_is("1,000")] = None
     """Texts that are read at most, the first ones."""
     longest: Annotated[int | None, default_is("128")] = None

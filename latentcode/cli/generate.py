@@ -22,7 +22,7 @@ HEAD = re.compile(r"L?(\d+)(?:[.H](\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """What does a model go on to say, and what without some of its heads?
+    """What does a model generate, and what without some of its heads?
 
     Example: latentcode generate gpt2 "The capital of France is" --without 5.3 5.7
 
@@ -34,9 +34,9 @@ class Generate:
     """A language model's folder or its name on the hub, also with @revision, or a text model that
     was trained here."""
     prompt: tyro.conf.Positional[str]
-    """What it goes on with."""
+    """The text to continue."""
     max_new_tokens: int = 20
-    """Fewer come where the model ends the text."""
+    """Tokens to generate, fewer where the model ends the text."""
     without: Annotated[tuple[str, ...], default_is("none")] = ()
     """Heads whose codes become zero, LAYER.HEAD such as 5.3 (or L5H3), or all heads of a LAYER."""
     at: Literal["everywhere", "prompt", "generated"] = "everywhere"
@@ -55,7 +55,7 @@ class Generate:
     dtype: Annotated[str | None, default_is("float32")] = None
     """Type of the weights, such as bfloat16."""
     prepend_bos: Literal["auto", "yes", "no"] = "auto"
-    """Whether the prompt begins with the token for a beginning; auto: as the model is used."""
+    """Whether the prompt begins with the BOS token; auto: as the model is used."""
     out: Annotated[Path | None, default_is("none")] = None
     """Folder to save the codes in: with --without those of the patched model."""
     overwrite: bool = False

@@ -28,11 +28,11 @@ class Writes(Own):
     the control's prompt, which has the prompt's answer. Prompts with the columns operation and
     operands, every one of these with every one of those, are a factorial and need no source.
 
-    Without --patch: those that tell most, with their controls; with --whole every patch at every
-    layer and scope.
+    Without --patch: the most informative ones, with their controls; with --whole every patch at
+    every layer and scope.
     """
 
-    patch: Annotated[tuple[str, ...], default_is("those that tell most")] = ()
+    patch: Annotated[tuple[str, ...], default_is("the most informative ones")] = ()
     """what to patch in:
     interchange, control, elsewhere, shuffled, resample, class_mean, class_mean_base,
     class_mean_shuffled, class_mean_third, class_mean_group, steer, steer_third, steer_random,
@@ -70,7 +70,7 @@ class Writes(Own):
                       if f.name != "patch" and getattr(self, f.name) != f.default]
             check(not others, f"--{' and --'.join(others)} "
                   f"{'is' if len(others) == 1 else 'are'} given without --patch; expected --patch "
-                  "too, or neither for those that tell most", ConfigError)
+                  "too, or neither for the most informative ones", ConfigError)
             return {}
         chosen = every_patch(
             {"site": self.site, "where": self.scope, "layers": self.layers, "alpha": self.alpha,

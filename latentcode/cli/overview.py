@@ -8,9 +8,9 @@ from latentcode.cli.asking import Verb
 
 HEADINGS: dict[str, str] = {
     "train": "Train a model, and read its codes",
-    "decode": "Ask what codes say and cause, of a run or, with --prompts, of a language model",
+    "decode": "Ask what codes tell and cause, in a run or, with --prompts, in a language model",
     "show": "Look, and share",
-    "sweep": "Do much at once"}
+    "sweep": "Many steps at once"}
 """What stands above a command and those that follow it."""
 
 
@@ -25,7 +25,7 @@ def overview(
     width = max(map(len, (*commands, *own))) + 2
     lines = [
         "usage: latentcode COMMAND ...", "",
-        "Train transformers, read latent codes of their attention, see what they say and cause.",
+        "Train transformers, read latent codes of their attention, see what they tell and cause.",
         "Start with:  latentcode show sraven-hyla   (a model that comes with the library)",
         "             latentcode train logic --preset smoke --out runs/first",
         "             latentcode decode runs/first --out results/first"]

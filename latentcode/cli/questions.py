@@ -54,7 +54,7 @@ class Codes(Own):
     SEVERAL: ClassVar[bool] = True
 
     texts: Annotated[Path | None, default_is("the prompts, or what a run was trained on")] = None
-    """texts to ask about: one a line (.txt), or an object with a text a line (.jsonl), perhaps
+    """texts to ask about: one per line (.txt), or one object with a text per line (.jsonl), perhaps
     with its document, its split and labels"""
 
     def of(
@@ -88,8 +88,8 @@ class OfTexts(Own):
     """If interrupted, the same command continues where it stopped."""
 
     texts: Annotated[Path | None, default_is("the prompts, or a run's own text")] = None
-    """texts to ask about, which are streamed: one a line (.txt), or an object with a text a line
-    (.jsonl)"""
+    """texts to ask about, which are streamed: one per line (.txt), or one object with a text per
+    line (.jsonl)"""
 
     def of(
         self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
@@ -101,7 +101,8 @@ class OfTexts(Own):
         check(prompts is None, f"--texts is {str(self.texts)!r} and --prompts {str(prompts)!r}; "
               "expected one or the other", ConfigError)
         check(self.texts.is_file(), f"--texts is {str(self.texts)!r}, which is no file; expected "
-              "texts, one a line (.txt), or an object with a text a line (.jsonl)", ConfigError)
+              "texts, one per line (.txt), or one object with a text per line (.jsonl)",
+              ConfigError)
         return [read_texts(models[0], self.texts, **given)]
 
 

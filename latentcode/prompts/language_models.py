@@ -59,12 +59,12 @@ class LanguageModel(ABC):
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
         """Return the tokens of a text.
 
-        prepend_bos  whether they begin with the token for a beginning; None: as the model is used
+        prepend_bos  whether they begin with the BOS token; None: as the model is used
         """
 
     @abstractmethod
     def begins(self, prepend_bos: bool | None = None) -> bool:
-        """Return whether prompts begin with the token for a beginning, as `encode` has them.
+        """Return whether prompts begin with the BOS token, as `encode` has them.
 
         `ConfigError` for a model whose tokenizer does not follow `prepend_bos`.
         """
@@ -132,7 +132,7 @@ class PretrainedLanguageModel(LanguageModel):
         bos = self.tokenizer.bos_token_id
         found = bos is not None and self.encode("a", prepend_bos)[0][:1] == [bos]
         check(prepend_bos in (None, found), f"prepend_bos is {prepend_bos}, and with this "
-              f"tokenizer prompts begin {'with' if found else 'without'} a token for a beginning "
+              f"tokenizer prompts begin {'with' if found else 'without'} a BOS token "
               f"all the same; expected {found}, or None for what the model's own setting says")
         return found
 

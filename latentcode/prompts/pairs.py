@@ -91,7 +91,7 @@ class PromptCounterfactuals(PromptOutcomes):
         tokens = self.prompts.tokenize(asked, prepend_bos)
         self.begins = asked.begins(prepend_bos)
         self.doubt = (
-            f" The prompts begin {'with' if self.begins else 'without'} the token for a beginning;"
+            f" The prompts begin {'with' if self.begins else 'without'} the BOS token;"
             f" expected prepend_bos={not self.begins} (--prepend-bos "
             f"{'no' if self.begins else 'yes'}) if the model was trained the other way")
         names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]

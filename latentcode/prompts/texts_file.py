@@ -1,4 +1,4 @@
-"""Texts in a file: one a line of a `.txt`, or an object a line of a `.jsonl`.
+"""Texts in a file: one per line of a `.txt`, or one object per line of a `.jsonl`.
 
     {"text": "The river rises in the hills.", "document": "hills", "kind": "report"}
 """
@@ -30,7 +30,8 @@ def open_texts(path: str | Path) -> Iterator[dict[str, Any]]:
     """
     path = Path(path)
     check(path.suffix in SUFFIXES, f"texts {path} end with {path.suffix!r}; expected "
-          f"{' or '.join(SUFFIXES)}: a text a line, or an object with a text a line", ArtifactError)
+          f"{' or '.join(SUFFIXES)}: one text per line, or one object with a text per line",
+          ArtifactError)
     columns: set[str] = set()
     for where, row, _ in rows_in(path):
         check(isinstance(row, dict) and isinstance(row.get("text"), str) and bool(row["text"]),

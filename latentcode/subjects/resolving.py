@@ -78,7 +78,7 @@ def subject(
     device_map   of a pretrained model, in place of the device: `auto`, the GPU with the most
                  memory left or else the CPU, or one device for all modules; default: as device says
     dtype        of a pretrained model's weights, such as `bfloat16`; default: float32
-    prepend_bos  whether prompts begin with the token for a beginning; default: as the model's own
+    prepend_bos  whether prompts begin with the BOS token; default: as the model's own
                  setting says
     batch_size   problems of one forward pass; default: 512, of prompts 32
     untrained    of codes alone: those of an untrained model, as many

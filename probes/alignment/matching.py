@@ -1,4 +1,4 @@
-"""Are two models' codes the same up to a reordering of heads, or a rotation?
+"""Are two models' codes the same up to a permutation of heads or a rotation?
 
 Heads have no order: reordering them, with their weights, changes nothing that a model computes.
 Where codes may be negative (wherever no softmax is taken), neither does the sign of a head:

@@ -64,7 +64,7 @@ def align_codes(
     initial_seeds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> AlignmentResult:
-    """Are the codes of several models the same up to a reordering of heads, or a rotation?
+    """Are the codes of several models the same up to a permutation of heads or a rotation?
 
     models     (training, held-out) codes of each model, all of the same instances
     labels     what the transferred probes decode; see `probes.common.labels`

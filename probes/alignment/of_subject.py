@@ -1,4 +1,4 @@
-"""Do models have the same codes, up to a reordering of heads or a rotation?"""
+"""Do models have the same codes, up to a permutation of heads or a rotation?"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def align(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AlignmentResult:
-    """Do models have the same codes up to a reordering of heads, or a rotation?
+    """Do models have the same codes, up to a permutation of heads or a rotation?
 
     models    at least two, see `subject`; or one run with several steps
     problems  what all models see; see `subject`; default: what the first run's task chooses for

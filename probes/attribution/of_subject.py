@@ -37,7 +37,7 @@ def attribute(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """On which codes and values does it hang that the answer becomes the source's?
+    """Through which codes and values does the source's answer come?
 
     model    see `subject`
     problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that

@@ -38,7 +38,7 @@ def das(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> DASResult:
-    """Is there a subspace of codes whose exchange brings the source's operation alone?
+    """Is there a subspace whose interchange brings the source's operation alone?
 
     model      see `subject`
     problems   see `subject`; of prompts a factorial, with the columns `operation` and `operands`;

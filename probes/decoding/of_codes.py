@@ -1,4 +1,4 @@
-"""Which labels can be read out of the codes, on combinations that were never trained on?
+"""Which labels can be decoded from the codes, on combinations that were never trained on?
 
 A logistic probe per layer, pair and label is fitted on codes of training combinations and
 scored on held-out ones (paper, Fig. 2B and 5F), beside the same probe on its controls.

@@ -45,7 +45,7 @@ def decode(
     n_jobs: int = 1,
     progress: Progress | None = None,
 ) -> DecodingResult:
-    """Which labels can be read out of the codes of a model, on held-out combinations?
+    """Which labels can be decoded from the codes of a model, on held-out combinations?
 
     Logistic probes are fitted on features of `train` combinations and scored on `ood` ones, beside
     those of an untrained model, shuffled labels and, of codes, the residual stream (paper, Fig. 2B

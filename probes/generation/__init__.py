@@ -1,4 +1,4 @@
-"""What does a model go on to say, with which codes, and what if these are written?"""
+"""What does a model generate, with which codes, and what if these are patched?"""
 
 from __future__ import annotations
 

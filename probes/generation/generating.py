@@ -1,4 +1,4 @@
-"""What does a model go on to say, with which codes, and what if these are written?"""
+"""What does a model generate, with which codes, and what if these are patched?"""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def generate(
     prepend_bos: bool | None = None,
     progress: Progress | None = None,
 ) -> Generation:
-    """What does a model go on to say, with which codes, and what if these are written?
+    """What does a model generate, with which codes, and what if these are patched?
 
         lc.generate(model, "The capital of France is")
         lc.generate(model, "The capital of France is",     # without head 3 of layer 5

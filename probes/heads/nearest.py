@@ -88,7 +88,7 @@ def code_of_text(
 
     query, key  a token by its index (negative from the end), or the last token of a piece of the
                 text, as in prompts
-    prepend_bos  whether the text begins with the token for a beginning, as those of the sample did;
+    prepend_bos  whether the text begins with the BOS token, as those of the sample did;
                  default: as the model's own setting says
 
     Raises what `extract` raises for prompts: for a piece that is not in the text, a key after its

@@ -71,9 +71,9 @@ def heads(
     """Which heads attend to what, what do they cause, and which of them act together?
 
     model     a language model: see `subject`
-    problems  texts: a list, a DataFrame with `text`, or a file, a text a line (.txt) or an object
-              with `text` a line (.jsonl); or prompts, see `subject`, of which the `answer` is what
-              comes next; default: held-out excerpts of a run's own text
+    problems  texts: a list, a DataFrame with `text`, or a file, one text per line (.txt) or one
+              object with `text` per line (.jsonl); or prompts, see `subject`, of
+              which the `answer` comes next; default: held-out excerpts of a run's own text
     effects   what is done to each head by itself: `mean` and `resample` ablation and, on prompts
               with sources, `interchange`; default: mean ablation, and interchange where there are
               sources and the model answers enough of them. An empty list: nothing
@@ -91,7 +91,7 @@ def heads(
     n_read    tokens of each of these, drawn at random, after which it is measured what the model
               says
     tokens_at_once  tokens of one forward pass, padding included; less takes less memory
-    prepend_bos  whether texts begin with the token for a beginning; default: as the model's own
+    prepend_bos  whether texts begin with the BOS token; default: as the model's own
               setting says
     controls  False leaves out the untrained model and what ablations are compared with, and marks
               the result

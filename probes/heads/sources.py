@@ -20,8 +20,8 @@ from latentcode.files.storage import checksum
 from latentcode.prompts.texts_file import SUFFIXES, rows_in
 
 TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
-EXPECTED = ("a file of texts (.txt, one a line, or .jsonl, a line an object with `text`, or with "
-            "`prompt` and `answer`), a DataFrame with such columns, or texts in a list")
+EXPECTED = ("a file of texts (.txt, one per line, or .jsonl, one object per line with `text`, or "
+            "with `prompt` and `answer`), a DataFrame with such columns, or texts in a list")
 
 
 @dataclass(frozen=True)

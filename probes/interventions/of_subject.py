@@ -44,7 +44,7 @@ def intervene(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> InterventionResult:
-    """Do the codes of a model cause its answers, on held-out combinations?
+    """What do the codes of a model cause, on held-out combinations?
 
     model    see `subject`
     problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that

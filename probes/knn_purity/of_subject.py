@@ -34,7 +34,7 @@ def knn_purity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> KNNPurityResult:
-    """What do codes separate: which label do their nearest neighbours share?
+    """Which label do the nearest neighbours among codes share?
 
     model     see `subject`; or codes
     problems  see `subject`; default: what the run's task chooses for probing

@@ -1,4 +1,4 @@
-"""How do the codes of a model lie, in two dimensions?"""
+"""What do the codes of a model look like in two dimensions?"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def project(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> ProjectionResult:
-    """How do the codes of a model lie, and do those of one label lie together?
+    """What do codes look like in two dimensions, and are those of one label together?
 
     model       see `subject`; or codes, with those of other splits as the problems
     problems    see `subject`; default: what the run's task chooses for probing

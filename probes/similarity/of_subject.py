@@ -39,7 +39,7 @@ def similarity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> SimilarityResult:
-    """Which values of a label have similar codes, and how many heads are used?
+    """Which values of a label have similar codes, and how many heads does a code use?
 
     model     see `subject`; or codes
     problems  see `subject`; default: what the run's task chooses for probing

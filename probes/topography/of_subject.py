@@ -49,7 +49,7 @@ def topography(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> TopographyResult:
-    """Do close tasks have close codes, and do runs in which they do generalise better?
+    """Do similar tasks have similar codes, and do runs where they do generalise better?
 
     Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
     structures, distances of codes and distances of tasks.

@@ -57,7 +57,7 @@ def value_networks(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> ValueNetworksResult:
-    """Which networks do mean codes generate, and how do they differ?
+    """Which value networks do mean codes generate, and how do they differ?
 
     model     see `subject`
     problems  see `subject`; default: what the run's task chooses for probing

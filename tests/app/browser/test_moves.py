@@ -157,7 +157,7 @@ def test_the_page_needs_no_server(browser: Browser, tmp_path: Path) -> None:
     page.get_by_role("radio", name="softmax").click()
     page.locator("[data-handle=what]").click()
     page.reload()
-    expect(page.locator(".moves h5")).to_contain_text("values carry what stands there")
+    expect(page.locator(".moves h5")).to_contain_text("values carry the token that is copied")
     assert {url.partition("?")[0] for url in asked} == {file.as_uri()}
     assert errors == []
     page.close()

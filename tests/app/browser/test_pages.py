@@ -26,7 +26,7 @@ MARKS = (".js-plotly-plot .ytick text", ".js-plotly-plot .annotation",
 PAGES = [
     ("Explore", OF_MODEL, "2,000 codes of sraven-hyla", ()),
     ("Compare", {}, "instances in", ()),
-    ("Decode", OF_MODEL, "What can be read out of the codes?", MARKS),
+    ("Decode", OF_MODEL, "What can be decoded from the codes?", MARKS),
     ("Similarity", OF_MODEL, "How similar are the mean codes", MARKS),
     ("Similarity", {"model": LONG_NAME}, "How similar are the mean codes", MARKS),
     ("Intervene", OF_MODEL, BECAME, ()),
@@ -219,7 +219,7 @@ def test_a_click_on_the_matrix_counts_while_it_is_drawn_anew(explorer: Explorer)
 def test_the_first_address_of_a_server_may_be_any_page(browser: Browser, tmp_path: Path) -> None:
     with serving([tmp_path], tmp_path / "cache", tmp_path / "server.log") as server:
         explorer = Explorer.opened(browser, server).open("decode", OF_MODEL)
-        expect(explorer.headline("What can be read out of the codes?")).to_be_visible()
+        expect(explorer.headline("What can be decoded from the codes?")).to_be_visible()
         explorer.check()
         explorer.close()
 

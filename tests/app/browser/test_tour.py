@@ -74,7 +74,7 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
 
     go(explorer, 6)
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
-    says(explorer, "Writes the same into 200 problems")
+    says(explorer, "Applies this patch to 200 problems")
 
     go(explorer, 7)
     says(explorer, "What the paper claims, and what we find")

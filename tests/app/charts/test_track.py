@@ -50,5 +50,5 @@ def test_the_sentence_says_what_is_kept() -> None:
     planes = align_planes({0: plane, 2: -plane})
     said = track.kept_sentence(planes, 2, 0)
     assert said.startswith("From layer 0 to 2, 1.00 of")
-    assert "and 1.00 of the nearest neighbours" in said
+    assert "1.00 of nearest neighbours" in said
     assert track.kept_sentence(planes, 0, 1) == ""

@@ -38,7 +38,7 @@ def test_numbers_say_where_they_come_from_and_where_the_model_differs() -> None:
     shown = of("sraven/hyla/code context")
     assert "0.68 (0.59 to 0.87)" in shown["told"]
     assert "at most 0.28" in shown["told"]
-    assert "3 seeds that decide (3 to 5)" in shown["measured"]
+    assert "3 confirmatory seeds (3 to 5)" in shown["measured"]
     assert shown["here"].endswith("0.98, more than in any of them.")
     assert of("sraven/hyla/code response")["here"].endswith("0.43, less than in any of them.")
     assert of("sraven/softmax/code context")["here"].endswith("0.00.")

@@ -47,7 +47,7 @@ def test_the_map_comes_when_it_is_asked_for(
     assert [[cell["value"] for cell in layer["cells"]] for layer in drawn["layers"]] == [
         pytest.approx(row, rel=1e-4, abs=1e-7) for row in found.estimates]
     assert (drawn["across"], drawn["written"]) == (across, [])
-    assert f"written together they do {found.everything:.3g}" in text(app)
+    assert f"patching all has an effect of {found.everything:.3g}" in text(app)
     alone = app.segmented_control("colour of the map").set_value("written alone").run()
     assert alone.query_params["map"] in ("written alone", ["written alone"])
     assert not alone.error
@@ -78,7 +78,7 @@ def test_no_map_where_no_answer_differs(shown: Open, bench_of: BenchOf) -> None:
         if not bool(bench.pairs(i, 0, target).counts[0]))
     app = shown("sraven", instance=str(instance), which="0", target=target, map="estimated part",
                 what="minimal pair")
-    assert any("no way from one to the other" in info.value for info in app.info)
+    assert any("no difference to attribute" in info.value for info in app.info)
 
 
 def test_tokens_in_panels_and_in_a_strip() -> None:

@@ -78,7 +78,7 @@ def test_results_of_a_study_beside_the_run_are_found_and_damaged_ones_named(run:
     save_decoding(run.path.parent / "results" / "tiny-0123abcd" / "decoding")
     save_decoding(run.path.parent / "results" / "tiny,seed=1-0123abcd" / "other")
     test = shown("decode", model="runs/tiny")
-    assert "What can be read out" in text(test)
+    assert "What can be decoded" in text(test)
     assert set(saved_results(entry("runs/tiny"))) == {"decoding"}
     # A damaged one is a message; that in the run itself takes its place.
     save_decoding(run.path / "results" / "decoding")

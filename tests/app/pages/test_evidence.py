@@ -109,7 +109,7 @@ def test_an_address_of_nothing_is_a_message_and_one_of_a_figure_filters() -> Non
     # A figure that was not run shows the smaller models.
     app = shown("evidence", figure="fig5e")
     assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"fig5e"}
-    assert "draws no verdict" in text(app)
+    assert "stored runs: no verdict" in text(app)
     assert app.code[0].value == "latentcode reproduce fig5e --preset small"
 
 

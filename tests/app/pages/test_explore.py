@@ -61,7 +61,8 @@ def press(test: AppTest, label: str) -> AppTest:
 
 
 def captions(test: AppTest) -> str:
-    return "\n".join(caption.value for caption in test.caption).replace("\\", "")
+    return "\n".join(f"{caption.value}\n{caption.proto.help}"
+                     for caption in test.caption).replace("\\", "")
 
 
 def test_the_url_chooses_what_is_shown(folder: Path) -> None:

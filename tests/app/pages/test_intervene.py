@@ -94,7 +94,7 @@ def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
     assert problem != source
     told = text(app)
     assert f"**{target}**" in told
-    assert ("Right is" in told) == bool(outcome.candidates)
+    assert ("Correct answer" in told) == bool(outcome.candidates)
 
 
 def test_a_number_and_not_a_symbol(shown: Open, bench_of: BenchOf) -> None:

@@ -55,7 +55,7 @@ def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
     frame = matrix.layout.shapes[0]
     names = list(matrix.layout.xaxis.ticktext)
     assert (frame.y0 + 0.5, frame.x0 + 0.5) == (names.index("sum"), names.index("constant"))
-    assert "Saved result of 90 instances" in text(test)
+    assert "Stored result, 90 instances" in text(test)
 
 
 def test_it_says_for_which_values_codes_are_no_more_alike_than_shuffled() -> None:
