@@ -112,6 +112,14 @@ def heads(codes: Mapping[str, np.ndarray], *, dark: bool, height: int = HEIGHT) 
                  what="head", height=height, every=-(-n // 16), beside=True)
 
 
+def outputs(
+    before: np.ndarray, after: np.ndarray, names: Sequence[str], *, dark: bool
+) -> str:
+    """Return bars side by side: the probability of each answer before and after."""
+    return _bars({"before": before, "after": after}, names, (grey(dark), ACCENT), what="answer",
+                 height=HEIGHT, every=1, beside=True)
+
+
 def _bars(
     series: Mapping[str, np.ndarray], names: Sequence[str], colors: Sequence[str], *, what: str,
     height: int, every: int, beside: bool,

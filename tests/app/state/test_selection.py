@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.app.state.selection import PRECISION, Selection, has_label
+from latentcode.app.state.selection import PRECISIONS, Selection, has_label
 from latentcode.errors import ConfigError
 
 POINTS = np.random.default_rng(0).uniform(-10.0, 10.0, (500, 2))
@@ -79,7 +79,7 @@ def test_outline_is_thinned_and_hardly_changed(radius: float) -> None:
     assert len(made.to_text()) < 1_200
     points = POINTS * radius / 8.0
     distance = np.hypot(*points.T)
-    clear = np.abs(distance - radius) > 4.0 * PRECISION * radius
+    clear = np.abs(distance - radius) > 4.0 * PRECISIONS[0] * radius
     assert (made.rows(points)[clear] == (distance < radius)[clear]).all()
 
 
