@@ -40,7 +40,8 @@ class Bars {
         values.forEach((_, number) => this.draw(number));
         this.arrange();
         this.waits = 0;
-        if (this.held && data.live) this.tell();
+        // After this, in which the page would not hear it.
+        if (this.held && data.live) setTimeout(() => { if (this.held) this.tell(); });
     }
 
     made(number) {

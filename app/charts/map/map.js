@@ -375,6 +375,7 @@ class CodeMap {
         this.latest = data;
         this.waiting = this.waiting.then(async () => {
             if (this.latest !== data || this.gone) return;
+            this.showing = true;
             try {
                 await this.show(data);
                 this.trouble.hidden = true;
@@ -389,6 +390,7 @@ class CodeMap {
                     console.error(error);
                 }
             }
+            this.showing = false;
         });
     }
 
@@ -412,6 +414,7 @@ class CodeMap {
         if (renewed) this.renew(data, library);
         const asked = this.askedView(data, renewed);
         if (asked) this.legend.hidden = new Set(asked.hidden);
+        this.values = values;
         this.fillLegend(data.colour);
         const changed = renewed || before?.n !== data.n
             || before?.colour.values !== data.colour.values
@@ -432,7 +435,6 @@ class CodeMap {
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
             await panel.draw(plane, planes[i], values, glide);
         }
-        this.values = values;
         if (changed || asked) this.sift();
         if (asked) asked.zoom.split('~').forEach((zoom, i) => this.panels[i]?.lookAt(zoom));
         this.choose(Array.from(selected), changed);
@@ -521,6 +523,10 @@ class CodeMap {
         clearTimeout(this.moving);
         this.moving = setTimeout(() => {
             if (this.gone || this.panels.some(panel => !panel.drawn)) return;
+            if (this.showing) { // what one looked at is yet to come back
+                this.tellSoon();
+                return;
+            }
             const zooms = this.panels.map(panel => panel.zoom);
             const view = { zoom: zooms.some(zoom => zoom) ? zooms.join('~') : '',
                            hidden: [...this.legend.hidden].sort((a, b) => a - b) };

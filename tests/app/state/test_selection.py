@@ -83,6 +83,31 @@ def test_outline_is_thinned_and_hardly_changed(radius: float) -> None:
     assert (made.rows(points)[clear] == (distance < radius)[clear]).all()
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(3, 40), st.sampled_from(["lasso", "box"]))
+def test_a_thinned_outline_selects_the_same_points(seed: int, n: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(400, 2)).round(rng.integers(1, 6))
+    angle = np.sort(rng.uniform(0.0, 2.0 * np.pi, 10 * n))
+    radius = 1.0 + 0.02 * rng.normal(size=len(angle)).cumsum()
+    corners = (radius * np.stack([np.cos(angle), np.sin(angle)])).T[:None if kind == "lasso" else 2]
+    drawn = outline(*corners.T.tolist(), kind=kind)
+    exact = (Selection(lassos=(tuple(map(tuple, corners.tolist())),)) if kind == "lasso" else
+             Selection(boxes=(tuple(map(tuple, corners.tolist())),)))
+    made = Selection.drawn(drawn, points)
+    assert (made.rows(points) == exact.rows(points)).all()
+    assert Selection.from_text(made.to_text()) == made
+
+
+def test_an_outline_is_thinned_as_far_as_the_points_allow() -> None:
+    angle = np.linspace(0.0, 2.0 * np.pi, 400)
+    circle = np.stack([np.cos(angle), np.sin(angle)]).T
+    drawn = outline(*circle.T.tolist())
+    few, close = Selection.drawn(drawn, np.zeros((1, 2))), np.concatenate([
+        0.9999 * circle, 1.0001 * circle])
+    many = Selection.drawn(drawn, close)
+    assert len(few.lassos[0]) < 40 < len(many.lassos[0])
+
+
 @pytest.mark.parametrize("flat", [
     outline([1.0] * 9, [2.0] * 9), outline([1.0, 2.0], [1.0, 2.0]),
     outline([1.0], [1.0], "box"), outline([], [], "box")])
