@@ -59,6 +59,7 @@ def _zoom(key: str, planes: Sequence[str]) -> str:
     zooms = text.split("~")
     if before is not None and before != now and before[0] == text:
         remember(key, None)  # other pictures were chosen
+        st.session_state[seen_in] = (None, *planes)
         return ""
     if len(zooms) != len(planes) or not all(map(_ZOOMS.fullmatch, zooms)):
         remember(key, None)
