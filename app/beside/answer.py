@@ -55,8 +55,9 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     if task.symbolic:
         most = np.argsort(-np.maximum(found.before, found.outputs[0]), kind="stable")[:SHOWN]
         drawn = np.sort(most)
-        panels.show(panels.outputs(found.before[drawn], found.outputs[0][drawn],
-                                   [name(answer) for answer in drawn], dark=is_dark()), "answer bars")
+        bars = panels.outputs(found.before[drawn], found.outputs[0][drawn],
+                              [name(answer) for answer in drawn], dark=is_dark())
+        panels.show(bars, "answer bars")
     n = len(found.outputs) - 1
     st.caption(f"{wrote} {control}: {len(found.alike(0))} of {n} give this answer, too.")
 
