@@ -59,7 +59,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
                               [name(answer) for answer in drawn], dark=is_dark())
         panels.show(bars, "answer bars")
     n = len(found.outputs) - 1
-    st.caption(f"{wrote} {control}: {len(found.alike(0))} of {n} give this answer, too.")
+    st.caption(f"{wrote} {control}: {len(found.alike(0))} of {n} give this answer.")
 
 
 def show_mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
@@ -97,8 +97,9 @@ def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     n = int(selected.sum()) if at == written.PAIR else min(len(rows), written.MOST)
     place = {written.PAIR: chosen.pair, written.CONTEXT: "context->every token",
              written.ROW: f"{chosen.pair.partition('->')[0]}->every token"}[at]
-    show_answer(open_, written.answers(open_, instance, cells[at], codes), wrote=literal(
-        f"Mean over {n:,} selected, {place}, layer {chosen.layer}."), control="As many random ones")
+    show_answer(open_, written.answers(open_, instance, cells[at], codes),
+                wrote=literal(f"Mean over {n:,} selected, {place}, layer {chosen.layer}."),
+                control="Control, as many random ones")
 
 
 def show_changed(
@@ -111,8 +112,8 @@ def show_changed(
     try:
         open_ = open_bench(entry, split, instance)
         cells = written.cells(open_, instance, layer, query, key)
-        at = choose("Changed alike", [written.ROW, written.PAIR, written.EVERYWHERE], key="change",
-                    form="buttons", help="Where the code is changed as it is here.")
+        at = choose("The same change at", [written.ROW, written.PAIR, written.EVERYWHERE],
+                    key="change", form="buttons")
         codes = written.changed(open_, instance, cells[at], cells[written.PAIR], code)
         found = written.answers(open_, instance, cells[at], codes)
     except LatentCodeError as error:
@@ -121,4 +122,4 @@ def show_changed(
     wrote = {written.PAIR: "This code is", written.ROW: "Codes of this query to every key are",
              written.EVERYWHERE: "All codes are"}[at]
     show_answer(open_, found, wrote=f"{wrote} changed as above, in layer {layer}.",
-                control="Towards codes of random problems")
+                control="Control, towards codes of random problems")

@@ -15,7 +15,7 @@ MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
 DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
     panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
-CONTROL = re.compile(r"\d+ of 16 give this answer, too\.")
+CONTROL = re.compile(r"\d+ of 16 give this answer\.")
 
 
 def domains(explorer: Explorer, chart: str = ".st-key-map") -> np.ndarray:
@@ -42,7 +42,7 @@ def test_a_dragged_score_moves_the_answer_before_it_is_let_go(explorer: Explorer
     expect(said).to_contain_text("becomes")
     page.mouse.up()
     explorer.until(lambda: explorer.query().get("score", "").startswith("3_"))
-    explorer.press("Changed alike", "this pair")
+    explorer.press("The same change at", "this pair")
     expect(said).to_contain_text("stays")
     page.get_by_role("spinbutton", name="Problem").fill("5")
     with explorer.rerun():

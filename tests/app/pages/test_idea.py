@@ -81,7 +81,7 @@ def test_a_changed_score_moves_the_answer(shown: Open, models: Path) -> None:
     said = next(m.value for m in app.markdown if m.value.startswith("The answer"))
     assert f"**{found.answer(0):.3f}**" in said
     assert any("This code is changed as above, in layer 1." in c.value
-               and "of 16 give this answer, too." in c.value for c in app.caption)
+               and "of 16 give this answer." in c.value for c in app.caption)
 
 
 def test_scores_of_a_url() -> None:
