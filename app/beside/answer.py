@@ -12,6 +12,7 @@ from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.preload import until_ready
+from latentcode.app.data.problem import problem
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
@@ -74,6 +75,7 @@ def show_mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     for _ in until_ready():
         where.empty()  # lets a click go first
     try:
+        problem(chosen.entry, chosen.codes, instance)  # says where it is not that of the codes
         _mean(chosen, selected, int(chosen.codes.instances()[instance]))
     except LatentCodeError as error:
         st.caption(f":material/info: Nothing can be written into it: {literal(error)}")
@@ -98,7 +100,8 @@ def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     place = {written.PAIR: chosen.pair, written.CONTEXT: "context->every token",
              written.ROW: f"{chosen.pair.partition('->')[0]}->every token"}[at]
     show_answer(open_, written.answers(open_, instance, cells[at], codes),
-                wrote=literal(f"Mean over {n:,} selected, {place}, layer {chosen.layer}."),
+                wrote=literal(f"Mean over {n:,}{'' if n == selected.sum() else ' of the'} selected, "
+                              f"{place}, layer {chosen.layer}."),
                 control="Control, as many random ones")
 
 
