@@ -99,9 +99,9 @@ def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     n = int(selected.sum()) if at == written.PAIR else min(len(rows), written.MOST)
     place = {written.PAIR: chosen.pair, written.CONTEXT: "context->every token",
              written.ROW: f"{chosen.pair.partition('->')[0]}->every token"}[at]
+    some = "" if n == selected.sum() else " of the"
     show_answer(open_, written.answers(open_, instance, cells[at], codes),
-                wrote=literal(f"Mean over {n:,}{'' if n == selected.sum() else ' of the'} selected, "
-                              f"{place}, layer {chosen.layer}."),
+                wrote=literal(f"Mean over {n:,}{some} selected, {place}, layer {chosen.layer}."),
                 control="Control, as many random ones")
 
 
