@@ -44,7 +44,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     of = f" of token {found.which}" if several else ""
     said = f"**{literal(name(after))}**"
     if found.same(before, after):
-        shares = ""
+        shares = f" ({name(before)} before)"
         if task.symbolic:
             now, then = found.outputs[0][int(after)], found.before[int(after)]
             shares = f", with probability {now:.2f} ({then:.2f} before)"
@@ -106,9 +106,10 @@ def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
 
 
 def show_changed(
-    entry: Entry, split: str, instance: int, layer: int, query: int, key: int, code: np.ndarray
+    entry: Entry, split: str, instance: int, layer: int, query: int, key: int, code: np.ndarray,
+    *, changed: bool,
 ) -> None:
-    """Show what a code that somebody has changed does to the answer of its problem."""
+    """Show what a code does to the answer of its problem, if somebody has changed it."""
     from latentcode.app.data import written
     from latentcode.app.data.benches import open_bench
 
@@ -124,5 +125,6 @@ def show_changed(
         return
     wrote = {written.PAIR: "This code is", written.ROW: "Codes of this query to every key are",
              written.EVERYWHERE: "All codes are"}[at]
-    show_answer(open_, found, wrote=f"{wrote} changed as above, in layer {layer}.",
+    show_answer(open_, found, wrote=(f"{wrote} changed as above, in layer {layer}." if changed else
+                                     "Nothing is changed yet: drag a bar."),
                 control="Control, towards codes of random problems")

@@ -148,7 +148,8 @@ def _code(
         st.markdown(f"**{literal(names[query])} → {literal(names[key])}**: the code")
         handles = st.container()
         st.markdown(f"**What the model answers to problem {instance}**")
-        show_changed(entry, split, instance, layer, query, key, code)
+        show_changed(entry, split, instance, layer, query, key, code,
+                     changed=bool((code != own).any()))
     weights, before, after = generated(entry, layer, seen, key, code)
     with right:
         _network(weights, before, after, len(own), dark=dark)

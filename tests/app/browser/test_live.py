@@ -32,7 +32,7 @@ def test_a_dragged_score_moves_the_answer_before_it_is_let_go(explorer: Explorer
                            "key": "8"})
     page, said = explorer.page, answer(explorer)
     expect(said).to_contain_text("stays")
-    expect(page.get_by_text(CONTROL)).to_contain_text("Codes of this query to every key")
+    expect(page.get_by_text(CONTROL)).to_contain_text("Nothing is changed yet")
     page.locator(".handles-bar").nth(3).scroll_into_view_if_needed()
     box = page.locator(".handles-bar").nth(3).locator("svg").bounding_box()
     assert box is not None
@@ -40,6 +40,7 @@ def test_a_dragged_score_moves_the_answer_before_it_is_let_go(explorer: Explorer
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 0.06 * box["height"], steps=6)
     expect(said).to_contain_text("becomes")
+    expect(page.get_by_text(CONTROL)).to_contain_text("Codes of this query to every key")
     page.mouse.up()
     explorer.until(lambda: explorer.query().get("score", "").startswith("3_"))
     explorer.press("The same change at", "this pair")
