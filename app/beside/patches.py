@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from latentcode.app.beside.number import number_input
 from latentcode.app.data.benches import MOST, OpenBench, usual
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text
-from latentcode.app.state.messages import answering
 from latentcode.app.state.url import asked_for, choose, choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
@@ -93,7 +93,7 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
     with more:
         st.caption(_about(what).format(base=held[which], target=target, kind=kind))
         if what == "instance":
-            number_input("Number of the other problem", "other", number)
+            number_input("Number of the other problem", "other", number, MOST)
         heads = choose_several("Heads (none chosen: all)", range(bench.model.cfg.n_heads),
                                key="heads") if "residual" not in SITES[site] else []
         if not layers:
@@ -171,15 +171,6 @@ def note_tokens(chosen: Mapping[str, tuple[int, ...]]) -> None:
         st.session_state["scope"] = "everything"
 
 
-def number_input(label: str, key: str, value: int) -> None:
-    """Let a person type the number of a problem, which the URL has as `key`."""
-    widget = f"{key} number"
-    st.session_state[widget] = value
-    st.number_input(label, min_value=0, max_value=MOST - 1, step=1, key=widget,
-                    on_change=answering(
-                        lambda: remember(key, str(st.session_state[widget]))))
-
-
 def _choose_what(bench: Bench, kind: str) -> str:
     offered = [*(name for name in WHAT if name in ("instance", "hand")
                  or VALUES.get(name, name) in bench.values),
@@ -249,4 +240,4 @@ def _about(what: str) -> str:
     return f"The source differs in {listed}."
 
 
-__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "number_input", "put"]
+__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "put"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
+from latentcode.app.beside.answer import show_mean
 from latentcode.app.beside.kept import show_keep, show_kept
 from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import pictures
@@ -22,11 +23,12 @@ LISTED = 1_000
 
 def show_selection(
     chosen: Chosen, colour: str, selection: Selection, selected: np.ndarray | None, *,
-    listed: int | None = None,
+    instance: int, listed: int | None = None,
 ) -> None:
     """Show what the selected instances have in common, or list them.
 
-    listed  height of the list in pixels; None: no list
+    instance  the problem into which their mean code is written
+    listed    height of the list in pixels; None: no list
     """
     if selected is None:
         st.markdown("##### No selection")
@@ -54,6 +56,7 @@ def show_selection(
     bars = {name: chosen.points[rows].mean(0) for name, rows in (
         ("selection", selected), ("others", ~selected)) if rows.any()}
     panels.show(f"<p><b>Mean code</b></p>{panels.heads(bars, dark=is_dark())}", "mean code")
+    show_mean(chosen, selected, instance)
     _write_mean(chosen, selected)
     guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
     if guesses is None:
@@ -78,7 +81,7 @@ def _write_mean(chosen: Chosen, selected: np.ndarray) -> None:
     paper = chosen.codes.pairs[0].name
     if chosen.entry.kind == "codes" or "pages" not in st.session_state or chosen.pair != paper:
         return
-    if st.button("Write this mean into a problem", icon=":material/edit:", type="tertiary",
+    if st.button("Write it in Intervene", icon=":material/edit:", type="tertiary",
                  key="write mean", help="In Intervene: the mean code of the selection in place of "
                  "the problem's own, in this layer, and what the model answers then."):
         mean = chosen.points[selected].mean(0)

@@ -18,6 +18,7 @@ from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection, has_label
 from latentcode.app.state.sidebar import OF_PAIR, Chosen
 from latentcode.app.state.url import remember, remembered
+from latentcode.app.state.view import note_view, view_in_url
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.common.features import varies
@@ -103,25 +104,29 @@ def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
     key: str, across: int, height: int, alt: str, instance: int | None = None,
-    turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
+    zoom: str, turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have
+    zoom    what the address calls where one looks in them
     turned  the points of pictures that are shown turned, so that they glide from one to the next
     models  whose codes each picture has, and whose answers the mouse shows; default: `chosen`
     """
     dark = is_dark()
     turned = turned or {}
     label = chosen.label(colour)
+    shades = colours(label, title=colour, dark=dark)
     first = next(iter(planes))
     show_map(
         [Plane(picture.name, title, plane.coordinates, turned.get(picture), card_address(
             of.key, partial(card, of.entry, of.codes)))
          for (picture, plane), title, of in zip(
              planes.items(), titles, models or [chosen] * len(planes), strict=True)],
-        colours(label, title=colour, dark=dark), note, key=key, dark=dark, label=str(label.name),
+        shades, note, key=key, dark=dark, label=str(label.name),
+        view=view_in_url(zoom, [picture.name for picture in planes], str(label.name), shades.names),
+        note_view=lambda view: note_view(zoom, view, str(label.name)),
         selection=selection, selected=selected, instance=instance,
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")

@@ -95,6 +95,10 @@ class OpenBench:
             self._outcomes[asked] = self.bench.outcome(*asked)
         return self._outcomes[asked]
 
+    def alone(self) -> AbstractContextManager[object]:
+        """Let nobody else run the model meanwhile."""
+        return self._lock
+
     def next_of(self, coming: Iterator[Replication]) -> Replication:
         """Return the next of what this bench yields."""
         with self._lock:

@@ -12,8 +12,8 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.data.evidence import OURS, Evidence
+from latentcode.app.words import KINDS
 
-KINDS = {"hyla": "HYLA", "linear": "linear", "softmax": "softmax"}
 STUDY, TABLE, FIGURE = "context", "tables/statements.csv", "figures/confirmatory_sraven.png"
 """The study of the context, what it found, and its picture."""
 CARRIES = "codes at the context carry the operation"

@@ -13,6 +13,8 @@ from latentcode.app.state.messages import answering
 
 NOTHING = "nothing"
 """The place where nothing is put in."""
+TURN = "turn of the moves"
+"""Name in the session: the number of the choice that the page has heard of last."""
 
 
 def moves(
@@ -26,11 +28,14 @@ def moves(
     """
     def noted() -> None:
         chosen = st.session_state[key]["state"]
+        if isinstance(chosen, Mapping) and type(chosen.get("turn")) is int:
+            st.session_state[TURN] = chosen["turn"]
         if is_state(view, chosen):
             note(chosen)
 
     own_component(__name__, "moves")(
-        key=key, data={**view, "state": dict(state), "alone": False},
+        key=key, data={**view, "state": dict(state), "alone": False,
+                       "turn": st.session_state.get(TURN, 0)},
         on_state_change=answering(noted), height="content")
 
 

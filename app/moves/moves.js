@@ -3,8 +3,9 @@
 // data.tasks, data.kinds, data.states, data.criteria, data.problems   as `view.py` makes them
 // data.state     {task, kind, put, drop, problem}: what is shown; `drop` is a place or 'nothing'
 // data.alone     there is no server: problems go round, and the state is in the page's address
+// data.turn      the number of the last choice that the server has heard of
 //
-// Triggers `state` with what a visitor has chosen.
+// Triggers `state` with what a visitor has chosen, and its number as `turn`.
 const FAR = 5;  // pixels from which on a press is a drag
 const TITLES = { operation: 'operation', operands: 'operands', answer: 'answer', base: 'own', else: 'none' };
 const ORDER = ['operation', 'operands', 'answer', 'base', 'else'];
@@ -26,7 +27,8 @@ class Moves {
 
     show(data, report) {
         // What comes back from the server does not undo what has been chosen since.
-        const waits = this.state && this.reported && JSON.stringify(data.state) !== this.reported;
+        this.turn ??= data.turn;
+        const waits = this.state && data.turn !== this.turn;
         Object.assign(this, { data, report });
         if (!waits) this.state = { ...data.state };
         // What is drawn already stays, with what somebody is about to press.
@@ -52,8 +54,8 @@ class Moves {
         this.state = { ...this.state, ...change };
         if (!this.move && this.state.drop !== 'nothing') this.state.drop = this.moves[0].place;
         this.draw();
-        this.reported = JSON.stringify(this.state);
-        this.report({ ...this.state });
+        this.turn += 1;
+        this.report({ ...this.state, turn: this.turn });
     }
 
     put(place) { this.set({ drop: this.state.drop === place ? 'nothing' : place }); }

@@ -55,8 +55,9 @@ state.drop = moves[0].place;
 among('drop', ['nothing', ...moves.map(move => move.place)]);
 if (data.problems[state.task].some(one => String(one.number) === asked.get('problem')))
     state.problem = Number(asked.get('problem'));
-show({ data: { ...data, state, alone: true }, parentElement: document.getElementById('page'),
-       setTriggerValue: (_, now) => history.replaceState(
+show({ data: { ...data, state, alone: true, turn: 0 },
+       parentElement: document.getElementById('page'),
+       setTriggerValue: (_, { turn, ...now }) => history.replaceState(
            null, '', `?${new URLSearchParams(now)}`) });
 </script>
 </body>

@@ -7,6 +7,7 @@ from typing import Any
 
 from latentcode.app.moves import words
 from latentcode.app.moves.drawn import drawn
+from latentcode.app.words import KINDS
 
 BESIDE = ("another place", "frozen codes")
 """Rows that are told with what would refute a statement, not among the bars."""
@@ -28,7 +29,7 @@ def view(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "tasks": [_task(task, [move for (of, _), move in moves.items() if of == task])
                   for task in words.TASKS],
-        "kinds": [{"name": name, "title": title} for name, title in words.KINDS.items()],
+        "kinds": [{"name": name, "title": title} for name, title in KINDS.items()],
         "states": {f"{state['task']}/{state['kind']}/{state['move']}": _state(
             moves[state["task"], state["move"]], state) for state in stored["states"]},
         "about": words.ABOUT,

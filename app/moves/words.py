@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-KINDS: Mapping[str, str] = {"hyla": "HYLA", "linear": "linear", "softmax": "softmax"}
+from latentcode.app.words import KINDS
+
 TASKS: Mapping[str, str] = {"sraven": "SRAVEN", "logic": "Fuzzy logic", "text": "Text that copies"}
 SITES: Mapping[str, str] = {"code": "codes", "value": "values", "code+value": "codes and values"}
 PLACES: Mapping[str, Mapping[str, str]] = {

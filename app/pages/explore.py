@@ -79,7 +79,7 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
                 picture: layers.coordinates[picture.layer] for picture in planes}
             pictures.show(
                 planes, _titles(planes), chosen, colour, selection, selected, select,
-                key=MAP_KEY, across=across, instance=instance, turned=turned,
+                key=MAP_KEY, across=across, instance=instance, turned=turned, zoom="zoom",
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
                 alt="Codes in two dimensions; their table can be exported below.")
         if len(chosen.codes.layers) > 1:
@@ -101,7 +101,7 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
         if beside == "Problem":
             show_instance(chosen, colour, instance)
         else:
-            show_selection(chosen, colour, selection, selected,
+            show_selection(chosen, colour, selection, selected, instance=instance or 0,
                            listed=HEIGHT if beside == "List" else None)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.arcs.component import arcs
+from latentcode.app.beside.answer import show_changed
+from latentcode.app.beside.number import number_input
 from latentcode.app.charts import idea as charts
 from latentcode.app.charts.clicks import on_click
 from latentcode.app.charts.theme import is_dark, reach, show_still
@@ -66,10 +68,13 @@ def _body(entry: Entry, split: str, layer: int) -> None:
     with left:
         _map(seen, names, query, key)
     with right:
-        st.markdown("**On the problem**")
+        told, number = st.columns([2, 1], vertical_alignment="center")
+        told.markdown("**On problem**")
+        with number:
+            number_input("Problem", "instance", instance, MOST, labelled=False)
         arcs(sketch(entry, split, instance), seen.pattern[:, query].numpy(), names, query,
              dark=is_dark())
-    _code(entry, layer, seen, names, query, key)
+    _code(entry, split, layer, seen, names, instance, query, key)
 
 
 def equations(config: ModelConfig) -> tuple[str, str]:
@@ -126,18 +131,29 @@ def note_place(query: int, key: int) -> None:
     remember("score", None)
 
 
+@st.fragment
+@guarded
 def _code(
-    entry: Entry, layer: int, seen: TwoWays, names: Sequence[str], query: int, key: int
+    entry: Entry, split: str, layer: int, seen: TwoWays, names: Sequence[str], instance: int,
+    query: int, key: int,
 ) -> None:
-    """Show the code of a pair and the network it generates, and let a person change it."""
+    """Show the code of a pair and the network it generates; let a person change it, and see what
+    the model answers then."""
     dark, own = is_dark(), seen.codes[key].numpy()
+    most = reach(own)
+    code = changed_scores(remembered("score"), own, most)
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown(f"**{literal(names[query])} → {literal(names[key])}**: the code")
-        code = _scores(own)
+        handles = st.container()
+        st.markdown(f"**What the model answers to problem {instance}**")
+        show_changed(entry, split, instance, layer, query, key, code,
+                     changed=bool((code != own).any()))
     weights, before, after = generated(entry, layer, seen, key, code)
     with right:
         _network(weights, before, after, len(own), dark=dark)
+    with handles:  # last: a drag goes on when what it has changed is there
+        _scores(own, code, most)
 
 
 def _network(
@@ -157,18 +173,15 @@ def _network(
     show_still(charts.moved(before, after, dark=dark), "moved")
 
 
-def _scores(own: np.ndarray) -> np.ndarray:
+def _scores(own: np.ndarray, code: np.ndarray, most: float) -> None:
     """Let a person change the scores of a pair, which start at its own."""
-    most = reach(own)
-    code = changed_scores(remembered("score"), own, most)
-    bars("scores", code, lambda moved: _note_scores(own, moved), ghost=own, most=most)
+    bars("scores", code, lambda moved: _note_scores(own, moved), ghost=own, most=most, live=True)
     words, back = st.columns([4, 1], vertical_alignment="center")
     with words:
         st.caption("One score per head: **drag** a bar, or move it with the arrow keys, and see "
-                   "how the network that the code generates changes.")
+                   "how the network and the answer change.")
     with back:
         st.button("Its own", on_click=answering(remember), args=("score", None), width="stretch")
-    return code
 
 
 def _note_scores(own: np.ndarray, moved: Sequence[float]) -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from latentcode.app.attribution.section import shown_key, where_it_lives
+from latentcode.app.beside.number import number_input
 from latentcode.app.beside.patches import (
     choose_problem,
     chosen_tokens,
     note_tokens,
-    number_input,
 )
 from latentcode.app.beside.tried import brought_back, note_tried, show_tried
 from latentcode.app.charts import intervene as charts
@@ -104,7 +104,7 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
         with st.container(key="pairs problem"):
             number, another = st.columns([1, 1], vertical_alignment="bottom")
         with number:
-            number_input("Problem", "instance", instance)
+            number_input("Problem", "instance", instance, MOST)
         with another:
             st.button("Another one", icon=":material/casino:", width="stretch",
                       on_click=answering(_another), args=(open_, ask),

@@ -19,8 +19,9 @@ from latentcode.errors import LatentCodeError
 from latentcode.runs.named import zoo_folders
 
 PUT = ("codes", "values")
-KEYS = ("task", "kind", "put", "drop", "problem")
-"""What the address says of this page."""
+KEYS = {"task": True, "kind": True, "put": True, "drop": False, "problem": True}
+"""What the address says of this page, and whether the browser's Back takes it back: what buttons
+choose; what is dragged into the problem is no step."""
 
 
 def page() -> None:
@@ -37,6 +38,8 @@ def _body() -> None:
     shown = _view()
     state = _state(shown)
     shown = {**shown, "problems": _with_problem(shown["problems"], state)}
+    for key, step in KEYS.items():
+        remember(key, str(state[key]), step=step)
     moves("moves", shown, state, _note)
 
 
@@ -97,6 +100,4 @@ def _with_problem(
 def _note(chosen: Mapping[str, Any]) -> None:
     """Put what a visitor has chosen into the address."""
     for key in KEYS:
-        # What stays as it is leaves no step in the browser's history.
-        if remembered(key) != str(chosen[key]):
-            remember(key, str(chosen[key]))
+        remember(key, str(chosen[key]))

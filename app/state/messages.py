@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 import streamlit as st
 
 from latentcode.app.data.preload import was_half_loaded
-from latentcode.app.state.url import write_address
+from latentcode.app.state.url import part, write_address
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 
@@ -28,15 +28,18 @@ def guarded(show: Callable[P, None]) -> Callable[P, None]:
     For pages, and for fragments, which Streamlit calls again without their page. What they have
     shown comes into the address.
     """
+    name = f"{show.__module__}.{show.__qualname__}"
 
     @wraps(show)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         if _inside.get():
-            watched(*args, **kwargs)
+            with part(name, alone=False):
+                watched(*args, **kwargs)
             return
         token = _inside.set(True)
         try:
-            watched(*args, **kwargs)
+            with part(name, alone=True):
+                watched(*args, **kwargs)
             write_address()
         finally:
             _inside.reset(token)

@@ -6,7 +6,7 @@ ten, and means the same after a reload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote, unquote
@@ -21,8 +21,9 @@ from latentcode.probes.projection.methods import METHODS
 
 Point: TypeAlias = tuple[float, float]
 
-PRECISION = 0.002
-"""How far a kept outline may lie from the drawn one, as a share of its size."""
+PRECISIONS = (0.005, 0.002, 0.0004, 0.00008)
+"""How far a kept outline may lie from the drawn one, as a share of its size: the first with which
+it selects the same points."""
 DIVIDER = "!"
 """Between the parts of a picture's name."""
 
@@ -108,8 +109,8 @@ class Selection:
         parts = [f"L{_joined(corners)}" for corners in self.lassos]
         parts += [f"B{_joined(corners)}" for corners in self.boxes]
         parts += [f"I{'_'.join(map(str, self.instances))}"] if self.instances else []
-        parts += [f"F{_escaped(self.found)}"] if self.found else []
-        parts += [f"H{DIVIDER.join(map(_escaped, (self.label, *self.hidden)))}"
+        parts += [f"F{escaped(self.found)}"] if self.found else []
+        parts += [f"H{DIVIDER.join(map(escaped, (self.label, *self.hidden)))}"
                   ] if self.hidden else []
         return "~".join(parts) + (f"@{self.plane}" if self.plane else "")
 
@@ -148,12 +149,13 @@ class Selection:
                    label)
 
     @classmethod
-    def drawn(cls, outline: Mapping[str, Any]) -> Selection:
+    def drawn(cls, outline: Mapping[str, Any], points: np.ndarray | None = None) -> Selection:
         """Return what an outline in a picture selects.
 
         outline  `plane`, the name of the picture; `kind`, lasso or box; `points`, the corners
                  (x, y), two opposite ones of a box; where lines of the legend are switched off,
                  `label` and `hidden` as in a selection
+        points   of the picture, float [N, 2]: of these, the kept outline selects the same ones
 
         It is rounded and thinned, so that the text of the selection gives it back exactly.
         """
@@ -161,11 +163,17 @@ class Selection:
         hidden = tuple(map(str, outline.get("hidden", ())))
         drawn = cls(plane=str(outline["plane"]), hidden=hidden,
                     label=str(outline["label"]) if hidden else "")
-        if outline["kind"] == "box":
-            box = _rounded(corners)
-            return replace(drawn, boxes=((box[0], box[-1]),)) if len(box) > 1 else cls()
-        lasso = _thinned(corners)
-        return replace(drawn, lassos=(lasso,)) if len(lasso) > 2 else cls()
+        box = outline["kind"] == "box"
+        if len(corners) < (2 if box else 3):
+            return cls()
+        near, exact = _around(corners, points), tuple((float(x), float(y)) for x, y in corners)
+        if box:
+            return _alike(cls(boxes=((exact[0], exact[-1]),)), near, (
+                replace(drawn, boxes=((kept[0], kept[-1]),))
+                for kept in (_rounded(corners, precision) for precision in PRECISIONS)))
+        return _alike(cls(lassos=(exact,)), near, (
+            replace(drawn, lassos=(kept,)) if len(kept) > 2 else cls()
+            for kept in (_thinned(corners, precision) for precision in PRECISIONS)))
 
 
 def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
@@ -189,7 +197,7 @@ def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
     return rows
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text in which no character divides the parts of a selection."""
     return quote(text, safe="").replace("~", "%7E")
 
@@ -198,19 +206,36 @@ def _joined(corners: Sequence[Point]) -> str:
     return "_".join(f"{value:.12g}" for corner in corners for value in corner)
 
 
-def _rounded(points: np.ndarray) -> tuple[Point, ...]:
-    """Round to the power of ten below `PRECISION` of the size of the outline."""
+def _around(corners: np.ndarray, points: np.ndarray | None) -> np.ndarray:
+    """Return the points that an outline, thinned or not, may select."""
+    if points is None:
+        return np.empty((0, 2))
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    margin = 2 * PRECISIONS[0] * float((high - low).max())
+    return points[((points >= low - margin) & (points <= high + margin)).all(axis=1)]
+
+
+def _alike(exact: Selection, points: np.ndarray, kept: Iterable[Selection]) -> Selection:
+    """Return the first of some selections that has the same points as the exact one, or the last.
+    """
+    wanted = exact.rows(points)
+    for selection in kept:
+        if np.array_equal(selection.rows(points), wanted):
+            break
+    return selection
+
+
+def _rounded(points: np.ndarray, precision: float) -> tuple[Point, ...]:
+    """Round to the power of ten below a share of the size of the outline."""
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    digits = 6 if size == 0.0 else min(max(int(np.ceil(-np.log10(PRECISION * size))), 0), 9)
+    digits = 6 if size == 0.0 else min(max(int(np.ceil(-np.log10(precision * size))), 0), 9)
     return tuple((round(float(x), digits), round(float(y), digits)) for x, y in points)
 
 
-def _thinned(points: np.ndarray) -> tuple[Point, ...]:
+def _thinned(points: np.ndarray, precision: float) -> tuple[Point, ...]:
     """Round the corners and leave out those that lie on the line of their neighbours."""
-    if len(points) < 3:
-        return ()
-    kept = _corners(points, PRECISION * float(np.ptp(points, axis=0).max()))
-    corners = _rounded(points[kept])
+    kept = _corners(points, precision * float(np.ptp(points, axis=0).max()))
+    corners = _rounded(points[kept], precision)
     return tuple(corner for i, corner in enumerate(corners) if corner != corners[i - 1])
 
 

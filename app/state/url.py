@@ -11,7 +11,8 @@ and cannot do otherwise; `STAYS` tells our script in the browser (app/history.js
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +27,7 @@ Form = Literal["list", "buttons"]
 
 CHOSEN, PAGE, ASKED = "chosen on any page", "page shown last", "asked by the address"
 SAID, STEPS, DEFAULTS = "said in addresses", "what is chosen in steps", "defaults of the page"
+PARTS = "said by parts of the page"
 ARRIVED, SHOWN = "arrived at the page", "shown since somebody arrived"
 """Names in the session."""
 STAYS = "stays"
@@ -172,6 +174,23 @@ def open_address(page: str) -> None:
         state[ASKED] = {key: address.get(key, []) for key in {*address, *_said()}}
         state[DEFAULTS] = {}
     _said().clear()
+    state[PARTS] = {}
+
+
+@contextmanager
+def part(name: str, *, alone: bool) -> Iterator[None]:
+    """Let a part of the page say what it shows.
+
+    alone  it is run again without its page: what it said before is over
+    """
+    said, parts = _said(), st.session_state.setdefault(PARTS, {})
+    for key in parts.pop(name, ()) if alone else ():
+        said.pop(key, None)
+    before = {*said}
+    try:
+        yield
+    finally:
+        parts[name] = {*parts.get(name, ()), *({*said} - before)}
 
 
 def went_back() -> bool:
@@ -238,9 +257,14 @@ def remembered_number(key: str, default: Option, most: int) -> int | Option:
     return remembered_number(key, default, most)
 
 
-def remember(key: str, value: str | None) -> None:
-    """Put a value into the URL and the session, or take it out of both with None."""
+def remember(key: str, value: str | None, *, step: bool = False) -> None:
+    """Put a value into the URL and the session, or take it out of both with None.
+
+    step  whether the browser's Back takes it back
+    """
     _asked(key)  # what the address has asked for is over
+    if step:
+        st.session_state.setdefault(STEPS, set()).add(key)
     _keep(key, value)
     if value is None:
         _said().pop(key, None)

@@ -67,10 +67,11 @@ STEPS: tuple[Step, ...] = (
          "One problem shows that it can happen, not how often it does.",
          "Press the button: the same is written into 200 problems, with bars that come as the "
          "model answers, beside the controls."),
-    Step("The evidence", "evidence", {}, ".st-key-stacks-story-0",
-         "The central claims, each with its verdict, a sentence and a picture. Below them, every "
-         "claim in a list, which the buttons count: we agree, we differ, it is undecided, or it "
-         "has not been run.",
+    Step("The evidence", "evidence", {},
+         ".st-key-stacks-story-0 [data-testid=stColumn]:first-child",
+         "The central claims, of which this is the first, each with its verdict, a sentence and a "
+         "picture. Below them, every claim in a list, which the buttons count: we agree, we "
+         "differ, it is undecided, or it has not been run.",
          "Open a claim: what was published, what we find, the rule of the verdict and the "
          "figure."),
 )

@@ -1,14 +1,17 @@
 // The map: one or several planes with the same points in each, drawn by regl-scatterplot.
 //
 // The page says what is shown (see component.py); the map says what a person does: draws an
-// outline, clicks a point, clears. Panning, zooming, hovering, hiding values of the legend and
-// painting what is selected happen here, without the page.
+// outline, clicks a point, clears, looks elsewhere. Panning, zooming, hovering, hiding values of
+// the legend and painting what is selected happen here, without the page, which is told afterwards
+// where one looks and what is hidden.
 
 const GLIDE = 900;       // milliseconds in which points travel to another layer
 const STILL = 4;         // pixels that the mouse may move during a click
 const NEAR = 14;         // pixels from a point at which a click still means it
 const ZOOM = [0.5, 200]; // how small and how large a picture gets, a turn of the wheel or many
 const PATIENCE = 140;    // milliseconds over a point before its card is asked for
+const SETTLES = 350;     // milliseconds without a move after which the page is told where one looks
+const ANSWERS = 4000;    // milliseconds within which the page is taken to answer
 const TOOLS = [
     ['lasso', 'Lasso', 'Draw around points', 'M4 9c0-4 4-6 8-6s8 2 8 6-4 6-8 6c-3 0-5-1-6-2m0 0c-2 0-3 4 0 5s4-3 3-5'],
     ['box', 'Box', 'Draw a box around points', 'M4 5h16v14H4z'],
@@ -52,6 +55,8 @@ function columns(points, n, { centre, half }) {
     }
     return { x, y };
 }
+
+const written = ({ zoom, hidden }) => JSON.stringify([zoom, hidden]);
 
 class Panel {
     constructor(map, library, renderer) {
@@ -118,12 +123,30 @@ class Panel {
             lassoLineWidth: 1.5, lassoMinDelay: 4, spatialIndexUseWorker: false, ...options,
         });
         const camera = this.plot.get('camera');
+        this.whole = distance;
         camera.config({ isRotate: false }); // nothing that lies over the points would turn
         camera.setScaleBounds(ZOOM.map(zoom => zoom / distance));
         this.plot.subscribe('pointover', point => this.hover(point));
         this.plot.subscribe('pointout', () => this.hover(-1));
         this.plot.subscribe('lassoEnd', ({ coordinates }) => this.outlined(coordinates));
         this.plot.subscribe('drawing', () => this.mark(), Infinity);
+        this.plot.subscribe('view', () => this.map.tellSoon());
+    }
+
+    // What is in the middle, from -1 to 1 where the points are, and how many times as large it is;
+    // empty for the whole picture.
+    get zoom() {
+        const [x, y] = this.plot.get('cameraTarget');
+        const times = this.whole / this.plot.get('cameraDistance');
+        if (Math.abs(times - 1) < 0.005 && Math.hypot(x, y) < 0.005) return '';
+        const digits = 2 + Math.max(0, Math.ceil(Math.log10(times)));
+        return [x.toFixed(digits), y.toFixed(digits), times.toPrecision(3)].map(Number).join('_');
+    }
+
+    lookAt(zoom) {
+        const [x, y, times] = zoom ? zoom.split('_').map(Number) : [0, 0, 1];
+        this.plot.get('camera').lookAt([x, y], this.whole / times, 0);
+        this.plot.redraw();
     }
 
     async draw(plane, points, values, glide) {
@@ -291,6 +314,7 @@ class CodeMap {
         this.named = true;
         this.ringed = -1;
         this.legend = { hidden: new Set() };
+        this.told = '';  // where one looks and what is hidden, as page and map both know
         this.panels = [];
         this.selected = [];
         this.waiting = Promise.resolve();
@@ -351,6 +375,7 @@ class CodeMap {
         this.latest = data;
         this.waiting = this.waiting.then(async () => {
             if (this.latest !== data || this.gone) return;
+            this.showing = true;
             try {
                 await this.show(data);
                 this.trouble.hidden = true;
@@ -365,6 +390,7 @@ class CodeMap {
                     console.error(error);
                 }
             }
+            this.showing = false;
         });
     }
 
@@ -383,10 +409,13 @@ class CodeMap {
         this.root.style.setProperty('--lc-accent', data.accent);
         this.grid.style.gridTemplateColumns = `repeat(${data.across}, minmax(0, 1fr))`;
         if (before?.colour.values !== data.colour.values) this.legend.hidden = new Set();
-        this.fillLegend(data.colour);
         const look = this.look(data, values);
         const renewed = this.panels.length !== data.planes.length || before?.height !== data.height;
         if (renewed) this.renew(data, library);
+        const asked = this.askedView(data, renewed);
+        if (asked) this.legend.hidden = new Set(asked.hidden);
+        this.values = values;
+        this.fillLegend(data.colour);
         const changed = renewed || before?.n !== data.n
             || before?.colour.values !== data.colour.values
             || before?.dark !== data.dark
@@ -406,8 +435,8 @@ class CodeMap {
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
             await panel.draw(plane, planes[i], values, glide);
         }
-        this.values = values;
-        if (changed) this.sift();
+        if (changed || asked) this.sift();
+        if (asked) asked.zoom.split('~').forEach((zoom, i) => this.panels[i]?.lookAt(zoom));
         this.choose(Array.from(selected), changed);
         this.panels.forEach(panel => panel.mark());
         this.root.dataset.drawn = data.planes.map(plane => plane.points).join();
@@ -474,6 +503,39 @@ class CodeMap {
         this.fillLegend(this.data.colour);
         this.sift();
         this.panels.forEach(panel => panel.mark());
+        this.tellSoon();
+    }
+
+    // Where the page wants one to look and what it hides, if that is news: an address was opened,
+    // or the browser has gone back. What it says until it has heard of the last move is not.
+    askedView({ view, tells }, renewed) {
+        if (!tells) return null;
+        const said = written(view);
+        if (said === this.told) this.waits = 0;
+        if ((said === this.told && !renewed) || performance.now() < this.waits) return null;
+        this.told = said;
+        return view;
+    }
+
+    // Tell the page where one looks and what is hidden, once nothing has moved for a moment.
+    tellSoon() {
+        if (!this.data?.tells) return;
+        clearTimeout(this.moving);
+        this.moving = setTimeout(() => {
+            if (this.gone || this.panels.some(panel => !panel.drawn)) return;
+            if (this.showing) { // what one looked at is yet to come back
+                this.tellSoon();
+                return;
+            }
+            const zooms = this.panels.map(panel => panel.zoom);
+            const view = { zoom: zooms.some(zoom => zoom) ? zooms.join('~') : '',
+                           hidden: [...this.legend.hidden].sort((a, b) => a - b) };
+            const said = written(view);
+            if (said === this.told) return;
+            this.told = said;
+            this.waits = performance.now() + ANSWERS;
+            this.say('view', view);
+        }, SETTLES);
     }
 
     // What an outline leaves out: nobody means what he does not see.
@@ -562,6 +624,7 @@ class CodeMap {
     end() {
         this.gone = true;
         clearTimeout(this.soon);
+        clearTimeout(this.moving);
         this.follow.disconnect();
         this.panels.forEach(panel => panel.end());
         this.renderer?.destroy();

@@ -112,6 +112,36 @@ def test_each_move_brings_its_answer_and_stays_in_the_address(explorer: Explorer
     explorer.check()
 
 
+def test_back_goes_through_what_the_buttons_chose(explorer: Explorer) -> None:
+    explorer.page.goto("about:blank")
+    page = opened(explorer)
+    first = page.url
+    page.get_by_role("radio", name="softmax").click()
+    says(page, "It keeps its own answer: 7")
+    explorer.until(lambda: explorer.query()["kind"] == "softmax")
+    page.get_by_role("radio", name="values").click()
+    says(page, OPERATION)
+    explorer.until(lambda: explorer.query()["put"] == "values")
+    page.locator("[data-handle=context]").click()  # which is no step
+    says(page, OWN)
+    explorer.until(lambda: explorer.query()["drop"] == "nothing")
+    for put, kind, outcome in (("codes", "softmax", "It keeps its own answer: 7"),
+                               ("codes", "hyla", OPERATION)):
+        with explorer.rerun():
+            page.go_back()
+        says(page, outcome)
+        assert (explorer.query()["put"], explorer.query()["kind"]) == (put, kind)
+    assert page.url == first
+    page.get_by_role("radio", name="linear").click()  # and on from there
+    expect(page.locator(".moves h5")).to_contain_text("linear")
+    explorer.until(lambda: explorer.query()["kind"] == "linear")
+    explorer.check()
+    page.go_back()
+    explorer.until(lambda: page.url == first)
+    page.go_back()
+    expect(page).to_have_url("about:blank")
+
+
 def test_another_problem_is_stored_or_computed(explorer: Explorer) -> None:
     page = opened(explorer, problem="3")
     expect(page.locator(".moves-measured")).to_contain_text("Answers: stored, of sraven-hyla.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from small_app import charts, component, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
@@ -16,6 +17,7 @@ from latentcode.app.pages.idea import changed_scores, equations
 from latentcode.codes.instances import instances
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.hypernetwork import two_ways
+from latentcode.probes.interventions.bench.written import Cells, written
 
 Open = Callable[..., AppTest]
 
@@ -66,6 +68,20 @@ def test_scores_move_what_the_network_makes(shown: Open) -> None:
     assert "moved by" not in text(changed)
     broken = shown("logic", score="much", query="1000", key="-1", instance="x")
     assert difference(broken) < 1e-12
+
+
+def test_a_changed_score_moves_the_answer(shown: Open, models: Path) -> None:
+    app = shown("logic", query="7", key="3", layer="1", score="0_0.9", change="this pair")
+    own = np.array(component(app, "handles")["ghost"])
+    config = lc.Run.open(models / "logic").config
+    bench = lc.Bench.of_run(models / "logic", lc.make_task(config.task).probe_config, n=20)
+    cells = Cells(1, (7,), (3,))
+    code = torch.from_numpy(np.concatenate([[0.9], own[1:]]))[None, :, None, None]
+    found = written(bench, 0, cells, code)
+    said = next(m.value for m in app.markdown if m.value.startswith("The answer"))
+    assert f"**{found.answer(0):.3f}**" in said
+    assert any("This code is changed as above, in layer 1." in c.value
+               and "of 16 give this answer." in c.value for c in app.caption)
 
 
 def test_scores_of_a_url() -> None:

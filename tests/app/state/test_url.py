@@ -188,3 +188,51 @@ def clicked_early() -> None:
 def test_what_is_clicked_before_the_first_run_of_a_page_has_ended_counts() -> None:
     test = AppTest.from_function(clicked_early, default_timeout=30).run()
     assert text(test.button[0].click().run()) == "second"
+
+
+def test_a_part_that_is_run_alone_says_itself_anew() -> None:
+    def parts() -> None:
+        import streamlit as st
+
+        from latentcode.app.state.url import address, open_address, part, remembered
+
+        if "alone" not in st.session_state:
+            open_address("one page")
+            remembered("page")
+        with part("outer", alone="alone" in st.session_state):
+            remembered("outer")
+            with part("inner", alone=False):
+                if "gone" not in st.session_state:
+                    remembered("look")
+        st.text(" ".join(sorted(address())))
+
+    test = AppTest.from_function(parts)
+    for name in ("page", "outer", "look"):
+        test.query_params[name] = "x"
+    assert test.run().text[0].value == "look outer page"
+    test.session_state["alone"] = True
+    assert test.run().text[0].value == "look outer page"
+    test.session_state["gone"] = True
+    assert test.run().text[0].value == "outer page"
+
+
+def test_what_is_remembered_may_be_a_step() -> None:
+    def buttons() -> None:
+        import streamlit as st
+
+        from latentcode.app.state.url import open_address, remember, remembered, write_address
+
+        open_address("one page")
+        for name, step in (("chosen", True), ("dragged", False)):
+            remember(name, remembered(name) or "first", step=step)
+            if st.button(name):
+                remember(name, "second")
+        write_address()
+
+    test = AppTest.from_function(buttons).run()
+    assert STAYS in test.query_params
+    test.button[1].click().run()
+    assert STAYS in test.query_params
+    test.button[0].click().run()
+    assert STAYS not in test.query_params
+    assert address(test) == {"chosen": ["second"], "dragged": ["second"]}

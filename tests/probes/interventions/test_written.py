@@ -1,0 +1,83 @@
+"""Codes that are written by themselves: own ones change nothing, others do, and each alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.codes.instances import instances
+from latentcode.errors import ConfigError
+from latentcode.probes.interventions import Bench
+from latentcode.probes.interventions.bench.written import Answers, Cells, codes_at, written
+from latentcode.probes.interventions.sites import capture, run_patched
+
+
+@pytest.fixture(params=["sraven", "logic"])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    config = lc.preset("smoke", request.param, "hyla")
+    task = lc.make_task(config.task)
+    model = lc.HookedTransformer(config.model, seed=1).eval()
+    return Bench(model, lc.make_counterfactuals(task, factorial=False),
+                 instances(task, "ood", range(20)), n_reference=50)
+
+
+def row(bench: Bench, layer: int = 1) -> Cells:
+    n = bench.batch.inputs.shape[1]
+    return Cells(layer, (n - 1,), tuple(range(n)))
+
+
+def test_own_codes_leave_every_bit_and_random_ones_do_not(bench: Bench) -> None:
+    cells = row(bench)
+    own = codes_at(bench, [3], cells)
+    found = written(bench, 3, cells, torch.cat([own, torch.randn_like(own)]))
+    assert np.array_equal(found.outputs[0], found.before)
+    assert not np.array_equal(found.outputs[1], found.before)
+
+
+def test_each_of_them_is_what_a_patch_of_these_cells_gives(bench: Bench) -> None:
+    cells = Cells(0, (2, 5), (1, 4))
+    codes = torch.cat([codes_at(bench, [3], cells), 3.0 * torch.randn(
+        2, *codes_at(bench, [3], cells).shape[1:], generator=torch.Generator().manual_seed(0))])
+    found = written(bench, 3, cells, codes)
+    one = bench.pairs(3, found.which, bench.targets(3, found.which)[0], 1)
+    token = bench.task.answer_token(one)
+
+    def put(live: torch.Tensor) -> torch.Tensor:
+        changed = live.clone()
+        for i, query in enumerate(cells.queries):
+            for j, key in enumerate(cells.keys):
+                changed[:, :, query, key] = codes[2, :, i, j]
+        return changed
+
+    logits = run_patched(bench.model, one.bases.inputs, {("code", 0): put})
+    assert found.outputs[2] == pytest.approx(
+        bench.task.outputs(token, logits)[0].numpy(), abs=1e-5)
+    _, seen = capture(bench.model, one.bases.inputs, [("code", 0)])
+    assert torch.equal(codes_at(bench, [3], cells), seen["code", 0][:, :, [2, 5]][..., [1, 4]])
+
+
+def test_the_answer_is_that_of_the_query(bench: Bench) -> None:
+    cells = row(bench)
+    found = written(bench, 3, cells, codes_at(bench, [4, 5], cells))
+    held = bench.constituents(3)
+    if bench.task.symbolic:  # the last token answers the last of them
+        assert found.which == len(held) - 1
+    assert found.truth == bench.answers(3, found.which)[held[found.which]]
+
+
+def test_answers_that_cannot_be_told_apart_are_the_same() -> None:
+    numbers = Answers(0, 0.5, np.array([0.5]), np.array([[0.7], [0.72], [0.9]]), least=0.1)
+    assert numbers.answer() == 0.5
+    assert numbers.alike(0) == [1]
+    symbols = Answers(0, 1.0, np.array([0.1, 0.9]), np.array([[0.6, 0.4], [0.4, 0.6]]), least=0.0)
+    assert (symbols.answer(), symbols.answer(0), symbols.alike(0)) == (1.0, 0.0, [])
+
+
+@pytest.mark.parametrize(("cells", "wrong"), [
+    (Cells(9, (0,), (0,)), "layer is 9"), (Cells(0, (999,), (0,)), "queries are"),
+    (Cells(0, (0,), ()), "keys are"), (Cells(0, (0,), (0, 1)), "codes have shape")])
+def test_what_does_not_fit_is_named(bench: Bench, cells: Cells, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=wrong):
+        written(bench, 0, cells, torch.zeros(1, bench.model.cfg.n_heads, 1, 1))
