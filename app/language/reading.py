@@ -59,6 +59,11 @@ class Read:
     whole: bool
 
     @property
+    def stamp(self) -> tuple[int, bool]:
+        """What tells it from what was read of the same model before, and after."""
+        return self.n_texts, self.whole
+
+    @property
     def n_texts(self) -> int:
         return len(self.tokens)
 

@@ -20,10 +20,11 @@ HEIGHT = 360
 def page() -> None:
     """Show the two models that the explorer was started with."""
     jobs = begun().jobs
-    for job in jobs:
-        if job.read is None or not job.is_over:
-            show_progress(job)
-    if all(job.read is not None and job.read.whole for job in jobs):
+    reads = [job.read for job in jobs]
+    for job, read in zip(jobs, reads, strict=True):
+        if read is None or not job.is_over:
+            show_progress(job, read)
+    if all(read is not None and read.whole for read in reads):
         _body()
     else:
         st.markdown("##### " + literal(" and ".join(job.title for job in jobs))
@@ -66,7 +67,7 @@ def _body() -> None:
 
     show_map(
         [Drawn(planes.name(job, first, layer, method), job.title, plane.at,
-               cards=card_address(("language", 0, one.version),
+               cards=card_address(("language", 0, first.stamp),
                                   lambda row: card(one, first, row)))
          for job, plane in zip((one, other), laid, strict=True)],
         colours(planes.label(one, first, colour, layer), title=colour, dark=is_dark()), noted,
@@ -101,10 +102,10 @@ def _shared(one: Job, other: Job, layer: int | None) -> float:
     from latentcode.probes.heads.sampling import flat_codes
 
     kept: dict[object, float] = st.session_state.setdefault("lm shared", {})
-    key = one.version, other.version, layer
+    assert one.read is not None
+    assert other.read is not None
+    key = one.read.stamp, other.read.stamp, layer
     if key not in kept:
-        assert one.read is not None
-        assert other.read is not None
         with st.spinner("Looking at neighbours …"):
             kept[key] = float(shared_neighbours([
                 flat_codes(read.codes, layer) for read in (one.read, other.read)]).mean())
