@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from latentcode.app.language.page import (
     EDITED,
@@ -245,21 +247,25 @@ def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
     if not layers:
         st.info("Choose at least one layer.", icon=":material/layers:")
         return None
-    query, key = _choose_places("base", of_base, site in OF_KEYS)
-    source_query, source_key = _choose_places("source", of_source, site in OF_KEYS)
+    keys = site in OF_KEYS
+    columns = st.columns(4 if keys else 2)
+    half = len(columns) // 2
+    query, key = _choose_places(columns[:half], "base", of_base)
+    source_query, source_key = _choose_places(columns[half:], "source", of_source)
     return Patch(site, tuple(sorted(layers)), tuple(sorted(heads)) or None, query, source_query,
                  key, source_key)
 
 
-def _choose_places(whose: str, listed: list[str], keys: bool) -> tuple[int, int | None]:
-    """Return the query and, of sites that have one, the key; None for all."""
-    first, second = st.columns(2)
-    with first:
+def _choose_places(
+    columns: Sequence[DeltaGenerator], whose: str, listed: list[str]
+) -> tuple[int, int | None]:
+    """Return the query and, of sites that have one, the key, in a column each; None for all."""
+    with columns[0]:
         query = listed.index(choose(f"Query of the {whose}", listed, key=f"{whose}_query",
                                     default=listed[-1]))
-    if not keys:
+    if len(columns) == 1:
         return query, None
     every = "all keys"
-    with second:
+    with columns[1]:
         key = choose(f"Key of the {whose}", [every, *listed[:query + 1]], key=f"{whose}_key")
     return query, None if key == every else listed.index(key)

@@ -142,7 +142,7 @@ def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_source_prompt_is_clicked_and_patched_from(explorer: Explorer, width: int) -> None:
     page = opened(explorer, "prompt", width, prompt=PROMPT, lm_site="residual stream").page
-    sources = page.locator(".st-key-sources button")
+    sources = page.locator(".st-key-sources").get_by_role("button")  # those that can be seen
     expect(page.get_by_text(re.compile("^After the patch"))).to_have_count(0)
     with explorer.rerun():
         sources.first.click()
