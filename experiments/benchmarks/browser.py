@@ -88,10 +88,22 @@ def chromium() -> Iterator[Browser]:
 
 
 class Server:
-    """A running explorer."""
+    """A running explorer; `group` is that of its processes."""
 
-    def __init__(self, port: int, log: Path) -> None:
-        self.port, self.log = port, log
+    def __init__(self, port: int, log: Path, group: int) -> None:
+        self.port, self.log, self.group = port, log, group
+
+    def resident(self) -> int:
+        """Return the bytes of memory that its processes hold, as Linux counts them."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                numbers = stat.read_text().rpartition(")")[2].split()  # a name may have spaces
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(numbers[2]) == self.group:
+                total += int(numbers[21]) * os.sysconf("SC_PAGE_SIZE")
+        return total
 
     def url(
         self, page: str = "", query: Mapping[str, str | tuple[str, ...]] | None = None
@@ -122,7 +134,7 @@ def serving(
                                    stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait_for(process, port, log)
-            yield Server(port, log)
+            yield Server(port, log, process.pid)
         finally:
             _stop(process)
 

@@ -162,9 +162,14 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
         explorer.choose("Across", "entropy")
         explorer.until(lambda: page.evaluate(AXES) == ["entropy", "induction"])
         assert explorer.query()["lm_x"] == "entropy"
-    head = page.evaluate(HEAD)
-    page.mouse.move(head["x"] - 3, head["y"])
-    page.mouse.move(head["x"], head["y"])
+
+    def hovered() -> bool:
+        head = page.evaluate(HEAD)
+        for aside in (3, 0):
+            page.mouse.move(head["x"] - aside, head["y"])
+        return page.locator(".st-key-heads .hovertext").count() > 0
+
+    explorer.until(hovered)
     with explorer.rerun():
         page.mouse.down()
         page.mouse.up()
