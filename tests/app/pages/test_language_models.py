@@ -14,6 +14,7 @@ from small_language_models import SmallModels
 from latentcode.app.language.choosing import choose_plane
 from latentcode.app.language.heads import CHANGES
 from latentcode.app.language.page import Pair
+from latentcode.app.language.pair import pair_of
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.app.language.work import Work
 from latentcode.app.main import LANGUAGE, TWO, language_pages
@@ -160,3 +161,13 @@ def test_two_models_are_compared_on_the_same_pairs(two: Work) -> None:
     assert len(planes[0]) == len(planes[1])
     assert "nearest codes of a pair in gpt2" in text(page)
     assert "both" in charts(page)
+    reads = [job.read for job in two.jobs]
+    row = 17
+    assert reads[0] is not None
+    page = shown("models", lm_pair=pair_of(reads[0], row).name)
+    assert not page.error
+    (heads,) = (frame.value for frame in page.dataframe if "head of gpt2" in frame.value)
+    for job, read in zip(two.jobs, reads, strict=True):
+        assert read is not None
+        best = float(read.codes.scores[row].max())
+        assert heads[f"attention, {job.title}"].iloc[0] == pytest.approx(best)
