@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from latentcode.app.words import literal
 MODEL, PAIR, HEAD = "lm", "lm_pair", "lm_head"
 PROMPT, EDITED, SOURCE = "prompt", "edited", "source"
 """What the URL calls the model, a pair (text.query.key), a head (layer.head), and prompts."""
-KNOWN_BY: Mapping[Any, Callable[[Any], Any]] = {
+KNOWN_BY: dict[Any, Callable[[Any], Any]] = {
     Job: lambda job: job.number, Read: lambda read: read.stamp}
 """`hash_funcs` of what Streamlit keeps of what was read. A page takes `Job.read` once: while it is
 shown, more may be read."""
