@@ -15,9 +15,11 @@ HEIGHT = 430
 MAP = "viridis"
 
 
-def layer_colours(n: int) -> list[str]:
-    """Return a colour per layer, from the first to the last."""
-    return [to_hex(mpl.colormaps[MAP](share)) for share in np.linspace(0.05, 0.92, n)]
+def layer_colours(n: int, dark: bool) -> list[str]:
+    """Return a colour per layer, from the first to the last, none as dark or light as the ground.
+    """
+    ends = (0.25, 0.98) if dark else (0.05, 0.92)
+    return [to_hex(mpl.colormaps[MAP](share)) for share in np.linspace(*ends, n)]
 
 
 def heads_chart(
@@ -26,7 +28,7 @@ def heads_chart(
     """Return a scatter of heads, coloured by layer; `customdata` is layer.head."""
     figure = go.Figure()
     layers = sorted(table["layer"].unique())
-    for layer, colour in zip(layers, layer_colours(len(layers)), strict=True):
+    for layer, colour in zip(layers, layer_colours(len(layers), dark), strict=True):
         rows = table[table["layer"] == layer]
         names = [f"L{layer}H{head}" for head in rows["head"]]
         figure.add_scatter(
@@ -63,7 +65,7 @@ def both_chart(
     low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
     figure.add_scatter(x=[low, high], y=[low, high], mode="lines", hoverinfo="skip",
                        showlegend=False, line={"color": grey(dark), "dash": "dash", "width": 1})
-    for layer, colour in zip(layers, layer_colours(len(layers)), strict=True):
+    for layer, colour in zip(layers, layer_colours(len(layers), dark), strict=True):
         rows = table[table["layer"] == layer]
         figure.add_scatter(
             x=rows[metric], y=rows[f"{metric} other"], mode="markers", name=f"{layer}",

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.probes.heads.direct import DIRECT
@@ -23,8 +24,11 @@ N_BOOTSTRAP, SEED = 500, 0
 N_ABLATED = 16
 """Texts that a head is ablated in."""
 CHANGES: Mapping[str, str] = {
-    "loss": "the next token is told worse by, in nats", "kl": "KL divergence, in nats",
-    "changed": "tokens after which another one is the likeliest"}
+    "loss": "loss of the next token, in nats more", "kl": "KL divergence, in nats",
+    "changed": "share of tokens with another likeliest next one"}
+
+BEYOND: Mapping[int, str] = {1: "more", 0: "no", -1: "less"}
+"""Whether a head does more than its control, surely."""
 
 
 def words(metric: str) -> str:
@@ -32,8 +36,7 @@ def words(metric: str) -> str:
     return metric.replace("_", " ")
 
 
-@st.cache_resource(max_entries=4, show_spinner="Looking at the heads …", hash_funcs={
-    Job: lambda job: (job.number, job.version), Read: lambda read: None})
+@st.cache_resource(max_entries=4, show_spinner="Looking at the heads …", hash_funcs=KNOWN_BY)
 def table(job: Job, read: Read) -> pd.DataFrame:
     """Return a row per layer and head: each metric, with its 95 % interval over texts in columns
     `metric_low` and `metric_high`."""
@@ -69,26 +72,16 @@ def texts_of_head(read: Read, layer: int, head: int, top: int = 5) -> list[tuple
 
 def ablated(
     job: Job, read: Read, layer: int, head: int, progress: Progress
-) -> dict[str, tuple[float, float, int]]:
-    """Return of each of `CHANGES` what mean ablation of a head does, and the same of its control,
-    and over how many tokens: the first texts, all next tokens.
+) -> pd.DataFrame:
+    """Return a row per quantity of `CHANGES`: what mean ablation of a head does in the first texts,
+    after all their tokens, with its interval over texts; and its control, random output matrices of
+    the head, with the interval in which one of them lies (`latentcode.probes.heads.causal`).
 
-    The control adds as much to the stream in a random direction; see
-    `latentcode.probes.heads.causal`.
+    `above`: 1 where the head does more than such a one would, -1 where less, else 0; `n` tokens.
     """
-    import torch
-
     from latentcode.app.language.given import given
     from latentcode.app.language.reading import texts_for
-    from latentcode.models.replay import Write, clean_pass, unshared
-    from latentcode.probes.heads.causal import (
-        QUANTITIES,
-        Before,
-        directions,
-        in_random_direction,
-        mean_z,
-        random_matrices,
-    )
+    from latentcode.probes.heads.causal import HeadEffects, mean_z
     from latentcode.probes.heads.sources import source_of
 
     asked = given()
@@ -96,28 +89,17 @@ def ablated(
     model = job.wait_for_model()
     texts = texts_for(model, source_of(asked.texts), n=N_ABLATED, longest=asked.longest)
     batches = list(texts.batches())
-    total = len(batches) + 1
     with job.turns.now():
-        means = mean_z(model, batches, N_ABLATED)
-        shared = not unshared(model.model)
-    progress(1, total)
-    sums, n = np.zeros((2, len(QUANTITIES))), 0
-    for done, batch in enumerate(batches, 2):
-        with job.turns.now(), torch.no_grad():
-            clean = clean_pass(model.model, batch.tokens, batch.read, padding=batch.padding,
-                               shared=shared)
-            before = Before(clean.logits, batch.targets[batch.read])
-            z = clean.z[layer]
-            write = Write(layer, (head,), means[layer][head].to(z))
-            direction = torch.as_tensor(directions(SEED)[batch.group], device=z.device)
-            matrix = random_matrices(z, model.model.cfg.d_model, layer, SEED)[direction, head]
-            for i, one in enumerate((write, in_random_direction(clean, write, matrix))):
-                sums[i] += before.changes(clean.after([[one]]))[:, 0].sum(-1)
-        n += int(batch.read.sum())
-        progress(done, total)
-    names = list(QUANTITIES)
-    return {name: (float(sums[0, names.index(name)] / n), float(sums[1, names.index(name)] / n), n)
-            for name in CHANGES}
+        found = HeadEffects(model, mean_z(model, batches, N_ABLATED), kinds=("mean",),
+                            n_read=None, seed=SEED, heads=[(layer, head)])
+    for done, batch in enumerate(batches, 1):
+        with job.turns.now():
+            found.read(batch)
+        progress(done, len(batches))
+    effects, contrasts = (table.set_index("quantity").loc[list(CHANGES)]
+                          for table in found.tables(N_BOOTSTRAP))
+    effects["above"] = (contrasts["low"] > 0).astype(int) - (contrasts["high"] < 0).astype(int)
+    return effects.reset_index()
 
 
-__all__ = ["ABOUT", "CHANGES", "N_ABLATED", "ablated", "table", "texts_of_head", "words"]
+__all__ = ["ABOUT", "BEYOND", "CHANGES", "N_ABLATED", "ablated", "table", "texts_of_head", "words"]

@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.language.given import given
+from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job, Work, work
 from latentcode.app.state.messages import answering
 from latentcode.app.state.url import choose, remember, remembered
@@ -18,6 +19,10 @@ from latentcode.app.words import literal
 MODEL, PAIR, HEAD = "lm", "lm_pair", "lm_head"
 PROMPT, EDITED, SOURCE = "prompt", "edited", "source"
 """What the URL calls the model, a pair (text.query.key), a head (layer.head), and prompts."""
+KNOWN_BY: dict[Any, Callable[[Any], Any]] = {
+    Job: lambda job: job.number, Read: lambda read: read.stamp}
+"""`hash_funcs` of what Streamlit keeps of what was read. A page takes `Job.read` once: while it is
+shown, more may be read."""
 GOES = "a table leads to a page"
 """Name in the session."""
 MOST_CHARACTERS = 600
@@ -63,15 +68,18 @@ def choose_model() -> Job:
                                     where=st.sidebar))]
 
 
-def show_progress(job: Job) -> None:
-    """Show what is being done, until it is; an error where it failed."""
+def show_progress(job: Job, read: Read | None) -> None:
+    """Show what is being done, until it is; an error where it failed.
+
+    read  what the page shows: it is shown anew as soon as more was read
+    """
     if job.error is not None:
         st.error(literal(job.error), icon=":material/error:")
         return
     if job.said:
         st.info(literal(job.said), icon=":material/info:")
-    if not job.is_over:
-        _watch(job, job.version)
+    if not job.is_over or job.read is not read:
+        _watch(job, read)
 
 
 def show_read(title: str, body: Callable[[int], None]) -> None:
@@ -83,16 +91,17 @@ def show_read(title: str, body: Callable[[int], None]) -> None:
     job = choose_model()
     if job.read is None:
         st.markdown(f"##### {title.format(literal(job.title))}")
-        show_progress(job)
+        show_progress(job, None)
         return
     body(job.number)
 
 
 @st.fragment(run_every=0.7)
-def _watch(job: Job, version: int) -> None:
-    if job.version != version or job.is_over:
+def _watch(job: Job, read: Read | None) -> None:
+    if job.read is not read or job.is_over:
         st.rerun()
-    st.progress(job.share, text=literal(job.text))
+    with st.container(key="reading"):  # which stays when nothing else runs
+        st.progress(job.share, text=literal(job.text))
 
 
 def typed(
@@ -147,5 +156,6 @@ def go_to(page: str) -> None:
         st.switch_page(st.session_state["pages"][page])
 
 
-__all__ = ["EDITED", "GOES", "HEAD", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT", "SOURCE", "Pair",
-           "begun", "choose_model", "go_to", "rows_choose", "show_progress", "show_read", "typed"]
+__all__ = ["EDITED", "GOES", "HEAD", "KNOWN_BY", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT",
+           "SOURCE", "Pair", "begun", "choose_model", "go_to", "rows_choose", "show_progress",
+           "show_read", "typed"]

@@ -11,6 +11,7 @@ import streamlit as st
 from latentcode.app.arcs.component import arcs
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.language.page import (
+    EDITED,
     HEAD,
     MOST_CHARACTERS,
     PAIR,
@@ -101,6 +102,8 @@ def _take(key: str, text: str, label: str, icon: str) -> None:
     if st.button(label, icon=icon, key=f"take as {key}",
                  help="The text up to the query, on the page Prompt."):
         remember(key, text[-MOST_CHARACTERS:])
+        if key == PROMPT:  # an edit was of another one
+            remember(EDITED, None)
         go_to("prompt")
 
 

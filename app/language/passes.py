@@ -19,14 +19,16 @@ from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.replay import z_hook
+from latentcode.probes.interventions.sites import SITES as WRITTEN
 from latentcode.seeds import make_generator
 
 MOST_KEPT = 2**26
 """Bytes of passes that are kept, of all visitors."""
 SITES: Mapping[str, str] = {
-    "codes": "attn.hook_pattern", "values": "attn.hook_v", "z": "attn.hook_z",
-    "residual stream": "hook_resid_pre"}
-"""What can be patched, and the hook of a block that shows it."""
+    "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": z_hook("{}"),
+    "residual stream": WRITTEN["residual"].hook}
+"""What can be patched, and the hook that shows it, with {} for the layer."""
 OF_KEYS = ("codes", "values")
 """Sites of a key; of the others a patch is of the query alone."""
 
@@ -142,7 +144,8 @@ def _p(logits: Tensor) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Patch:
-    """What of a source is put where in a base.
+    """What of a source is put where in a base, each by its own positions; `lc.Patch` has the same
+    ones in both.
 
     site    of `SITES`
     layers  which
@@ -200,7 +203,7 @@ def patched(
     """
     patch.check()
     bridge = job.wait_for_model().model
-    names = {layer: f"blocks.{layer}.{SITES[patch.site]}" for layer in patch.layers}
+    names = {layer: SITES[patch.site].format(layer) for layer in patch.layers}
     missing = [name for name in names.values() if name not in bridge.hook_dict]
     check(not missing, f"{job.title} has no hook {', '.join(missing[:3])}; expected another site")
     with job.turns.now():
@@ -235,30 +238,24 @@ def _keeping(kept: dict[int, Tensor], layer: int) -> Callable[..., None]:
 def _putting(given: Tensor, patch: Patch) -> Callable[..., Tensor]:
     """Return the hook that puts what sources have at a place into passes of the base."""
     def put(live: Tensor, hook: object) -> Tensor:
-        live = live.clone()
-        if patch.site == "residual stream":
-            live[:, patch.query] = given[:, patch.source_query]
-            return live
-        axis = 1 if patch.site == "codes" else 2
-        n_heads = live.shape[axis]
+        n_heads = live.shape[1 if patch.site == "codes" else 2]  # of a residual stream: unused
         heads = list(range(n_heads) if patch.heads is None else patch.heads)
-        if max(heads) >= n_heads:
+        if patch.site != "residual stream" and max(heads) >= n_heads:
             raise ConfigError(f"heads share their values in groups: there are {n_heads} of them; "
                               "expected all heads, or another site")
-        q, s = patch.query, patch.source_query
-        if patch.site == "z":
-            live[:, q, heads] = given[:, s, heads]
-        elif patch.site == "values":
-            keys = slice(0, q + 1) if patch.key is None else slice(patch.key, patch.key + 1)
-            there = keys if patch.source_key is None else slice(
-                patch.source_key, patch.source_key + 1)
-            live[:, keys, heads] = given[:, there, heads]
-        elif patch.key is None:
-            live[:, heads, q, :q + 1] = given[:, heads, s, :s + 1]
-        else:
-            live[:, heads, q, patch.key] = given[:, heads, s, patch.source_key]
+        live = live.clone()
+        live[_place(patch.site, heads, patch.query, patch.key)] = given[
+            _place(patch.site, heads, patch.source_query, patch.source_key)]
         return live
     return put
+
+
+def _place(site: str, heads: list[int], query: int, key: int | None) -> tuple[Any, ...]:
+    """Return the index of a place in an activation; key: None for all up to the query."""
+    every = slice(None)
+    keys = slice(0, query + 1) if key is None else slice(key, key + 1)
+    return {"codes": (every, heads, query, keys), "values": (every, keys, heads),
+            "z": (every, query, heads), "residual stream": (every, query)}[site]
 
 
 def other_sources(

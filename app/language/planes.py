@@ -12,11 +12,12 @@ import streamlit as st
 
 from latentcode.app.data.loaded import progress_bar
 from latentcode.app.data.projections import METHODS, reduced_settings
+from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.features import varies
-from latentcode.probes.heads.sampling import flat_codes
+from latentcode.probes.heads.sampling import flat_codes, heads_of
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import quality
 from latentcode.tasks.text.classes import class_of
@@ -81,8 +82,7 @@ def name(job: Job, read: Read, layer: int | None, method: str) -> str:
     return f"{job.number}!{ALL if layer is None else layer}!{method}!{len(read.codes)}"
 
 
-@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={
-    Job: lambda job: (job.number, job.version), Read: lambda read: None})
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
 def plane(job: Job, read: Read, layer: int | None, method: str) -> Plane:
     """Lay out the codes of a layer, or of all; `ProbeError` where there is nothing to lay out."""
     points = flat_codes(read.codes, layer)
@@ -107,8 +107,7 @@ def _pca(points: np.ndarray) -> Plane:
     return Plane(points, at, "PCA", trust, middle, two)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={
-    Job: lambda job: (job.number, job.version), Read: lambda read: None})
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
 def label(job: Job, read: Read, colour: str, layer: int | None) -> pd.Series:
     """Return what colours the pairs, one of `COLOURS`."""
     labels = read.codes.labels
@@ -166,4 +165,18 @@ def sampled(read: Read, n_asked: int) -> str:
             "without the first token.")
 
 
-__all__ = ["ALL", "COLOURS", "METHODS_SHOWN", "Plane", "label", "name", "plane", "sampled"]
+def pairs_csv(
+    read: Read, layer: int | None, plane: Plane, label: pd.Series, selected: np.ndarray | None
+) -> bytes:
+    """Return a line per pair: its labels, where it is drawn, and its code, a column a head."""
+    columns = [f"L{of}H{head}" for of, head in heads_of(read.codes, layer)]
+    return pd.concat([
+        read.codes.labels, pd.DataFrame({
+            f"colour: {label.name}": label.to_numpy(), "x": plane.at[:, 0], "y": plane.at[:, 1],
+            "selected": False if selected is None else selected}),
+        pd.DataFrame(flat_codes(read.codes, layer).astype(np.float32), columns=columns),
+    ], axis=1).to_csv(index=False).encode()
+
+
+__all__ = ["ALL", "COLOURS", "METHODS_SHOWN", "Plane", "label", "name", "pairs_csv", "plane",
+           "sampled"]

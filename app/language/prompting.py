@@ -75,7 +75,8 @@ def show_next(job: Job, passes: dict[str, np.ndarray], key: str) -> None:
     """Show the table of next tokens."""
     most = max(float(p.max()) for p in passes.values())
     st.dataframe(next_tokens(job, passes), hide_index=True, key=key, column_config={
-        name: st.column_config.ProgressColumn(format="percent", min_value=0.0, max_value=most)
+        name: st.column_config.ProgressColumn(
+            format="percent", min_value=0.0, max_value=most, width="small")
         for name in passes})
 
 

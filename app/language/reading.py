@@ -29,7 +29,7 @@ from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
 from latentcode.probes.heads.sampling import PairSampler, attended_key
 from latentcode.probes.heads.texts import Texts
 
-BATCH = 512
+BATCH = 256
 """Tokens of a batch: so few that a prompt that was typed meanwhile does not wait for long."""
 ROW_BYTES = 2**26
 """Bytes of the rows of codes of a batch that are kept until their keys are drawn."""
@@ -57,6 +57,11 @@ class Read:
     query: np.ndarray
     key: np.ndarray
     whole: bool
+
+    @property
+    def stamp(self) -> tuple[int, bool]:
+        """What tells it from what was read of the same model before, and after."""
+        return self.n_texts, self.whole
 
     @property
     def n_texts(self) -> int:

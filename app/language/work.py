@@ -66,10 +66,10 @@ class Turns:
 class Job:
     """A model of those given, and what was read of it.
 
-    doing    what is being done, in words; "" where nothing is
+    doing    what is being done, in words
     done, total  how far it is
     begun    when that began
-    version  how often `read` has changed
+    is_over  whether all is done, or nothing more can be
     said     what a visitor should know, such as that the cache was damaged
     """
 
@@ -79,7 +79,7 @@ class Job:
     done: int = 0
     total: int = 1
     begun: float = field(default_factory=time.monotonic)
-    version: int = 0
+    is_over: bool = False
     read: Read | None = None
     model: LanguageModel | None = None
     error: str | None = None
@@ -98,17 +98,9 @@ class Job:
         left = passed * (1 - self.share) / self.share if self.share > 0.02 else None
         return self.doing + ("" if left is None else f" · {left:.0f} s left")
 
-    @property
-    def is_over(self) -> bool:
-        return self.error is not None or not self.doing
-
     def begin(self, doing: str, total: int = 1) -> None:
         """Say what is being done from now on."""
         self.doing, self.done, self.total, self.begun = doing, 0, total, time.monotonic()
-
-    def publish(self, read: Read) -> None:
-        """Let pages show what was read."""
-        self.read, self.version = read, self.version + 1
 
     def wait_for_model(self) -> LanguageModel:
         """Return the model once it is open; `ArtifactError` where it cannot be opened."""
@@ -140,7 +132,6 @@ class Work:
         for job in self.jobs:
             try:
                 self._do(job)
-                job.doing = ""
             except LatentCodeError as error:
                 job.error = str(error)
             except Exception as error:
@@ -148,6 +139,7 @@ class Work:
                 job.error = (f"{job.title} could not be read: {type(error).__name__}. The terminal "
                              "that runs the explorer has the details; please report them.")
             finally:
+                job.is_over = True
                 job.opened.set()
 
     def _do(self, job: Job) -> None:
@@ -165,7 +157,7 @@ class Work:
             job.said = "What was kept of an earlier start is damaged, and was read again."
             _discard(folder)
         if found is not None:
-            job.publish(found)
+            job.read = found
         job.begin(f"Opening {job.title} …")
         job.model = _opened(self.given.models[job.number].name)
         job.opened.set()
@@ -186,7 +178,7 @@ class Work:
         with job.turns.later():
             reading = Reading(texts, like)
         total = sum(1 for _ in zip(texts.source.read(), range(self.given.n), strict=False))
-        job.begin("", total)
+        job.begin(f"Reading {total:,} texts", total)
         last, wait = time.monotonic(), FIRST
         for batch in reading.batches():
             with job.turns.later():
@@ -195,10 +187,9 @@ class Work:
             job.doing = f"Read {min(job.done, total):,} of {total:,} texts"
             if like is None and time.monotonic() - last > wait and (
                     reading.n_pairs >= FEWEST_PAIRS):
-                job.publish(reading.read(whole=False))
+                job.read = reading.read(whole=False)
                 last, wait = time.monotonic(), EVERY
-        read = reading.read(whole=True)
-        job.publish(read)
+        read = job.read = reading.read(whole=True)
         return read
 
 

@@ -48,7 +48,7 @@ def _body(number: int) -> None:
     left, right = st.columns([1.0, 1.0], gap="medium")
     with left:
         st.markdown(f"##### {len(found)} heads of {literal(job.title)}")
-        show_progress(job)
+        show_progress(job, read)
         show_still(heads_chart(found, x, y, head, dark=is_dark()), CHART,
                    alt=f"Heads by {words(x)} and {words(y)}.")
         on_click(CHART, lambda name: remember(HEAD, str(name)))
@@ -132,28 +132,37 @@ def _rank(values: pd.Series, value: float) -> str:
 
 
 def _effects(job: Job, read: Read, layer: int, head: int) -> None:
-    """Offer to ablate the head, and show what that did."""
+    """Offer to ablate the head, and show what that did, beside its control."""
+    import pandas as pd
+
     from latentcode.app.data.loaded import progress_bar
-    from latentcode.app.language.heads import CHANGES, N_ABLATED, ablated
+    from latentcode.app.language.heads import BEYOND, CHANGES, N_ABLATED, ablated
 
     kept: dict[tuple[int, int, int], Any] = st.session_state.setdefault("lm effects", {})
     place = job.number, layer, head
     if place not in kept:
         if not st.button("What does it cause? Ablate it", icon=":material/cut:", key="ablate",
                          help="Its output becomes its mean over texts (mean ablation), in "
-                              f"{N_ABLATED} texts; beside it the same change in a random "
-                              "direction."):
+                              f"{N_ABLATED} texts; beside it the same head with a random output "
+                              "matrix."):
             return
         with progress_bar(f"Ablating L{layer}H{head} in {N_ABLATED} texts …") as report:
             kept[place] = ablated(job, read, layer, head, report)
     found = kept[place]
-    n = next(iter(found.values()))[2]
-    said = "; ".join(f"{text} **{found[name][0]:.3g}** (control {found[name][1]:.3g})"
-                     for name, text in CHANGES.items())
-    st.markdown(f"**Mean ablation**, after {n:,} tokens of {min(N_ABLATED, read.n_texts)} texts: "
-                f"{said}.")
-    st.caption("The control adds as much in a random direction. Intervals over texts: "
-               "`lc.heads(model, texts)`.")
+    n = int(found["n"].iloc[0])
+    st.markdown(f"**Mean ablation**, after {n:,} tokens of {min(N_ABLATED, read.n_texts)} texts")
+
+    def ranged(row: Any, value: str, low: str, high: str) -> str:
+        return f"{row[value]:.3g} [{row[low]:.3g}, {row[high]:.3g}]"
+
+    st.dataframe(pd.DataFrame({
+        "what changes": [CHANGES[name] for name in found["quantity"]],
+        "this head": [ranged(row, "value", "low", "high") for _, row in found.iterrows()],
+        "control": [ranged(row, "control", "control_low", "control_high")
+                    for _, row in found.iterrows()],
+        "beyond it": [BEYOND[above] for above in found["above"]]}), hide_index=True)
+    st.caption("Control: the same head with a random output matrix, eight of which are drawn; its "
+               "interval is where one lies. The head's own is over texts.")
 
 
 def _texts(job: Job, read: Read, layer: int, head: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -10,8 +10,10 @@ from latentcode.app.language.page import PAIR, Pair, begun, show_progress
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
+from latentcode.errors import check
 
 if TYPE_CHECKING:
+    from latentcode.app.language.reading import Read
     from latentcode.app.language.work import Job
 
 HEIGHT = 360
@@ -20,10 +22,11 @@ HEIGHT = 360
 def page() -> None:
     """Show the two models that the explorer was started with."""
     jobs = begun().jobs
-    for job in jobs:
-        if job.read is None or not job.is_over:
-            show_progress(job)
-    if all(job.read is not None and job.read.whole for job in jobs):
+    reads = [job.read for job in jobs]
+    for job, read in zip(jobs, reads, strict=True):
+        if read is None or not job.is_over:
+            show_progress(job, read)
+    if all(read is not None and read.whole for read in reads):
         _body()
     else:
         st.markdown("##### " + literal(" and ".join(job.title for job in jobs))
@@ -52,6 +55,10 @@ def _body() -> None:
     first, second = reads
     assert first is not None
     assert second is not None
+    longest = min(max(map(len, read.tokens)) for read in (first, second))
+    check(len(first.codes) == len(second.codes), f"{one.title} and {other.title} do not see the "
+          f"same pairs, since one of them reads {longest} tokens at most; expected --longest "
+          f"{longest}")
     layers = [layer for layer in first.layers if layer in second.layers]
     layer, method, colour = choose_plane(layers)
     st.markdown(f"##### The same {len(first.codes):,} pairs in {literal(one.title)} and "
@@ -66,7 +73,7 @@ def _body() -> None:
 
     show_map(
         [Drawn(planes.name(job, first, layer, method), job.title, plane.at,
-               cards=card_address(("language", 0, one.version),
+               cards=card_address(("language", 0, first.stamp),
                                   lambda row: card(one, first, row)))
          for job, plane in zip((one, other), laid, strict=True)],
         colours(planes.label(one, first, colour, layer), title=colour, dark=is_dark()), noted,
@@ -77,6 +84,8 @@ def _body() -> None:
         f"{method} of each model. Of the 10 nearest codes of a pair in {one.title}, {share:.1%} "
         f"are also among its 10 nearest in {other.title}; of random ones "
         f"{10 / (len(first.codes) - 1):.1%} would be. The pairs are those drawn for {one.title}."))
+    if pair is not None:
+        _show_pair(one, other, first, second, pair)
     names = list(ABOUT)
     metric = choose("Metric", names, key="lm_metric", default="induction", shown=words)
     tables = [table(one, first), table(other, second)]
@@ -95,16 +104,44 @@ def _body() -> None:
                        key="download both", on_click="ignore")
 
 
+def _show_pair(one: Job, other: Job, first: Read, second: Read, pair: Pair) -> None:
+    """Show a pair in its text, and the heads of both models that attend to its key most."""
+    import numpy as np
+    import pandas as pd
+
+    from latentcode.app.language.pair import HEADS, row_of
+    from latentcode.app.language.tokens import LEGEND, marked, pieces_of, tokens_html
+    from latentcode.probes.heads.sampling import heads_of
+
+    row = row_of(first, pair)
+    if row is None or one.model is None:
+        return
+    pieces = pieces_of(one.model, first.tokens[pair.text].tolist())
+    st.html(tokens_html(pieces, marked(pair.query, pair.key), (pair.query, pair.key)) + LEGEND)
+    st.markdown("**Heads that attend to this key most**, in each model:")
+    columns: dict[str, Any] = {}
+    for job, read in ((one, first), (other, second)):
+        code, heads = read.codes.scores[row].ravel(), heads_of(read.codes)
+        best = np.argsort(-np.abs(code), kind="stable")[:HEADS]
+        columns[f"head of {job.title}"] = [f"L{heads[i][0]}H{heads[i][1]}" for i in best]
+        columns[f"attention, {job.title}"] = code[best]
+    same = min(len(column) for column in columns.values())
+    st.dataframe(pd.DataFrame({name: column[:same] for name, column in columns.items()}),
+                 hide_index=True, key="heads of the pair", column_config={
+                     name: st.column_config.NumberColumn(format="%.3f") for name in columns
+                     if name.startswith("attention")})
+
+
 def _shared(one: Job, other: Job, layer: int | None) -> float:
     """Return the share of nearest codes that two models have in common, of a layer or all."""
     from latentcode.app.charts.overlap import shared_neighbours
     from latentcode.probes.heads.sampling import flat_codes
 
     kept: dict[object, float] = st.session_state.setdefault("lm shared", {})
-    key = one.version, other.version, layer
+    assert one.read is not None
+    assert other.read is not None
+    key = one.read.stamp, other.read.stamp, layer
     if key not in kept:
-        assert one.read is not None
-        assert other.read is not None
         with st.spinner("Looking at neighbours …"):
             kept[key] = float(shared_neighbours([
                 flat_codes(read.codes, layer) for read in (one.read, other.read)]).mean())

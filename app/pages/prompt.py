@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from latentcode.app.language.page import (
     EDITED,
     GOES,
+    MOST_CHARACTERS,
     PAIR,
     PROMPT,
     SOURCE,
@@ -17,9 +20,9 @@ from latentcode.app.language.page import (
     show_read,
     typed,
 )
-from latentcode.app.state.messages import guarded
-from latentcode.app.state.url import choose, choose_several, remember
-from latentcode.app.words import literal
+from latentcode.app.state.messages import answering, guarded
+from latentcode.app.state.url import choose, choose_several, remember, remembered
+from latentcode.app.words import literal, shortened
 from latentcode.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +37,8 @@ FIRST = 12
 """Tokens of the first text that the page opens on."""
 OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
 """What the URL calls the places of a patch."""
-OTHERS = 8
-"""Other sources, the control of a patch."""
+OTHERS, OFFERED = 8, 4
+"""Other sources, the control of a patch; and those that are offered to be clicked."""
 
 
 def page() -> None:
@@ -51,24 +54,34 @@ def _body(number: int) -> None:
     read = job.read
     assert read is not None
     st.markdown(f"##### A prompt for {literal(job.title)}")
-    show_progress(job)
+    show_progress(job, read)
     if not job.opened.is_set():
         st.info(f"Opening {literal(job.title)}; the prompt is read when it is there.",
                 icon=":material/hourglass_empty:")
         return
-    first, second = st.columns(2)
-    with first:
-        prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.",
-                       anew=("p_query", "p_key", *OF_BASE, *OF_SOURCE))
-    with second:
-        edited = typed("Edited: change a word", EDITED, prompt,
-                       help="The same prompt with a word changed, to be shown beside it.",
-                       anew=OF_SOURCE)
+    prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.",
+                   anew=(EDITED, "p_query", "p_key", *OF_BASE, *OF_SOURCE))
+    edited = _edited(prompt)
     before = see(job, encoded(job, prompt, MOST))
     after = None if edited == prompt else see(job, encoded(job, edited, MOST))
     _shown(job, read, before, after)
     st.divider()
     _patched(job, read, before, prompt, edited)
+
+
+def _edited(prompt: str) -> str:
+    """Let a word of the prompt be changed in place, and return what it becomes."""
+    from latentcode.app.language.editing import editing
+
+    def note(text: str) -> None:
+        remember(EDITED, None if text == prompt else text)
+        for other in OF_SOURCE:
+            remember(other, None)
+
+    edited = (remembered(EDITED) or prompt)[:MOST_CHARACTERS]
+    st.caption("**Click a word** to change it, and see what moves.")
+    editing(prompt, edited, note, key="edit", most=MOST_CHARACTERS)
+    return edited
 
 
 def _opening(job: Job, read: Read) -> str:
@@ -120,7 +133,7 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
         label = planes.label(job, read, colour, layer)
         show_map(
             [Drawn(planes.name(job, read, layer, method), "", plane.at,
-                   cards=card_address(("language", job.number, job.version),
+                   cards=card_address(("language", job.number, read.stamp),
                                       lambda row: card(job, read, row)))],
             colours(label, title=colour, dark=is_dark()), noted, key="map", dark=is_dark(),
             label=colour, selection=Selection(), selected=None, height=HEIGHT, pins=found,
@@ -152,9 +165,10 @@ def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> No
     st.markdown("##### What if the prompt had what a source has?")
     written = typed("Source", SOURCE, edited, help="Another prompt, whose activations are put into "
                                                    "the prompt above, the base.", anew=OF_SOURCE)
+    _offer_sources(job, read, len(before.tokens))
     if written == prompt:
-        st.caption("Type a source: the prompt with another word, such as another country. A pair "
-                   "of *Codes of texts* can be taken as one, too.")
+        st.caption("Click a source, or type one: the prompt with another word, such as another "
+                   "country. A word changed above and a pair of *Codes of texts* give one, too.")
         return
     source = see(job, encoded(job, written, MOST))
     patch = _choose_patch(read, before, source)
@@ -194,6 +208,23 @@ def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> No
                + " One prompt proves nothing: `lc.intervene` asks many, with controls.")
 
 
+def _offer_sources(job: Job, read: Read, length: int) -> None:
+    """Offer the beginnings of some texts, as long as the base, to be clicked as the source."""
+    from latentcode.app.language.passes import other_sources
+    from latentcode.app.language.tokens import shown, text_of
+
+    def take(text: str) -> None:
+        remember(SOURCE, text[:MOST_CHARACTERS])
+        for other in OF_SOURCE:
+            remember(other, None)
+
+    with st.container(horizontal=True, gap="small", key="sources"):
+        for number, ids in enumerate(other_sources(read.tokens, length, OFFERED, seed=1)):
+            text = text_of(job.wait_for_model(), ids)
+            st.button(literal(shown(shortened(text, 48))), key=f"source {number}",
+                      help="Take it as the source.", on_click=answering(take), args=(text,))
+
+
 def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
     """Let a person choose what is put where; None while something is missing."""
     from latentcode.app.language.passes import OF_KEYS, SITES, Patch
@@ -216,21 +247,25 @@ def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
     if not layers:
         st.info("Choose at least one layer.", icon=":material/layers:")
         return None
-    query, key = _choose_places("base", of_base, site in OF_KEYS)
-    source_query, source_key = _choose_places("source", of_source, site in OF_KEYS)
+    keys = site in OF_KEYS
+    columns = st.columns(4 if keys else 2)
+    half = len(columns) // 2
+    query, key = _choose_places(columns[:half], "base", of_base)
+    source_query, source_key = _choose_places(columns[half:], "source", of_source)
     return Patch(site, tuple(sorted(layers)), tuple(sorted(heads)) or None, query, source_query,
                  key, source_key)
 
 
-def _choose_places(whose: str, listed: list[str], keys: bool) -> tuple[int, int | None]:
-    """Return the query and, of sites that have one, the key; None for all."""
-    first, second = st.columns(2)
-    with first:
+def _choose_places(
+    columns: Sequence[DeltaGenerator], whose: str, listed: list[str]
+) -> tuple[int, int | None]:
+    """Return the query and, of sites that have one, the key, in a column each; None for all."""
+    with columns[0]:
         query = listed.index(choose(f"Query of the {whose}", listed, key=f"{whose}_query",
                                     default=listed[-1]))
-    if not keys:
+    if len(columns) == 1:
         return query, None
     every = "all keys"
-    with second:
+    with columns[1]:
         key = choose(f"Key of the {whose}", [every, *listed[:query + 1]], key=f"{whose}_key")
     return query, None if key == every else listed.index(key)

@@ -42,7 +42,7 @@ def _body(number: int) -> None:
     with left:
         st.markdown(f"##### {len(read.codes):,} codes of {literal(job.title)}, "
                     + ("all layers" if layer is None else f"layer {layer}"))
-        show_progress(job)
+        show_progress(job, read)
         plane = planes.plane(job, read, layer, method)
         label = planes.label(job, read, colour, layer)
         selection, selected = selection_here(job, read, plane, layer, label)
@@ -60,7 +60,7 @@ def _body(number: int) -> None:
 
         show_map(
             [Drawn(planes.name(job, read, layer, method), "", plane.at,
-                   cards=card_address(("language", job.number, job.version),
+                   cards=card_address(("language", job.number, read.stamp),
                                       lambda row: card(job, read, row)))],
             colours(label, title=colour, dark=is_dark()), noted, key=MAP_KEY, dark=is_dark(),
             label=colour, selection=selection, selected=selected,
@@ -68,6 +68,10 @@ def _body(number: int) -> None:
             alt="Codes of pairs of tokens in two dimensions.")
         trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
         st.caption(literal(f"{method}{trust}. {planes.sampled(read, work.given.n)}"))
+        st.download_button(
+            "Pairs and codes, CSV", lambda: planes.pairs_csv(read, layer, plane, label, selected),
+            f"pairs-{job.title.replace('/', '-')}.csv", key="download pairs", on_click="ignore",
+            help="A line per pair: tokens, positions, text, place on the map, and its code.")
         if pair is not None and job.opened.is_set():
             show_near_pair(job, read, pair, layer)
     with right:

@@ -5,14 +5,15 @@
 makes a GPT-2 of random weights and texts of random words, starts `latentcode explore MODEL --texts
 FILE` and a real browser, and measures the seconds (1) from the start to the first picture, (2) to
 that of all texts, (3) from typing a prompt to its codes on the map, while texts are read and
-afterwards, and (4) from another start to the picture, which the cache has. Needs Debian's package
-chromium, or Chrome.
+afterwards, and (4) from another start to the picture, which the cache has; and how much memory the
+server needs for a further visitor. Needs Debian's package chromium, or Chrome.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from latentcode.experiments.benchmarks.browser import (
     Server,
     chromium,
     serving,
+    settle,
 )
 from latentcode.experiments.benchmarks.explorer import case, figure, table
 from latentcode.experiments.benchmarks.random_gpt2 import Size
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 QUESTION = "explorer_language"
 TARGETS = {"picture": 60.0, "prompt": 1.0}
 """Seconds that may pass to the first picture, and from a prompt to its codes, on idle cores."""
+VISITORS, MOST_MIB = 3, 300.0
+"""Further visitors, and the MiB that each of them may take."""
+PAIR = {"lm_pair": "3.7.2"}
+"""What a further visitor looks at."""
 PATIENCE = 3_600.0
 """Seconds to wait for something before giving up: cores may be busy."""
 WORDS = 12
@@ -86,11 +92,13 @@ def wait(page: Page, condition: str, argument: object = None) -> None:
     page.wait_for_function(condition, arg=argument, timeout=1e3 * PATIENCE)
 
 
-def opened(browser: Browser, server: Server, page: str = "") -> Page:
+def opened(
+    browser: Browser, server: Server, page: str = "", query: Mapping[str, str] | None = None
+) -> Page:
     """Open a page in a new window."""
     window = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
     window.set_default_timeout(1e3 * PATIENCE)
-    window.goto(server.url(page))
+    window.goto(server.url(page, query))
     return window
 
 
@@ -119,6 +127,25 @@ def prompts(
                for i in range(1, n + 1)]
     page.close()
     return seconds
+
+
+def visitors(browser: Browser, server: Server) -> tuple[list[float], list[float]]:
+    """Return the seconds to the picture and a pair of further visitors, and the MiB of each.
+
+    They stay, each in a browser that knows nothing of the others, until all have come.
+    """
+    pages, seconds, memory = [], [], [server.memory()]
+    for _ in range(VISITORS):
+        begin = time.perf_counter()
+        pages.append(opened(browser, server, "texts", PAIR))
+        wait(pages[-1], DRAWN, ".st-key-map")
+        pages[-1].locator("svg.arcs .arc").first.wait_for(state="attached")
+        seconds.append(time.perf_counter() - begin)
+        settle(pages[-1])
+        memory.append(server.memory())
+    for page in pages:
+        page.close()
+    return seconds, np.diff(memory).tolist()
 
 
 def main(
@@ -168,13 +195,19 @@ def main(
             noted(cases, "start to picture of all texts", [time.perf_counter() - begin])
             noted(cases, "prompt to codes, all warm", prompts(
                 browser, server, rng, rounds, size.vocabulary), target=TARGETS["prompt"])
+            before = server.memory()
+            seconds, memory = visitors(browser, server)
+            noted(cases, "a further visitor's first picture and pair", seconds, mib=memory,
+                  mib_before=before)
             page.close()
         begin = time.perf_counter()
         with serving(*asked) as server:
             page = opened(browser, server)
             wait(page, DRAWN, ".st-key-map")
             noted(cases, "another start to first picture", [time.perf_counter() - begin])
-    report.finish(out, cases, table(cases), figure(cases))
+    said = (f"Memory of the server: {before:,.0f} MiB with one visitor; further ones took "
+            f"{', '.join(f'{mib:.1f}' for mib in memory)} MiB (at most {MOST_MIB:.0f} each).")
+    report.finish(out, cases, f"{table(cases)}\n\n{said}", figure(cases))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ random output matrix would. Both are a little wide: c_k and d_k differ by their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -134,6 +134,7 @@ class HeadEffects:
     control  whether the control is computed, too: as many passes again
     n_read   tokens of each text that are read, drawn at random; None: all that can be
     seed     of what is drawn: these tokens, other texts, directions of the control
+    heads    (layer, head) of those that are ablated; None: all
 
     Each head of each batch is a pass through the layers above it (`latentcode.models.replay`),
     where the model allows it; else through all of them, which `settings` says.
@@ -150,6 +151,7 @@ class HeadEffects:
     def __init__(
         self, asked: LanguageModel, means: Mapping[int, Tensor] | None = None, *,
         kinds: Sequence[str] = KINDS, control: bool = True, n_read: int | None = 64, seed: int = 0,
+        heads: Collection[tuple[int, int]] | None = None,
     ) -> None:
         for kind in kinds:
             check_choice("kind", kind, KINDS)
@@ -162,7 +164,11 @@ class HeadEffects:
         self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
         self.whole_passes = unshared(asked.model)
         config = asked.model.cfg
-        self.layers, self.n_heads = attention_layers(asked.model), config.n_heads
+        self.n_heads = config.n_heads
+        self.heads = {layer: [head for head in range(self.n_heads)
+                              if heads is None or (layer, head) in heads]
+                      for layer in attention_layers(asked.model)}
+        self.layers = [layer for layer, some in self.heads.items() if some]
         self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), config.n_layers,
                               self.n_heads, GROUPS))
         self.counts = np.zeros((len(self.kinds), GROUPS))
@@ -231,7 +237,7 @@ class HeadEffects:
             return in_random_direction(clean, write(kind, head), matrices[direction, head])
 
         for k, kind in enumerate(self.kinds):
-            for head in range(self.n_heads):
+            for head in self.heads[layer]:
                 yield (k, 0, head), partial(write, kind, head)
                 if self.control:
                     yield (k, 1, head), partial(elsewhere, kind, head)
@@ -258,13 +264,15 @@ class HeadEffects:
                                         if kind == "resample" else ""), ProbeError)
             sizes = self.counts[k, found][:, None, None, None]
             for layer in self.layers:
-                sums = np.moveaxis(self.sums[k, :, :, layer][..., found], -1, 0)  # [G, 2, Q, H]
+                heads = self.heads[layer]
+                of = self.sums[k, :, :, layer, heads][..., found]  # [H, 2, Q, G]
+                sums = np.moveaxis(of, (0, -1), (-1, 0))  # [G, 2, Q, H]
                 n = int(sizes.sum())
                 scores = Scores.of(sums[:, 0], sizes[:, 0], n, n_bootstrap,
                                    self.seed if seed is None else seed)
                 drawn = Draws.of_parts(sums, sizes, n, which[found])
                 more, above = effect_rows(
-                    kind, layer, list(QUANTITIES), scores, against=CONTROL,
+                    kind, layer, heads, list(QUANTITIES), scores, against=CONTROL,
                     beside=(drawn[0], drawn[1]) if self.control else None)
                 rows += more
                 contrasts += above

@@ -15,7 +15,7 @@ Where they do not, there is no number, and `DirectLogits.lacking` says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,10 +110,18 @@ class DirectLogits:
         self.writes: dict[int, Write] = {}
         self.lacking: dict[int, str] = {}
         self.layers, self.n_heads = attention_layers(model), int(model.cfg.n_heads)
+        ours = isinstance(model, HookedTransformer)
+        self.entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if ours
+                         else "ln_final.hook_in")
+        # Of ours no more than the last token gets to the norm: its scale is known before.
+        self.scale_at = self.entering if ours else SCALE
+        self.scale_of: Callable[[Tensor], Tensor] = _scale_of_ours if ours else _as_it_is
         with evaluating(model):
-            why = self._why_no_read_out()
+            logits, seen = see(model, self._tokens(), [self.entering, self.scale_at, LEAVING, *(
+                name for layer in self.layers for name in self._shown(layer))])
+            why = self._why_no_read_out(logits, seen)
             for layer in self.layers:
-                found = self._tried(layer) if why is None else why
+                found = self._tried(layer, seen) if why is None else why
                 if isinstance(found, Write):
                     self.writes[layer] = found
                 else:
@@ -138,20 +146,20 @@ class DirectLogits:
         n = max(1, min(N_TRIED, context, int(self.model.W_U.shape[1]) - 1))
         return torch.arange(1, n + 1, device=weight.device)[None]
 
-    def _why_no_read_out(self) -> str | None:
+    def _shown(self, layer: int) -> list[str]:
+        """Return the hooks of a layer, some of which show what its heads write."""
+        return [f"blocks.{layer}.{name}" for name in (
+            *ZS, *STREAM, *(f"{norm}.hook_scale" for norm in POST_NORMS))]
+
+    def _why_no_read_out(self, logits: Tensor, seen: Mapping[str, Tensor]) -> str | None:
         """Try the final norm and the unembedding; return what is amiss with them."""
-        model, ours = self.model, isinstance(self.model, HookedTransformer)
-        entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if ours else "ln_final.hook_in")
-        # Of ours no more than the last token gets to the norm: its scale is known before.
-        self.scale_at = entering if ours else SCALE
-        self.scale_of: Callable[[Tensor], Tensor] = _scale_of_ours if ours else _as_it_is
+        model = self.model
         if not hasattr(model, "ln_final") or self.scale_at not in model.hook_dict:
             return "the model shows no final norm"
-        logits, seen = see(model, self._tokens(), [entering, self.scale_at, LEAVING])
-        if not {entering, self.scale_at} <= set(seen):
+        if not {self.entering, self.scale_at} <= set(seen):
             return "the model does not show what its final norm does"
         self.final = Norm.of(model.ln_final, self.scale_at)
-        read = self.final.whole(seen[entering], self.scale_of(seen[self.scale_at]))
+        read = self.final.whole(seen[self.entering], self.scale_of(seen[self.scale_at]))
         if LEAVING in seen and not _near(read, seen[LEAVING]):
             return "what is read out is not the final norm of the residual stream"
         self.W_U: Tensor = model.W_U.detach()
@@ -167,7 +175,7 @@ class DirectLogits:
             return "logits are not the unembedding of what the final norm puts out"
         return None
 
-    def _tried(self, layer: int) -> Write | str:
+    def _tried(self, layer: int, seen: Mapping[str, Tensor]) -> Write | str:
         """Return how the heads of a layer write, or why it is not known."""
         block = self.model.blocks[layer]
         if getattr(getattr(block.attn, "cfg", None), "value_network", "linear") != "linear":
@@ -178,8 +186,6 @@ class DirectLogits:
             return "attention has no output projection by heads"
         at = f"blocks.{layer}."
         post = next((f"{at}{name}.hook_scale" for name in POST_NORMS if hasattr(block, name)), "")
-        _, seen = see(self.model, self._tokens(), [
-            *(at + name for name in (*ZS, *STREAM)), post])
         stream = seen.get(f"{at}hook_resid_pre")
         added = _added(*(seen.get(at + name) for name in STREAM))
         if stream is None or added is None:

@@ -237,8 +237,9 @@ def _tables(
     for s, site in enumerate(sites):
         for layer in layers:
             more, above = effect_rows(
-                site, layer, QUANTITIES, scores[s, 0, :, layer], against=control, beside=None
-                if beside is None else (beside[s, 0, :, layer], beside[s, 1, :, layer]))
+                site, layer, range(scores.value.shape[-1]), QUANTITIES, scores[s, 0, :, layer],
+                against=control, beside=None if beside is None else (
+                    beside[s, 0, :, layer], beside[s, 1, :, layer]))
             rows += more
             contrasts += above
     return rows, contrasts

@@ -101,10 +101,10 @@ class Draws(Scores):
 
 
 def effect_rows(
-    patch: str, layer: int, quantities: Sequence[str], scores: Scores, *,
+    patch: str, layer: int, heads: Sequence[int], quantities: Sequence[str], scores: Scores, *,
     beside: tuple[Scores, Scores] | None = None, against: str = "",
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of effects of the heads of a layer, and of contrasts with a control.
+    """Return the rows of effects of heads of a layer, and of contrasts with a control.
 
     scores   [Q, H], quantities and heads
     beside   where there is a control, the scores of the same and of the control where it is
@@ -113,13 +113,13 @@ def effect_rows(
     rows: list[dict[str, Any]] = []
     contrasts: list[dict[str, Any]] = []
     above = None if beside is None else beside[0] - beside[1]
-    for head in range(scores.value.shape[1]):
+    for h, head in enumerate(heads):
         for q, quantity in enumerate(quantities):
             place = {"patch": patch, "layer": layer, "head": head, "quantity": quantity}
-            row = {**place, **scores.row((q, head)), **scores.size}
+            row = {**place, **scores.row((q, h)), **scores.size}
             if beside is not None and above is not None:
-                row |= beside[1].row((q, head), ("control", "control_low", "control_high"))
-                contrasts.append({**place, "against": against, **above.row((q, head)),
+                row |= beside[1].row((q, h), ("control", "control_low", "control_high"))
+                contrasts.append({**place, "against": against, **above.row((q, h)),
                                   **above.size})
             rows.append(row)
     return rows, contrasts

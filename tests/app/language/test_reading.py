@@ -11,10 +11,12 @@ import torch
 from asked_language import begun, texts_file
 from small_language_models import SmallModels
 
+from latentcode.app.language import work as working
 from latentcode.app.language.given import given
 from latentcode.app.language.keeping import folder_of, keep, kept
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.errors import ArtifactError
+from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.sampling import sample_codes
 from latentcode.probes.heads.sources import source_of
@@ -116,6 +118,23 @@ def test_what_was_read_is_kept_and_damage_is_seen(texts: Texts, tmp_path: Path) 
         kept(tmp_path / "kept")
 
 
+def test_a_job_goes_on_until_all_is_read(
+    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bool, str]] = []
+    add = Reading.add
+
+    def watched(reading: Reading, batch: TextBatch) -> None:
+        (job,) = working.work().jobs
+        seen.append((job.is_over, job.doing))
+        add(reading, batch)
+
+    monkeypatch.setattr(Reading, "add", watched)
+    with begun(monkeypatch, [small_models("gpt2")], texts_file(tmp_path)) as work:
+        assert work.jobs[0].is_over
+    assert seen[0] == (False, "Reading 24 texts")  # a page that sees it over never looks again
+
+
 def test_another_start_reads_the_cache_and_a_damaged_one_again(
     small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +145,6 @@ def test_another_start_reads_the_cache_and_a_damaged_one_again(
         assert job.read is not None
         assert job.read.whole
         first = job.read
-        assert job.version >= 1
     asked = given()
     assert asked is not None
     folder = folder_of(asked, 0)

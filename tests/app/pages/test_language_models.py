@@ -11,10 +11,15 @@ from asked_language import begun, texts_file
 from small_app import charts, component, map_shown, shown, text
 from small_language_models import SmallModels
 
+from latentcode.app.language.choosing import choose_plane
+from latentcode.app.language.heads import CHANGES
 from latentcode.app.language.page import Pair
+from latentcode.app.language.pair import pair_of
+from latentcode.app.language.reading import Reading, texts_for
 from latentcode.app.language.work import Work
 from latentcode.app.main import language_pages
 from latentcode.app.menu import LANGUAGE, TWO
+from latentcode.probes.heads.sources import source_of
 
 
 @pytest.fixture
@@ -54,6 +59,34 @@ def test_the_map_says_which_pairs_are_drawn(one: Work) -> None:
     assert numbers == sorted(numbers)
 
 
+def test_what_is_read_while_a_page_is_shown_comes_with_the_next(
+    one: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (job,) = one.jobs
+    whole = job.read
+    assert whole is not None
+    assert job.model is not None
+    texts = texts_for(job.model, source_of(one.given.texts), n=9, longest=12)
+    reading = Reading(texts)
+    for batch in reading.batches():
+        reading.add(batch)
+    few = reading.read(whole=False)
+    job.read, job.is_over = few, False
+    with monkeypatch.context() as patch:
+        # More is read just after the page has looked at what there is.
+        patch.setattr("latentcode.app.language.choosing.choose_plane", lambda layers: (
+            setattr(job, "read", whole), choose_plane(layers))[1])
+        page = shown("texts")
+    assert not page.error
+    drawn = map_shown(page)  # the page has seen it, and is shown anew
+    assert len(drawn.planes[0]) == len(drawn.values) == len(whole.codes)
+    job.read = few
+    page = shown("texts")
+    drawn = map_shown(page)
+    assert len(drawn.planes[0]) == len(drawn.values) == len(few.codes)
+    assert "the 9 texts read so far, of 1,000" in text(page)
+
+
 def test_a_pair_is_shown_in_its_text(one: Work) -> None:
     page = shown("texts", lm_pair="3.7.2")
     assert not page.error
@@ -87,7 +120,10 @@ def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
     page.button("ablate").click().run()
     assert not page.error
     assert "Mean ablation" in text(page)
-    assert "control" in text(page)
+    (effects,) = (frame.value for frame in page.dataframe if "this head" in frame.value)
+    assert list(effects["what changes"]) == list(CHANGES.values())
+    for name in ("this head", "control"):
+        assert effects[name].str.fullmatch(r"\S+ \[\S+, \S+\]").all()
     assert "No head yet" in text(shown("heads", lm_head="7.9"))
 
 
@@ -126,3 +162,13 @@ def test_two_models_are_compared_on_the_same_pairs(two: Work) -> None:
     assert len(planes[0]) == len(planes[1])
     assert "nearest codes of a pair in gpt2" in text(page)
     assert "both" in charts(page)
+    reads = [job.read for job in two.jobs]
+    row = 17
+    assert reads[0] is not None
+    page = shown("models", lm_pair=pair_of(reads[0], row).name)
+    assert not page.error
+    (heads,) = (frame.value for frame in page.dataframe if "head of gpt2" in frame.value)
+    for job, read in zip(two.jobs, reads, strict=True):
+        assert read is not None
+        best = float(read.codes.scores[row].max())
+        assert heads[f"attention, {job.title}"].iloc[0] == pytest.approx(best)

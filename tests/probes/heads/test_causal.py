@@ -232,6 +232,21 @@ def test_the_control_writes_as_much() -> None:
     assert cosine.abs().mean() < 0.6
 
 
+def test_some_heads_have_the_numbers_that_they_have_among_all() -> None:
+    asked, batches = Asked(random_model()), random_texts()
+    means, some = mean_z(asked, batches), [(0, 2), (0, 3), (1, 1)]
+    tables = []
+    for heads in (None, some):
+        found = HeadEffects(asked, means, heads=heads)
+        for batch in batches:
+            found.read(batch)
+        tables.append(found.tables(50))
+    for all_, few in zip(*tables, strict=True):
+        kept = [pair in some for pair in zip(all_["layer"], all_["head"], strict=True)]
+        assert 0 < len(few) < len(all_)
+        pd.testing.assert_frame_equal(all_[kept].reset_index(drop=True), few, rtol=1e-5)
+
+
 def test_sums_can_be_put_back() -> None:
     asked, batches = Asked(random_model()), random_texts()
     means = mean_z(asked, batches)

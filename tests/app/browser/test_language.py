@@ -1,0 +1,226 @@
+"""Each move of the pages of language models: by mouse and keyboard, in a wide and a narrow window.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from asked_language import texts_file
+from explorer import POINT, Explorer, expect
+from playwright.sync_api import Browser
+from small_language_models import SmallModels
+
+from latentcode.experiments.benchmarks.browser import Server, serving, settle
+
+WIDTHS = (1_280, 375)
+HEIGHT = 900
+PROMPT, WORD, OTHER = "The capital of France is", "France", "Paris"
+READ = "() => !document.querySelector('[data-testid=stProgress]')"
+PINS = """() => ['.lc-pin:not(.lc-before)', '.lc-before'].map(kind => [
+    ...document.querySelectorAll(`.st-key-map ${kind}`)].map(pin => pin.getAttribute('d')))"""
+"""Where the codes of a prompt are, and where they were before it was edited."""
+AXES = """() => { const {xaxis, yaxis} = document.querySelector(
+    '.st-key-heads .js-plotly-plot').layout; return [xaxis.title.text, yaxis.title.text]; }"""
+HEAD = """() => {
+    const plot = document.querySelector('.st-key-heads .js-plotly-plot');
+    const {xaxis, yaxis} = plot._fullLayout, {left, top} = plot.getBoundingClientRect();
+    const [trace] = plot._fullData;
+    return {name: trace.customdata[0][0], x: left + xaxis._offset + xaxis.l2p(trace.x[0]),
+            y: top + yaxis._offset + yaxis.l2p(trace.y[0])};
+}"""
+"""The first head of the scatter, and where it is on the screen."""
+
+
+@pytest.fixture(scope="module")
+def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("language")
+    models = SmallModels(root)
+    with serving([models("gpt2"), models("llama")], root / "cache", root / "server.log",
+                 ["--texts", str(texts_file(root)), "--longest", "12"]) as started:
+        yield started
+
+
+def opened(explorer: Explorer, page: str, width: int = WIDTHS[0], **query: str) -> Explorer:
+    """Open a page once all texts are read, and check that it is as wide as the window."""
+    explorer.page.set_viewport_size({"width": width, "height": HEIGHT})
+    explorer.open(page, query)
+    explorer.page.wait_for_function(READ)
+    settle(explorer.page)
+    assert explorer.page.evaluate("document.documentElement.scrollWidth") <= width
+    return explorer
+
+
+def pair_said(explorer: Explorer) -> tuple[int, int, int]:
+    """Return text, query and key of the pair that is shown, as the page says them."""
+    explorer.headline("→").wait_for()
+    said = explorer.page.get_by_text(re.compile(r"^Text \d+: the query is token")).inner_text()
+    text, query, *back = map(int, re.findall(r"\d+", said))
+    return text, query, query - (back[0] if back else 0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_click_on_a_point_shows_its_pair(explorer: Explorer, width: int) -> None:
+    page = opened(explorer, "texts", width).page
+    expect(page.get_by_text(re.compile("^PCA.*of the .* pairs of a query and a key in 24 texts")
+                            )).to_be_visible()
+    page.locator(".st-key-map .lc-field").scroll_into_view_if_needed()
+    explorer.picture()
+    point = page.evaluate(POINT, ".st-key-map")
+    page.mouse.move(point["x"], point["y"])
+    page.locator(".lc-card").filter(has_text="instance").wait_for()
+    with explorer.rerun():
+        page.mouse.down()
+        page.mouse.up()
+    text, query, key = pair_said(explorer)
+    assert explorer.query()["lm_pair"] == f"{text}.{query}.{key}"
+    expect(page.locator(".arcs-problem [data-token]")).to_have_count(12)
+    page.locator("svg.arcs .arc").first.wait_for(state="attached")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    explorer.check()
+
+
+def test_a_pair_is_opened_by_the_keyboard(explorer: Explorer) -> None:
+    page = opened(explorer, "texts").page
+    explorer.picture()
+    page.locator(".st-key-map .lc-field").focus()
+    page.keyboard.press("ArrowRight")
+    with explorer.rerun():
+        page.keyboard.press("Enter")
+    pair_said(explorer)
+    with explorer.rerun():
+        page.get_by_role("button", name="Take it as the source").focus()
+        page.keyboard.press("Enter")
+    expect(page).to_have_title("Prompt · latentcode")
+    assert explorer.query()["source"]
+    explorer.check()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
+    explorer: Explorer, width: int
+) -> None:
+    page = opened(explorer, "prompt", width).page
+    explorer.picture()
+    box = page.get_by_role("textbox", name="Prompt", exact=True)
+    box.fill(PROMPT)
+    with explorer.rerun():
+        box.press("Enter")
+    assert explorer.query()["prompt"] == PROMPT
+    pins, none = page.evaluate(PINS)
+    assert len(pins) >= len(PROMPT.split())
+    assert none == []
+    words = page.locator(".editing [data-word]")
+    assert words.all_inner_texts() == PROMPT.split()
+    words.filter(has_text=WORD).focus()
+    page.keyboard.press("Enter")
+    field = page.get_by_role("textbox", name=f"In place of {WORD}")
+    expect(field).to_be_focused()
+    field.fill(OTHER)
+    with explorer.rerun():
+        field.press("Enter")
+    edited = PROMPT.replace(WORD, OTHER)
+    assert explorer.query()["edited"] == edited
+    expect(page.locator(".editing-new")).to_have_text(f"{WORD} {OTHER}")
+    expect(page.get_by_text(re.compile("before and after"))).to_be_visible()
+    explorer.until(lambda: page.evaluate(PINS)[0] != pins)
+    moved, before = page.evaluate(PINS)
+    if len(moved) == len(pins):  # as many tokens as before
+        assert sorted(before) == sorted(pins)
+        expect(page.get_by_text(re.compile("^The edit moves the code of"))).to_be_visible()
+    with explorer.rerun():
+        page.get_by_role("button", name="Undo").click()
+    assert "edited" not in explorer.query()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    explorer.check()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_source_prompt_is_clicked_and_patched_from(explorer: Explorer, width: int) -> None:
+    page = opened(explorer, "prompt", width, prompt=PROMPT, lm_site="residual stream").page
+    sources = page.locator(".st-key-sources").get_by_role("button")  # those that can be seen
+    expect(page.get_by_text(re.compile("^After the patch"))).to_have_count(0)
+    with explorer.rerun():
+        sources.first.click()
+    assert explorer.query()["source"]
+    expect(page.get_by_text(re.compile("^After the patch"))).to_be_visible()
+    expect(page.get_by_text(re.compile("from 8 other texts"))).to_be_visible()
+    expect(page.get_by_text(re.compile("leaves every bit as it is"))).to_be_visible()
+    explorer.check()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width: int) -> None:
+    page = opened(explorer, "heads", width).page
+    page.locator(".st-key-heads .js-plotly-plot").scroll_into_view_if_needed()
+    assert page.evaluate(AXES) == ["previous token", "induction"]
+    if width == WIDTHS[0]:
+        explorer.choose("Across", "entropy")
+        explorer.until(lambda: page.evaluate(AXES) == ["entropy", "induction"])
+        assert explorer.query()["lm_x"] == "entropy"
+
+    def hovered() -> bool:
+        head = page.evaluate(HEAD)
+        for aside in (3, 0):
+            page.mouse.move(head["x"] - aside, head["y"])
+        return page.locator(".st-key-heads .hovertext").count() > 0
+
+    explorer.until(hovered)
+    with explorer.rerun():
+        page.mouse.down()
+        page.mouse.up()
+    layer, number = explorer.query()["lm_head"].split(".")
+    explorer.headline(f"L{layer}H{number}").wait_for()
+    expect(page.locator(".shaded-text")).to_have_count(5)
+    with explorer.rerun():
+        page.get_by_role("radio", name="one of each tenth").click()
+    expect(page.locator(".shaded-text")).to_have_count(10)
+    page.locator(".shaded-text").first.focus()
+    told = page.locator(".shaded-told").first.inner_text()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".shaded-told").first).not_to_have_text(told)
+    with explorer.rerun():
+        page.get_by_role("button", name="What does it cause?").click()
+    expect(page.get_by_text(re.compile("^Mean ablation, after"))).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    explorer.check()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_two_models_have_the_same_pairs(explorer: Explorer, width: int) -> None:
+    page = opened(explorer, "models", width).page
+    shown = explorer.map()
+    assert len(shown["points"]) == 2
+    assert len(shown["points"][0]) == len(shown["points"][1])
+    page.locator(".st-key-map .lc-field").first.focus()
+    page.keyboard.press("ArrowRight")
+    with explorer.rerun():
+        page.keyboard.press("Enter")
+    expect(page.locator(".st-key-map .lc-ring")).to_have_count(2)
+    assert explorer.query()["lm_pair"].count(".") == 2
+    explorer.check()
+
+
+def test_a_view_of_texts_is_taken_along(explorer: Explorer, tmp_path: Path) -> None:
+    page = opened(explorer, "texts", lm_layer="1", lm_pair="3.7.2").page
+    n = len(explorer.map()["values"])
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Pairs and codes, CSV").click()
+    waiting.value.save_as(tmp_path / "pairs.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "pairs.csv").read_text("utf-8"))))
+    assert len(rows) == n
+    assert {"text", "query_token", "key_token", "context", "x", "y", "L1H0", "L1H3"} <= {*rows[0]}
+    assert "L0H0" not in rows[0]
+    assert float(rows[5]["x"]) == pytest.approx(explorer.map()["points"][0][5], abs=1e-5)
+    page.locator(".share-start").click()
+    for button, kind, holds in (("SVG", "svg", "data-points"), ("Save page", "html", "<figure")):
+        with page.expect_download() as waiting:
+            page.locator(".share-menu").get_by_role("button", name=button, exact=True).click()
+        waiting.value.save_as(tmp_path / f"view.{kind}")
+        assert holds in (tmp_path / f"view.{kind}").read_text("utf-8")
+    assert explorer.query()["lm_pair"] == "3.7.2"
+    explorer.check()
