@@ -167,6 +167,7 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
         head = page.evaluate(HEAD)
         for aside in (3, 0):
             page.mouse.move(head["x"] - aside, head["y"])
+        page.wait_for_timeout(300)  # the label comes a moment later
         return page.locator(".st-key-heads .hovertext").count() > 0
 
     explorer.until(hovered)
