@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -13,6 +12,7 @@ from streamlit.starlette import App
 
 from latentcode.app import index
 from latentcode.app.charts.map.addresses import ROUTES
+from latentcode.app.data.preload import import_ahead
 from latentcode.app.language.given import given
 from latentcode.app.policy import HOSTS, Policy
 
@@ -21,16 +21,8 @@ if given() is not None:
     for module in ("torch", "transformer_lens"):
         import_module(module)
     import_module("latentcode.app.language.work").work()
-
-
-def _import_ahead() -> None:
-    """Import what the first page needs, while the browser loads Streamlit."""
-    import_module("latentcode.app.main")
-    own = import_module("latentcode.app.data.catalog").is_given()
-    import_module(f"latentcode.app.pages.{'explore' if own else 'what_codes_do'}")
-
-
-Thread(target=_import_ahead, daemon=True).start()
+else:
+    import_ahead()
 
 # Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
 # address such as /decode for the script of that name, which shows nothing.

@@ -198,7 +198,7 @@ def logits_at(
     return logits
 
 
-def z_hook(layer: int | str) -> str:
+def z_hook(layer: int) -> str:
     """Return the hook that shows what each head puts out, z [B, T, H, d], before W_O."""
     return f"blocks.{layer}.attn.hook_z"
 

@@ -20,7 +20,7 @@ from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
     from latentcode.app.data.benches import OpenBench
-    from latentcode.app.data.written import Answers
+    from latentcode.probes.interventions.bench.written import Answers
 
 SHOWN = 10
 """Symbols of which a bar is drawn, where there are more."""
@@ -32,12 +32,12 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     wrote    what is written where, as a sentence
     control  what the others are
     """
+    from latentcode.probes.interventions.bench.ask import answer_text
+
     task = open_.bench.task
 
     def name(answer: float) -> str:
-        if not task.symbolic:
-            return f"{answer:.3f}"
-        return str(task.symbols[int(answer)]) if task.symbols else f"{answer:.0f}"
+        return answer_text(answer, symbolic=task.symbolic, symbols=task.symbols)
 
     before, after = found.answer(), found.answer(0)
     several = open_.kind == "rule" and task.held(open_.bench.rows([0])).shape[1] > 1
@@ -51,7 +51,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
         text = f"The answer{of} stays {said}{shares}."
     else:
         text = f"The answer{of} becomes {said}; before: **{literal(name(before))}**."
-    truth = "" if np.isnan(found.truth) else f" Right is {literal(name(found.truth))}."
+    truth = "" if np.isnan(found.truth) else f" Correct answer: {literal(name(found.truth))}."
     st.markdown(text + truth)
     if task.symbolic:
         most = np.argsort(-np.maximum(found.before, found.outputs[0]), kind="stable")[:SHOWN]

@@ -151,7 +151,7 @@ STYLE = """<style>
   &::-webkit-scrollbar {height: 8px; width: 8px;}
   &::-webkit-scrollbar-thumb {background: rgba(128, 138, 148, .5); border-radius: 4px;}}
 .stApp:is([data-test-script-state="notRunning"], [data-test-script-state="stopRequested"])
-  .stProgress:not(:is(.st-key-replicate, .st-key-reading) *) {display: none;}
+  .stProgress:not(:is(.st-key-replicate, [class*="st-key-reading"]) *) {display: none;}
 .answer {margin-bottom: .5rem;}
 :is(.st-key-beside, .st-key-lm_beside) {margin-top: .5rem;}
 @media (max-width: 1000px) {

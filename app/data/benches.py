@@ -13,7 +13,7 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
+from latentcode.probes.interventions.bench.ask import ANSWERS, Ask, answer_text
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
 from latentcode.probes.interventions.bench.replication import Replication
 
@@ -218,9 +218,7 @@ class OpenBench:
         if np.isnan(answer):
             return ""
         task = self.bench.task
-        if not task.symbolic:
-            return f"{answer:.3f}"
-        return task.symbols[int(answer)] if task.symbols else f"{answer:.0f}"
+        return answer_text(answer, symbolic=task.symbolic, symbols=task.symbols)
 
     def pairs(self, ask: Ask) -> MinimalPairs:
         """Return the minimal pair of a problem, with its further sources."""

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from threading import Event, Lock, Thread, get_native_id
+from typing import TYPE_CHECKING
 
-from latentcode.app.data.catalog import Entry
+if TYPE_CHECKING:
+    from latentcode.app.data.catalog import Entry
 
 DRAWS = "latentcode.codes.instances"
 """The last of the modules that draw a problem and let a model answer it."""
@@ -33,6 +35,18 @@ CONTEXT = "streamlit.runtime.scriptrunner_utils.script_run_context"
 
 _once = Lock()
 _working, _ready, _loaded = Event(), Event(), Event()
+_ahead: list[Thread] = []
+
+
+def import_ahead() -> None:
+    """Import what the first page needs, while the browser loads Streamlit."""
+    def work() -> None:
+        import_module("latentcode.app.main")
+        own = import_module("latentcode.app.data.catalog").is_given()
+        import_module(f"latentcode.app.pages.{'explore' if own else 'what_codes_do'}")
+
+    _ahead.append(Thread(target=work, daemon=True))
+    _ahead[-1].start()
 
 
 def in_background(entry: Entry, split: str) -> Thread | None:
@@ -76,12 +90,15 @@ def _load(entry: Entry, split: str) -> None:
 
 
 def was_half_loaded(error: BaseException) -> bool:
-    """Whether a page failed over a module that the thread was loading; then, wait for the thread.
+    """Whether a page failed over a module that a thread was loading; then, wait for the thread.
 
     Libraries such as scipy look into `sys.modules` for torch, and find it before it is complete.
     """
-    half = _once.locked() and "partially initialized module" in str(error)
-    return half and _loaded.wait(PATIENCE)
+    if "partially initialized module" not in str(error):
+        return False
+    for thread in _ahead:
+        thread.join(PATIENCE)
+    return (_once.locked() and _loaded.wait(PATIENCE)) or len(_ahead) > 0
 
 
 def _warm(entry: Entry, split: str) -> None:

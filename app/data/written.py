@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from latentcode.app.data.benches import OpenBench
+from latentcode.app.data.benches import DRAWN, OpenBench
 from latentcode.probes.interventions.bench.written import Answers, Cells, codes_at, written
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ CONTROLS = 16
 """Random ones that are written beside what is asked for."""
 MOST = 128
 """Problems over which a mean of many codes is taken."""
-POOL = 256
+POOL = 1_024
 """Problems out of which random ones are drawn."""
 
 
@@ -77,7 +77,7 @@ def means(open_: OpenBench, at: Cells, rows: Sequence[int]) -> Tensor:
     OpenBench: lambda open_: open_.weights, Cells: repr})
 def _pool(open_: OpenBench, at: Cells) -> Tensor:
     """Return the codes of random problems of a split, [N, H, q, k]."""
-    drawn = np.random.default_rng(1).permutation(len(open_.bench))[:POOL]
+    drawn = np.random.default_rng(1).permutation(min(len(open_.bench), DRAWN))[:POOL]
     with open_.alone():
         return codes_at(open_.bench, drawn.tolist(), at)
 
@@ -85,6 +85,8 @@ def _pool(open_: OpenBench, at: Cells) -> Tensor:
 def changed(open_: OpenBench, instance: int, at: Cells, pair: Cells, code: np.ndarray) -> Tensor:
     """Return a problem's own codes plus what changes that of a pair into another: [1 + n, H, q, k].
 
+    Codes of a query with a key that a causal model masks stay 0. Scores of softmax attention that
+    are changed need not sum to 1.
     The others are plus what would change it into the code that random problems have there.
     """
     import torch
@@ -94,7 +96,11 @@ def changed(open_: OpenBench, instance: int, at: Cells, pair: Cells, code: np.nd
         own = codes_at(open_.bench, [instance], at)
         mine = codes_at(open_.bench, [instance], pair)[0, :, 0, 0]
     wanted = torch.cat([torch.from_numpy(code).to(mine)[None], pool])
-    return own + (wanted - mine)[:, :, None, None]
+    # No query of a causal model attends to what comes after it.
+    allowed = own.new_ones(len(at.queries), len(at.keys))
+    if open_.bench.model.cfg.causal:
+        allowed *= torch.tensor(at.keys) <= torch.tensor(at.queries)[:, None]
+    return own + (wanted - mine)[:, :, None, None] * allowed
 
 
 def answers(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answers:
@@ -103,6 +109,5 @@ def answers(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answer
         return written(open_.bench, instance, at, codes)
 
 
-__all__ = ["CONTEXT", "CONTROLS", "EVERYWHERE", "MOST", "PAIR", "ROW", "Answers", "answers",
-           "cells", "changed", "mean_code",
-           "means", "position"]
+__all__ = ["CONTEXT", "CONTROLS", "EVERYWHERE", "MOST", "PAIR", "ROW", "answers", "cells",
+           "changed", "mean_code", "means", "position"]

@@ -79,4 +79,4 @@ def both_chart(
     return figure
 
 
-__all__ = ["both_chart", "heads_chart", "layer_colours"]
+__all__ = ["both_chart", "heads_chart"]

@@ -24,8 +24,8 @@ N_BOOTSTRAP, SEED = 500, 0
 N_ABLATED = 16
 """Texts that a head is ablated in."""
 CHANGES: Mapping[str, str] = {
-    "loss": "loss of the next token, in nats more", "kl": "KL divergence, in nats",
-    "changed": "share of tokens with another likeliest next one"}
+    "loss": "increase of the next token's loss, in nats", "kl": "KL divergence, in nats",
+    "changed": "share of tokens whose likeliest next token changes"}
 
 BEYOND: Mapping[int, str] = {1: "more", 0: "no", -1: "less"}
 """Whether a head does more than its control, surely."""

@@ -100,7 +100,7 @@ def show_read(title: str, body: Callable[[int], None]) -> None:
 def _watch(job: Job, read: Read | None) -> None:
     if job.read is not read or job.is_over:
         st.rerun()
-    with st.container(key="reading"):  # which stays when nothing else runs
+    with st.container(key=f"reading {job.number}"):  # which stays when nothing else runs
         st.progress(job.share, text=literal(job.text))
 
 

@@ -19,14 +19,13 @@ from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.models.replay import z_hook
 from latentcode.probes.interventions.sites import SITES as WRITTEN
 from latentcode.seeds import make_generator
 
 MOST_KEPT = 2**26
 """Bytes of passes that are kept, of all visitors."""
 SITES: Mapping[str, str] = {
-    "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": z_hook("{}"),
+    "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": "blocks.{}.attn.hook_z",
     "residual stream": WRITTEN["residual"].hook}
 """What can be patched, and the hook that shows it, with {} for the layer."""
 OF_KEYS = ("codes", "values")

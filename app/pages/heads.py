@@ -162,7 +162,7 @@ def _effects(job: Job, read: Read, layer: int, head: int) -> None:
                     for _, row in found.iterrows()],
         "beyond it": [BEYOND[above] for above in found["above"]]}), hide_index=True)
     st.caption("Control: the same head with a random output matrix, eight of which are drawn; its "
-               "interval is where one lies. The head's own is over texts.")
+               "interval is where another such matrix would lie. The head's own is over texts.")
 
 
 def _texts(job: Job, read: Read, layer: int, head: int) -> None:

@@ -5,12 +5,13 @@
 starts `latentcode explore` and a real browser, and measures the seconds (1) from starting the
 server to the first picture, (2) from asking a warm server for the page to the picture, in a warm
 browser, (3) from the end of a lasso to when all panels show the new selection, at several numbers
-of points, (4) on the page *What codes do*, on which a server without runs opens, from starting
-it to the first answer, and from a click to the new one, where it is stored and where it is
-computed, and (5) from a click on a point of a zoo model's map to its problem, and from opening
-*Intervene* to its answer, on a server that has shown its first picture for ten seconds. It measures
-the memory of the server, too, before and after further visitors open pages. A picture is there when
-points have been painted on its canvas. Needs Debian's package chromium, or Chrome.
+of points, and of a model, into which the mean code of the selection is written, (4) on the page
+*What codes do*, on which a server without runs opens, from starting it to the first answer, and
+from a click to the new one, where it is stored and where it is computed, and (5) from a click on a
+point of a zoo model's map to its problem, and from opening *Intervene* to its answer, on a server
+that has shown its first picture for ten seconds. It measures the memory of the server, too, before
+and after further visitors open pages. A picture is there when points have been painted on its
+canvas. Needs Debian's package chromium, or Chrome.
 """
 
 from __future__ import annotations
@@ -181,10 +182,12 @@ def _intervened(page: Page) -> float:
 
 def visitors(browser: Browser, folder: Path, more: int) -> dict[str, Any]:
     """Return the MiB of the server when somebody has been on the pages, and after `more` others."""
-    held = []
+    held: list[float] = []
+    contexts = []
     with serving([folder], folder / "cache", folder / "server.log") as server:
         for _ in range(1 + more):
-            page = browser.new_context().new_page()
+            contexts.append(browser.new_context())
+            page = contexts[-1].new_page()
             for name in VISITED:
                 page.goto(server.url(name, {
                     "models" if name == "compare" else "model": SHOWN}))
@@ -192,6 +195,8 @@ def visitors(browser: Browser, folder: Path, more: int) -> dict[str, Any]:
                                        timeout=1e3 * PATIENCE)
                 settle(page)
             held.append(server.memory())
+        for context in contexts:
+            context.close()
     return {"visited": list(VISITED), "model": SHOWN, "mib": held,
             "mib_of_a_visitor": (held[-1] - held[0]) / more, "target_mib": MOST_MIB}
 
@@ -226,8 +231,12 @@ def selections(
     wait_for_picture(page)
     seconds = time.perf_counter() - begin
     settle(page)
-    return seconds, [lasso(page, float(radius))
-                     for radius in np.linspace(SMALLEST, LARGEST, rounds + 1)]
+    return seconds, lassos(page, rounds)
+
+
+def lassos(page: Page, rounds: int) -> list[float]:
+    """Return the seconds from lassos to panels, of one more than `rounds`: the first is apart."""
+    return [lasso(page, float(radius)) for radius in np.linspace(SMALLEST, LARGEST, rounds + 1)]
 
 
 def case(name: str, seconds: Sequence[float], **others: Any) -> dict[str, Any]:
@@ -308,6 +317,12 @@ def main(
                 cases.append(case(f"page to picture, first time, {n:,} points", [picture]))
                 cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
                                   target=TARGETS.get(n)))
+            page.goto(server.url("explore", {"model": SHOWN, "beside": "Selection"}))
+            wait_for_picture(page)
+            settle(page)
+            first, *later = lassos(page, rounds)
+            cases.append(case(f"lasso to panels and the answer, {SHOWN}", later,
+                              first_seconds=first))
     report.finish(out, cases, f"{table(cases)}\n\n{of_visitors(memory)}", figure(cases),
                   memory=memory)
 

@@ -30,7 +30,7 @@ from latentcode.experiments.benchmarks.browser import (
     serving,
     settle,
 )
-from latentcode.experiments.benchmarks.explorer import case, figure, table
+from latentcode.experiments.benchmarks.explorer import MOST_MIB, case, figure, table
 from latentcode.experiments.benchmarks.random_gpt2 import Size
 from latentcode.experiments.benchmarks.report import RESULTS, Report
 from latentcode.files.storage import write_text
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 QUESTION = "explorer_language"
 TARGETS = {"picture": 60.0, "prompt": 1.0}
 """Seconds that may pass to the first picture, and from a prompt to its codes, on idle cores."""
-VISITORS, MOST_MIB = 3, 300.0
-"""Further visitors, and the MiB that each of them may take."""
+VISITORS = 3
+"""Further visitors whose memory is measured."""
 PAIR = {"lm_pair": "3.7.2"}
 """What a further visitor looks at."""
 PATIENCE = 3_600.0
@@ -206,7 +206,7 @@ def main(
             wait(page, DRAWN, ".st-key-map")
             noted(cases, "another start to first picture", [time.perf_counter() - begin])
     said = (f"Memory of the server: {before:,.0f} MiB with one visitor; further ones took "
-            f"{', '.join(f'{mib:.1f}' for mib in memory)} MiB (at most {MOST_MIB:.0f} each).")
+            f"{', '.join(f'{mib:.1f}' for mib in memory)} MiB (at most {MOST_MIB} each).")
     report.finish(out, cases, f"{table(cases)}\n\n{said}", figure(cases))
 
 

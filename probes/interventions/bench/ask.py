@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,3 +94,11 @@ class Ask:
 def answer_of(output: np.ndarray) -> float:
     """Return the answer of an output [n]: the most probable symbol, or the number itself."""
     return float(output.argmax()) if len(output) > 1 else float(output[0])
+
+
+def answer_text(answer: float, *, symbolic: bool, symbols: Sequence[str]) -> str:
+    """Return an answer as people write it: a symbol, its number where it has no name, or a number.
+    """
+    if not symbolic:
+        return f"{answer:.3f}"
+    return symbols[int(answer)] if symbols else f"{answer:.0f}"

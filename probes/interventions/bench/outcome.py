@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
-from latentcode.probes.interventions.bench.ask import ANSWERS, CONTROLS, Ask, answer_of
+from latentcode.probes.interventions.bench.ask import ANSWERS, CONTROLS, Ask, answer_of, answer_text
 from latentcode.probes.interventions.bench.words import class_of, known_words, sentence
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
@@ -105,9 +105,7 @@ class BenchOutcome:
 
     def written(self, answer: float) -> str:
         """Return an answer as people write it."""
-        if not self.symbolic:
-            return f"{answer:.3f}"
-        return self.symbols[int(answer)] if self.symbols else f"{answer:.0f}"
+        return answer_text(answer, symbolic=self.symbolic, symbols=self.symbols)
 
     @property
     def telling(self) -> bool:

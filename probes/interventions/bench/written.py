@@ -64,7 +64,7 @@ class Answers:
 
 def codes_at(bench: Instances, instances: Sequence[int], cells: Cells) -> Tensor:
     """Return the codes of instances, float [B, H, q, k]."""
-    check_cells(bench, cells)
+    _check_cells(bench, cells)
     place = ("code", cells.layer)
     _, found = capture(bench.model, bench.rows([*instances]).inputs, [place])
     return cells.of(found[place])
@@ -76,7 +76,7 @@ def written(bench: Instances, instance: int, cells: Cells, codes: Tensor) -> Ans
     Where an instance has several answers it is that of the query or, if not a single query is
     written or it answers nothing, the one that the first of them moves most.
     """
-    check_cells(bench, cells)
+    _check_cells(bench, cells)
     shape = [bench.model.cfg.n_heads, len(cells.queries), len(cells.keys)]
     check(list(codes.shape[1:]) == shape and len(codes) > 0, f"codes have shape "
           f"{list(codes.shape)}; expected [N, {', '.join(map(str, shape))}], at least one")
@@ -99,7 +99,7 @@ def written(bench: Instances, instance: int, cells: Cells, codes: Tensor) -> Ans
         (answers for answers, _ in found), key=_moved))
 
 
-def check_cells(bench: Instances, cells: Cells) -> None:
+def _check_cells(bench: Instances, cells: Cells) -> None:
     """Raise `ConfigError` for a layer without codes, and for tokens that no instance has."""
     layers, n_tokens = [layer for _, layer in bench.places], bench.batch.inputs.shape[1]
     check(cells.layer in layers, f"layer is {cells.layer}; expected one of {layers}")
@@ -126,4 +126,4 @@ def _answers(
             int(token) % bench.batch.inputs.shape[1])
 
 
-__all__ = ["Answers", "Cells", "check_cells", "codes_at", "written"]
+__all__ = ["Answers", "Cells", "codes_at", "written"]

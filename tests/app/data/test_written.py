@@ -11,6 +11,7 @@ pytest.importorskip("streamlit")
 from latentcode.app.data import written
 from latentcode.app.data.benches import OpenBench, open_bench
 from latentcode.app.data.catalog import find_entry
+from latentcode.app.data.loaded import splits
 from latentcode.probes.interventions.sites import capture, run_patched
 
 
@@ -68,3 +69,16 @@ def test_a_change_is_made_alike_at_every_code_of_a_place(opened: OpenBench) -> N
     every = written.codes_at(opened.bench, list(range(len(opened.bench))), pair)[:, :, 0, 0]
     apart = (drawn[:, None] - every).abs().amax(-1)  # [16, N]
     assert apart.min(1).values.max() < 1e-5
+
+
+def test_no_query_of_a_causal_model_attends_to_what_comes_after_it() -> None:
+    entry = find_entry("text-hyla", ())
+    opened = open_bench(entry, splits(entry)[0], 0)
+    cells = written.cells(opened, 0, 0, 20, 4)
+    code = np.linspace(-1.0, 1.0, opened.bench.model.cfg.n_heads)
+    for name in (written.ROW, written.EVERYWHERE):
+        codes = written.changed(opened, 0, cells[name], cells[written.PAIR], code)
+        queries = torch.tensor(cells[name].queries)[:, None]
+        after = (torch.tensor(cells[name].keys) > queries).expand(codes.shape)
+        assert not codes[after].any()
+        assert codes[~after].any()

@@ -172,3 +172,15 @@ def test_two_models_are_compared_on_the_same_pairs(two: Work) -> None:
         assert read is not None
         best = float(read.codes.scores[row].max())
         assert heads[f"attention, {job.title}"].iloc[0] == pytest.approx(best)
+
+
+def test_two_models_that_are_still_being_read_show_how_far(
+    two: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in two.jobs:
+        monkeypatch.setattr(job, "is_over", False)
+        monkeypatch.setattr(job, "read", None)
+    page = shown("models")
+    assert not page.exception
+    assert not page.error
+    assert "Both are read before they are compared" in text(page)

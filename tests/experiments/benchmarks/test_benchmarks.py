@@ -214,7 +214,8 @@ def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
     explorer.main(smoke=True, out=tmp_path)
     result = load(tmp_path, "explorer")
     cases = {case["name"]: case for case in result["cases"]}
-    assert 100 < result["memory"]["mib"][0] <= result["memory"]["mib"][-1]
+    if sys.platform == "linux":
+        assert min(result["memory"]["mib"]) > 100
     assert all(case["seconds"]["median"] > 0 for case in cases.values())
     assert {name: len(case["raw_seconds"]) for name, case in cases.items()} == {
         "server start to first picture": 1, "server start to first answer, What codes do": 1,
@@ -223,7 +224,8 @@ def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
         "page to picture, all warm": 2, "click to answer, stored": 2,
         "click to answer, computed": 2,
         "page to picture, first time, 2,000 points": 1, "lasso to panels, 2,000 points": 2,
-        "page to picture, first time, 5,000 points": 1, "lasso to panels, 5,000 points": 2}
+        "page to picture, first time, 5,000 points": 1, "lasso to panels, 5,000 points": 2,
+        "lasso to panels and the answer, sraven-hyla": 2}
 
 
 def test_a_folder_that_is_no_checkout_is_an_error(tmp_path: Path) -> None:
