@@ -76,8 +76,11 @@ def test_what_is_being_loaded_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(preload, "_once", loading)
     monkeypatch.setattr(preload, "_loaded", loaded)
     loaded.set()
-    assert AppTest.from_function(page, default_timeout=30).run().error  # of a thread that has not begun
+    def shown() -> AppTest:
+        return AppTest.from_function(page, default_timeout=30).run()
+
+    assert shown().error  # of a thread that has not begun
     loading.acquire()
-    test = AppTest.from_function(page, default_timeout=30).run()
+    test = shown()
     assert not test.error
     assert test.markdown[0].value == "shown"
