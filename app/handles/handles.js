@@ -20,20 +20,22 @@ class Bars {
     constructor(root) {
         this.root = root;
         this.held = null;  // the bar that is dragged
+        this.stepped = null;  // the bar that a key moves, until it is let go
         this.waits = 0;    // until when the page is taken to be at work on the last drag
         root.onpointerdown = event => this.grab(event);
         root.onpointermove = event => this.drag(event);
         root.onpointerup = root.onpointercancel = () => this.letGo();
         root.onkeydown = event => this.step(event);
-        root.onkeyup = event => { if (event.key in KEYS) this.tell(); };
-        root.addEventListener('focusout', () => { if (!this.held) this.tell(); });
+        root.onkeyup = event => { if (event.key in KEYS) this.stay(); };
+        root.addEventListener('focusout', () => { if (!this.held) this.stay(); });
         new ResizeObserver(() => { if (this.data) this.arrange(); }).observe(root);
     }
 
     show(data, report) {
         const values = [...data.values];
         // What comes back from the server does not move a bar out of somebody's hand.
-        if (this.held) values[this.held.number] = this.values[this.held.number];
+        for (const bar of [this.held, this.stepped])
+            if (bar) values[bar.number] = this.values[bar.number];
         Object.assign(this, { data, report, values, told: [...data.values] });
         if (this.root.children.length !== values.length)
             this.root.replaceChildren(...values.map((_, number) => this.made(number)));
@@ -121,7 +123,14 @@ class Bars {
         const bar = event.target.closest('.handles-bar');
         if (!bar || !(event.key in KEYS)) return;
         event.preventDefault();
+        this.stepped = bar;
         this.set(bar, this.values[bar.number] + KEYS[event.key] * this.data.step);
+    }
+
+    // Let a bar be where the keys have moved it.
+    stay() {
+        this.tell();
+        this.stepped = null;
     }
 
     tell() {

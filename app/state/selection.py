@@ -22,8 +22,10 @@ from latentcode.probes.projection.methods import METHODS
 Point: TypeAlias = tuple[float, float]
 
 PRECISIONS = (0.005, 0.002, 0.0004, 0.00008)
-"""How far a kept outline may lie from the drawn one, as a share of its size: the first with which
-it selects the same points."""
+"""How far a kept outline may lie from the drawn one, as a share of its size, coarse to fine: the
+first with which it selects the same points, as far as an address has room."""
+LONGEST = 2_500
+"""Letters of an outline's text: two kept selections and what a page says fit into an address."""
 DIVIDER = "!"
 """Between the parts of a picture's name."""
 
@@ -155,7 +157,9 @@ class Selection:
         outline  `plane`, the name of the picture; `kind`, lasso or box; `points`, the corners
                  (x, y), two opposite ones of a box; where lines of the legend are switched off,
                  `label` and `hidden` as in a selection
-        points   of the picture, float [N, 2]: of these, the kept outline selects the same ones
+        points   of the picture, float [N, 2]: of these, the kept outline selects the same ones as
+                 far as an address has room: where that takes more than `LONGEST` letters, the
+                 finest outline that is no longer
 
         It is rounded and thinned, so that the text of the selection gives it back exactly.
         """
@@ -216,13 +220,20 @@ def _around(corners: np.ndarray, points: np.ndarray | None) -> np.ndarray:
 
 
 def _alike(exact: Selection, points: np.ndarray, kept: Iterable[Selection]) -> Selection:
-    """Return the first of some selections that has the same points as the exact one, or the last.
+    """Return the first of some selections that has the same points as the exact one.
+
+    kept  from coarse to fine; of those that an address has no room for, only the coarsest counts
+
+    Where none has, it is the finest.
     """
-    wanted = exact.rows(points)
+    wanted, best = exact.rows(points), None
     for selection in kept:
-        if np.array_equal(selection.rows(points), wanted):
+        if best is not None and len(selection.to_text()) > LONGEST:
             break
-    return selection
+        best = selection
+        if np.array_equal(best.rows(points), wanted):
+            break
+    return exact if best is None else best
 
 
 def _rounded(points: np.ndarray, precision: float) -> tuple[Point, ...]:

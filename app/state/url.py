@@ -268,6 +268,7 @@ def remember(key: str, value: str | None, *, step: bool = False) -> None:
     _keep(key, value)
     if value is None:
         _said().pop(key, None)
+        st.session_state.get(CHOSEN, {}).pop(key, None)  # a widget begins with its default
     else:
         _said()[key] = [value]
 

@@ -16,9 +16,10 @@ from latentcode.app.words import literal
 OFF = "off"
 """Name in the address of what the legend hides, which pages share as they share the colour."""
 _NUMBER = r"-?\d{1,4}(?:\.\d{1,6})?"
-_ZOOMS = re.compile(rf"(?:{_NUMBER}_{_NUMBER}_\d{{1,3}}(?:\.\d{{1,4}})?)?")
+_TIMES = r"(?:0\.[5-9]\d{0,3}|[1-9]\d{0,2}(?:\.\d{1,4})?)"
+_ZOOMS = re.compile(rf"(?:{_NUMBER}_{_NUMBER}_{_TIMES})?")
 """Of one picture, as the map writes it: x and y of what is in the middle, from -1 to 1 where the
-points are, and how many times as large it is; nothing for the whole picture."""
+points are, and how many times as large it is, 0.5 or more; nothing for the whole picture."""
 
 
 class View(NamedTuple):
@@ -63,8 +64,9 @@ def _zoom(key: str, planes: Sequence[str]) -> str:
         return ""
     if len(zooms) != len(planes) or not all(map(_ZOOMS.fullmatch, zooms)):
         remember(key, None)
-        st.warning(literal(f"The {key} {text[:40]!r} cannot be read; expected x_y_times for each "
-                           f"of {len(planes)} pictures, such as 0.2_-0.1_3. Shown are whole ones."),
+        shown = "the picture" if len(planes) == 1 else f"each of {len(planes)} pictures, ~ between"
+        st.warning(literal(f"The {key} {text[:40]!r} cannot be read; expected x_y_times for "
+                           f"{shown}, such as 0.2_-0.1_3, times from 0.5. Nothing is zoomed."),
                    icon=":material/link_off:")
         return ""
     return text

@@ -408,7 +408,12 @@ class CodeMap {
         this.root.style.setProperty('--lc-ink', data.ink);
         this.root.style.setProperty('--lc-accent', data.accent);
         this.grid.style.gridTemplateColumns = `repeat(${data.across}, minmax(0, 1fr))`;
-        if (before?.colour.values !== data.colour.values) this.legend.hidden = new Set();
+        if (before?.colour.values !== data.colour.values) {
+            // Of other values what is hidden is told anew, and heard, though the page says the same.
+            this.legend.hidden = new Set();
+            this.told = '';
+            this.waits = 0;
+        }
         const look = this.look(data, values);
         const renewed = this.panels.length !== data.planes.length || before?.height !== data.height;
         if (renewed) this.renew(data, library);
@@ -436,7 +441,10 @@ class CodeMap {
             await panel.draw(plane, planes[i], values, glide);
         }
         if (changed || asked) this.sift();
-        if (asked) asked.zoom.split('~').forEach((zoom, i) => this.panels[i]?.lookAt(zoom));
+        if (asked) {
+            const zooms = asked.zoom.split('~'); // of whole pictures it says nothing
+            this.panels.forEach((panel, i) => panel.lookAt(zooms[i] ?? ''));
+        }
         this.choose(Array.from(selected), changed);
         this.panels.forEach(panel => panel.mark());
         this.root.dataset.drawn = data.planes.map(plane => plane.points).join();

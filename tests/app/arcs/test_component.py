@@ -27,7 +27,7 @@ def test_all_scores_stand_in_a_table_and_many_tokens_are_shaded(n: int, shaded: 
         scores = np.arange(-5.0, 2 * n - 5.0).reshape(2, n)
         arcs("", scores, [f"{i} “<b>*”" for i in range(n)], n - 1, dark=False)
 
-    test = AppTest.from_function(page, kwargs={"n": n}).run()
+    test = AppTest.from_function(page, default_timeout=30, kwargs={"n": n}).run()
     assert not test.exception
     table = test.dataframe[0].value
     assert table.shape == (n, 2)

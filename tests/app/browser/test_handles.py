@@ -82,6 +82,15 @@ def test_arrow_keys_move_a_bar(explorer: Explorer) -> None:
         assert value(slider) == pytest.approx(before)
         # It keeps the focus while the page is drawn anew.
         assert slider.evaluate("bar => bar === document.activeElement")
+    # A key that is down while the answer to the last one arrives.
+    with explorer.rerun():
+        slider.press("ArrowUp")
+        explorer.page.keyboard.down("ArrowUp")
+    assert value(slider) == pytest.approx(before + 0.02)
+    with explorer.rerun():
+        explorer.page.keyboard.up("ArrowUp")
+    before += 0.02
+    assert value(slider) == pytest.approx(before)
     assert float(explorer.query()["numbers"].split("_")[2]) == pytest.approx(before)
     with explorer.rerun():
         slider.press("End")

@@ -104,6 +104,13 @@ def test_zoom_and_hidden_values_are_in_the_address(
     other.until(lambda: bool(np.allclose(
         domains(other), zoomed, atol=0.01 * np.ptp(whole[0, :2]))))
     assert other.query()["zoom"] == explorer.query()["zoom"]
+    # Of other instances, too, the legend hides what the address does.
+    button = other.page.locator(".lc-legend button", has_text="sum")
+    values = other.map()["values"]
+    other.choose("Instances", "5,000")
+    other.until(lambda: other.map()["values"] != values)
+    assert other.query()["off"] == "rule_2!sum"
+    expect(button).to_have_attribute("aria-pressed", "false")
     explorer.page.get_by_role("button", name="Whole picture").click()
     explorer.until(lambda: "zoom" not in explorer.query())
     explorer.check()
@@ -130,6 +137,22 @@ def test_each_picture_of_a_comparison_has_a_zoom_of_its_own(
     other.until(lambda: bool(np.allclose(
         domains(other, ".st-key-compare-chart"), shown, atol=0.02 * np.abs(shown).max())))
     other.check()
+    # Back undoes what was zoomed after a step, in every picture.
+    explorer.page.get_by_role("button", name="Whole picture").click()
+    explorer.until(lambda: "zooms" not in explorer.query())
+    settle(explorer.page)
+    whole = domains(explorer, ".st-key-compare-chart")
+    before = explorer.query()["colour"]
+    explorer.choose("Colour by", "shared neighbours")
+    explorer.page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
+    explorer.page.mouse.wheel(0, -500)
+    explorer.until(lambda: explorer.query().get("zooms", "").startswith("~"))
+    settle(explorer.page)
+    explorer.page.go_back()
+    explorer.until(lambda: bool(np.allclose(
+        domains(explorer, ".st-key-compare-chart"), whole, atol=1e-3 * np.abs(whole).max())))
+    assert explorer.query()["colour"] == before
+    explorer.check()
 
 
 def test_what_a_part_says_no_more_leaves_the_address(explorer: Explorer) -> None:

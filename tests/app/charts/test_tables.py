@@ -17,7 +17,7 @@ def page() -> None:
 
 
 def test_a_table_is_shown_whole() -> None:
-    test = AppTest.from_function(page).run()
+    test = AppTest.from_function(page, default_timeout=30).run()
     assert not test.exception
     assert test.caption[0].value == "In every row: site a_b."
     table = test.table[0].value

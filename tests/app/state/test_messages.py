@@ -33,7 +33,7 @@ def page() -> None:
 
 
 def test_an_error_in_a_callback_is_told_once() -> None:
-    test = AppTest.from_function(page).run()
+    test = AppTest.from_function(page, default_timeout=30).run()
     for label, words in (("Known", "\\*n\\* is 3"), ("Unknown", "Something went wrong")):
         next(button for button in test.button if button.label == label).click().run()
         assert not test.exception
@@ -76,8 +76,11 @@ def test_what_is_being_loaded_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(preload, "_once", loading)
     monkeypatch.setattr(preload, "_loaded", loaded)
     loaded.set()
-    assert AppTest.from_function(page).run().error  # of a thread that has not begun
+    def shown() -> AppTest:
+        return AppTest.from_function(page, default_timeout=30).run()
+
+    assert shown().error  # of a thread that has not begun
     loading.acquire()
-    test = AppTest.from_function(page).run()
+    test = shown()
     assert not test.error
     assert test.markdown[0].value == "shown"

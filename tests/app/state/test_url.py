@@ -156,7 +156,7 @@ def test_a_number_is_one_that_there_is() -> None:
         st.text(str(remembered_number("row", None, 89)))
 
     for asked, shown in (("89", "89"), ("90", "None"), ("x", "None"), ("1" * 5_000, "None")):
-        test = AppTest.from_function(number)
+        test = AppTest.from_function(number, default_timeout=30)
         test.query_params["row"] = asked
         test.run()
         assert test.text[0].value == shown
@@ -206,7 +206,7 @@ def test_a_part_that_is_run_alone_says_itself_anew() -> None:
                     remembered("look")
         st.text(" ".join(sorted(address())))
 
-    test = AppTest.from_function(parts)
+    test = AppTest.from_function(parts, default_timeout=30)
     for name in ("page", "outer", "look"):
         test.query_params[name] = "x"
     assert test.run().text[0].value == "look outer page"
@@ -229,10 +229,30 @@ def test_what_is_remembered_may_be_a_step() -> None:
                 remember(name, "second")
         write_address()
 
-    test = AppTest.from_function(buttons).run()
+    test = AppTest.from_function(buttons, default_timeout=30).run()
     assert STAYS in test.query_params
     test.button[1].click().run()
     assert STAYS in test.query_params
     test.button[0].click().run()
     assert STAYS not in test.query_params
     assert address(test) == {"chosen": ["second"], "dragged": ["second"]}
+
+
+def test_a_widget_whose_value_is_forgotten_begins_with_its_default() -> None:
+    def anew() -> None:
+        import streamlit as st
+
+        from latentcode.app.state.messages import answering
+        from latentcode.app.state.url import choose, open_address, remember, write_address
+
+        open_address("one page")
+        st.button("Anew", on_click=answering(remember), args=("one", None))
+        st.text(choose("One", ["first", "second"], key="one"))
+        write_address()
+
+    test = AppTest.from_function(anew, default_timeout=30).run()
+    test.selectbox(key="one").select("second").run()
+    assert text(test) == "second"
+    assert text(test.button[0].click().run()) == "first"
+    assert address(test) == {"one": ["first"]}
+    assert test.selectbox(key="one").value == "first"

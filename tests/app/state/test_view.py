@@ -56,11 +56,25 @@ def test_other_pictures_are_whole_and_another_colour_hides_nothing() -> None:
     assert not test.warning
 
 
-@pytest.mark.parametrize("zoom", ["1_2", "0.2_-0.1_3", "1_2_3~1_2_3~", "x_1_2~", "1_2_9999~"])
+@pytest.mark.parametrize("zoom", ["1_2", "0.2_-0.1_3", "1_2_3~1_2_3~", "x_1_2~", "1_2_9999~",
+                                  "0_0_0~", "0_0_0.4~"])
 def test_what_cannot_be_read_is_said(zoom: str) -> None:
     test = shown(zoom=zoom)
     assert text(test) == WHOLE
     assert literal(repr(zoom)) in test.warning[0].value
+    assert "each of 2 pictures" in test.warning[0].value
+
+
+def test_one_picture_is_not_counted() -> None:
+    test = AppTest.from_function(page, default_timeout=30)
+    test.session_state["planes"], test.query_params["zoom"] = ["one"], "0_0_0"
+    assert text(test.run()) == WHOLE
+    assert "for the picture," in test.warning[0].value
+
+
+@pytest.mark.parametrize("times", ["0.5", "0.512", "1", "1.23", "12.3", "200"])
+def test_what_the_map_writes_is_read(times: str) -> None:
+    assert text(shown(zoom=f"0.2_-0.1_{times}~")).startswith(f"View(zoom='0.2_-0.1_{times}~'")
 
 
 @pytest.mark.parametrize("off", ["rule", "rule!none", "target!sum", "rule!sum!+1!a%21b", ""])
