@@ -2,6 +2,7 @@
 //
 // data.text    the prompt
 // data.edited  the prompt as it was edited last, or the same
+// data.most    characters of a text that is taken: a word becomes no longer than there is room
 //
 // Triggers `edited`, the whole text, when a word was changed: by Enter, or by leaving the field.
 const partsOf = text => text.match(/\s+|\S+/g) ?? [];
@@ -27,6 +28,7 @@ class Editing {
         this.was = this.parts.map((part, i) => same && before[i] !== part ? before[i] : null);
         this.changed = data.text !== data.edited;
         this.own = data.text;
+        this.most = data.most;
         this.fill();
     }
 
@@ -60,8 +62,10 @@ class Editing {
 
     open(i) {
         const word = this.root.querySelector(`[data-word="${i}"]`);
+        const room = this.most - this.parts.join('').length;
         const field = element('input', {
             class: 'editing-field', value: this.parts[i], 'aria-label': `In place of ${this.parts[i]}`,
+            maxlength: this.parts[i].length + Math.max(room, 0),
             size: Math.max(4, this.parts[i].length + 2),
         });
         this.at = [...this.root.querySelectorAll('[data-word]')].indexOf(word);

@@ -22,7 +22,8 @@ def editing(text: str, edited: str, note: Callable[[str], None], *, key: str, mo
             note(told)
 
     own_component(__name__, "editing")(key=key, on_edited_change=answering(noted),
-                                       height="content", data={"text": text, "edited": edited})
+                                       height="content",
+                                       data={"text": text, "edited": edited, "most": most})
 
 
 __all__ = ["editing"]

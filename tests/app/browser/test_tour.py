@@ -77,11 +77,13 @@ def test_each_step_stands_on_what_its_page_shows(explorer: Explorer) -> None:
     says(explorer, "Applies this patch to 200 problems")
 
     card = go(explorer, 7)
-    page.wait_for_timeout(2_500)  # by when the card has gone aside
-    mine, its = card.bounding_box(), page.locator(STEPS[6].at).bounding_box()
-    assert mine is not None
-    assert its is not None
-    assert mine["x"] > its["x"] + its["width"]  # it covers nothing of what it describes
+
+    def is_aside() -> bool:
+        """Whether the card covers nothing of what it describes."""
+        mine, its = card.bounding_box(), page.locator(STEPS[6].at).bounding_box()
+        return bool(mine and its and mine["x"] > its["x"] + its["width"])
+
+    explorer.until(is_aside)
     says(explorer, "What the paper claims, and what we find")
     for verdict in ("agree", "differ", "are undecided", "not run"):
         says(explorer, re.compile(verdict))
