@@ -232,7 +232,7 @@ class Explorer:
         instance = self.point_at()
         self.page.mouse.down()
         self.page.mouse.up()
-        self.headline(INSTANCE).wait_for()
+        self.headline(re.compile(rf"^Instance {instance}\b")).wait_for()  # another is shown before
         settle(self.page)
         return instance
 

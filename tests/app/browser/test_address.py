@@ -85,7 +85,7 @@ def test_the_keyboard_goes_from_point_to_point_and_opens_one(explorer: Explorer)
 
 
 def test_the_context_is_a_click_away_and_stands_beside_the_papers_pair(explorer: Explorer) -> None:
-    explorer.open("explore", OF_MODEL)
+    explorer.open("explore", {**OF_MODEL, "projection": "PCA"})  # others take a while at first
     explorer.page.get_by_role("button", name="A code of the context").click()
     explorer.until(lambda: explorer.query().get("pair") == "row1.panel3->row1.panel3")
     settle(explorer.page)
