@@ -58,7 +58,7 @@ def test_several_tiles_and_members(kind: Any, causal: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None,
+@settings(max_examples=6, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 3),
@@ -76,7 +76,7 @@ def test_any_shape(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("h", "d", "dv"), [(2, 128, 128), (64, 2, 4), (20, 96, 70), (3, 17, 65)])
+@pytest.mark.parametrize(("h", "d", "dv"), [(2, 128, 128), (64, 2, 4), (3, 96, 70), (3, 17, 65)])
 def test_features_in_chunks(h: int, d: int, dv: int) -> None:
     for kind in (("rms_head", "hyla", "gelu"), ("softmax_rms_head", "linear", "silu")):
         inputs = attention_inputs(1, 18, 17, h, d, dv, dtype=torch.float32)
