@@ -312,7 +312,7 @@ def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
 @needs_alarm
 @pytest.mark.parametrize("version", ["new", "old"])
 @pytest.mark.parametrize("artifact", list(READERS))
-@cases(12, 230)
+@cases(12, 120)
 def test_a_damaged_file_loads_or_is_one_error(
     artifacts: dict[str, Path], artifact: str, version: str, cases: int
 ) -> None:
