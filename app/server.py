@@ -70,8 +70,7 @@ def environment(
     given  whether somebody has named the folders
     """
     known = {name: value for name, value in os.environ.items() if name != LANGUAGE}
-    # Else threads spin while they wait for each other: on busy cores a pass through a GPT-2 took
-    # several times as long.
+    # Else threads spin while they wait for each other, on cores that others need.
     return {"OMP_WAIT_POLICY": "PASSIVE", **known, **in_environment(),
             GIVEN: "yes" if given else "",
             ROOTS: json.dumps([str(Path(folder).resolve()) for folder in folders]),

@@ -1,4 +1,4 @@
-"""What a model answers to a problem when other codes are written into it, beside random ones."""
+"""What a model answers to a problem when other codes are patched into it, beside random ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def show_mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     if chosen.entry.kind == "codes":
         return
     title, number = st.columns([1.6, 1], vertical_alignment="center")
-    title.markdown("**Written into problem**")
+    title.markdown("**Patched into problem**")
     with number:
         number_input("Problem", "instance", instance, len(chosen.codes), labelled=False)
     where = st.empty()
@@ -78,7 +78,7 @@ def show_mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
         problem(chosen.entry, chosen.codes, instance)  # says where it is not that of the codes
         _mean(chosen, selected, int(chosen.codes.instances()[instance]))
     except LatentCodeError as error:
-        st.caption(f":material/info: Nothing can be written into it: {literal(error)}")
+        st.caption(f":material/info: Nothing can be patched into it: {literal(error)}")
 
 
 def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:

@@ -85,9 +85,9 @@ def _pool(open_: OpenBench, at: Cells) -> Tensor:
 def changed(open_: OpenBench, instance: int, at: Cells, pair: Cells, code: np.ndarray) -> Tensor:
     """Return a problem's own codes plus what changes that of a pair into another: [1 + n, H, q, k].
 
-    Codes of a query with a key that a causal model masks stay 0. Scores of softmax attention that
-    are changed need not sum to 1.
-    The others are plus what would change it into the code that random problems have there.
+    The others are plus what would change it into the code that random problems have there. Codes of
+    a query with a key that a causal model masks stay 0. Changed scores of softmax attention need
+    not sum to 1.
     """
     import torch
 

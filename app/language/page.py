@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,12 @@ KNOWN_BY: dict[Any, Callable[[Any], Any]] = {
     Job: lambda job: job.number, Read: lambda read: read.stamp}
 """`hash_funcs` of what Streamlit keeps of what was read. A page takes `Job.read` once: while it is
 shown, more may be read."""
+OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
+"""What the URL calls the places of a patch."""
+ANEW: Mapping[str, Sequence[str]] = {
+    PROMPT: (EDITED, "p_query", "p_key", *OF_BASE, *OF_SOURCE), EDITED: OF_SOURCE,
+    SOURCE: OF_SOURCE}
+"""What begins with its default again where another text is taken."""
 GOES = "a table leads to a page"
 """Name in the session."""
 MOST_CHARACTERS = 600
@@ -104,26 +110,23 @@ def _watch(job: Job, read: Read | None) -> None:
         st.progress(job.share, text=literal(job.text))
 
 
-def typed(
-    label: str, key: str, default: str, *, help: str, anew: Sequence[str] = ()
-) -> str:
-    """Return a text that the URL has, or somebody types.
+def take(key: str, text: str | None) -> None:
+    """Put a text into the URL, in place of another one that a page has for `key`."""
+    remember(key, text or None)
+    for other in ANEW[key]:
+        remember(other, None)
 
-    anew  widgets that begin with their defaults when another text is typed
-    """
+
+def typed(label: str, key: str, default: str, *, help: str) -> str:
+    """Return a text that the URL has, or somebody types."""
     widget = f"{key} typed"
     known = remembered(key)
     value = default if known is None else known[:MOST_CHARACTERS]
     if st.session_state.get(widget) != value:
         st.session_state[widget] = value
 
-    def note() -> None:
-        remember(key, st.session_state[widget] or None)
-        for other in anew:
-            remember(other, None)
-
-    st.text_input(label, key=widget, max_chars=MOST_CHARACTERS, on_change=answering(note),
-                  help=help)
+    st.text_input(label, key=widget, max_chars=MOST_CHARACTERS, help=help,
+                  on_change=answering(lambda: take(key, st.session_state[widget])))
     return value
 
 

@@ -11,7 +11,6 @@ import streamlit as st
 from latentcode.app.arcs.component import arcs
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.language.page import (
-    EDITED,
     HEAD,
     MOST_CHARACTERS,
     PAIR,
@@ -20,6 +19,7 @@ from latentcode.app.language.page import (
     Pair,
     go_to,
     rows_choose,
+    take,
 )
 from latentcode.app.language.passes import see
 from latentcode.app.language.reading import Read
@@ -32,7 +32,7 @@ from latentcode.app.language.tokens import (
     tokens_html,
 )
 from latentcode.app.language.work import Job
-from latentcode.app.state.url import choose, remember
+from latentcode.app.state.url import choose
 from latentcode.app.words import literal
 from latentcode.probes.heads.nearest import nearest_codes
 
@@ -101,9 +101,7 @@ def _take(key: str, text: str, label: str, icon: str) -> None:
     """Offer a text up to its query to the page of prompts."""
     if st.button(label, icon=icon, key=f"take as {key}",
                  help="The text up to the query, on the page Prompt."):
-        remember(key, text[-MOST_CHARACTERS:])
-        if key == PROMPT:  # an edit was of another one
-            remember(EDITED, None)
+        take(key, text[-MOST_CHARACTERS:])
         go_to("prompt")
 
 
@@ -111,14 +109,20 @@ def _quoted(name: str) -> str:
     return f"\u201c{name}\u201d"
 
 
+def most_attending(read: Read, code: np.ndarray) -> list[tuple[int, int, float]]:
+    """Return (layer, head, score) of the heads that attend most, by a code of all layers [L, H]."""
+    scores = code.ravel()
+    return [(read.layers[i // read.n_heads], i % read.n_heads, float(scores[i]))
+            for i in np.argsort(-np.abs(scores), kind="stable")[:HEADS].tolist()]
+
+
 def _show_heads(read: Read, own: np.ndarray) -> None:
     """List the heads that attend to the key most."""
     st.markdown("**Heads that attend to this key most**; a row opens the head's card.")
-    best = np.argsort(-np.abs(own).ravel(), kind="stable")[:HEADS]
-    place = [(read.layers[i // read.n_heads], int(i % read.n_heads)) for i in best.tolist()]
-    rows_choose(pd.DataFrame({"head": [f"L{layer}H{head}" for layer, head in place],
-                              "attention": own.ravel()[best]}),
-                [f"{layer}.{head}" for layer, head in place], key="heads of pair", into=HEAD,
+    most = most_attending(read, own)
+    rows_choose(pd.DataFrame({"head": [f"L{layer}H{head}" for layer, head, _ in most],
+                              "attention": [score for *_, score in most]}),
+                [f"{layer}.{head}" for layer, head, _ in most], key="heads of pair", into=HEAD,
                 to="heads",
                 attention=st.column_config.ProgressColumn(
                     format="%.3f", min_value=0.0, max_value=max(1.0, float(np.abs(own).max()))))

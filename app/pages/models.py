@@ -106,12 +106,10 @@ def _body() -> None:
 
 def _show_pair(one: Job, other: Job, first: Read, second: Read, pair: Pair) -> None:
     """Show a pair in its text, and the heads of both models that attend to its key most."""
-    import numpy as np
     import pandas as pd
 
-    from latentcode.app.language.pair import HEADS, row_of
+    from latentcode.app.language.pair import most_attending, row_of
     from latentcode.app.language.tokens import LEGEND, marked, pieces_of, tokens_html
-    from latentcode.probes.heads.sampling import heads_of
 
     row = row_of(first, pair)
     if row is None or one.model is None:
@@ -121,10 +119,9 @@ def _show_pair(one: Job, other: Job, first: Read, second: Read, pair: Pair) -> N
     st.markdown("**Heads that attend to this key most**, in each model:")
     columns: dict[str, Any] = {}
     for job, read in ((one, first), (other, second)):
-        code, heads = read.codes.scores[row].ravel(), heads_of(read.codes)
-        best = np.argsort(-np.abs(code), kind="stable")[:HEADS]
-        columns[f"head of {job.title}"] = [f"L{heads[i][0]}H{heads[i][1]}" for i in best]
-        columns[f"attention, {job.title}"] = code[best]
+        most = most_attending(read, read.codes.scores[row])
+        columns[f"head of {job.title}"] = [f"L{layer}H{head}" for layer, head, _ in most]
+        columns[f"attention, {job.title}"] = [score for *_, score in most]
     same = min(len(column) for column in columns.values())
     st.dataframe(pd.DataFrame({name: column[:same] for name, column in columns.items()}),
                  hide_index=True, key="heads of the pair", column_config={

@@ -18,6 +18,7 @@ from latentcode.app.language.page import (
     begun,
     show_progress,
     show_read,
+    take,
     typed,
 )
 from latentcode.app.state.messages import answering, guarded
@@ -35,8 +36,6 @@ MOST = 128
 """Tokens of a prompt."""
 FIRST = 12
 """Tokens of the first text that the page opens on."""
-OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
-"""What the URL calls the places of a patch."""
 OTHERS, OFFERED = 8, 4
 """Other sources, the control of a patch; and those that are offered to be clicked."""
 
@@ -59,8 +58,7 @@ def _body(number: int) -> None:
         st.info(f"Opening {literal(job.title)}; the prompt is read when it is there.",
                 icon=":material/hourglass_empty:")
         return
-    prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.",
-                   anew=(EDITED, "p_query", "p_key", *OF_BASE, *OF_SOURCE))
+    prompt = typed("Prompt", PROMPT, _opening(job, read), help="Press Enter to read it.")
     edited = _edited(prompt)
     before = see(job, encoded(job, prompt, MOST))
     after = None if edited == prompt else see(job, encoded(job, edited, MOST))
@@ -73,14 +71,10 @@ def _edited(prompt: str) -> str:
     """Let a word of the prompt be changed in place, and return what it becomes."""
     from latentcode.app.language.editing import editing
 
-    def note(text: str) -> None:
-        remember(EDITED, None if text == prompt else text)
-        for other in OF_SOURCE:
-            remember(other, None)
-
     edited = (remembered(EDITED) or prompt)[:MOST_CHARACTERS]
     st.caption("**Click a word** to change it, and see what moves.")
-    editing(prompt, edited, note, key="edit", most=MOST_CHARACTERS)
+    editing(prompt, edited, lambda text: take(EDITED, None if text == prompt else text),
+            key="edit", most=MOST_CHARACTERS)
     return edited
 
 
@@ -164,7 +158,7 @@ def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> No
 
     st.markdown("##### What if the prompt had what a source has?")
     written = typed("Source", SOURCE, edited, help="Another prompt, whose activations are put into "
-                                                   "the prompt above, the base.", anew=OF_SOURCE)
+                                                   "the prompt above, the base.")
     _offer_sources(job, read, len(before.tokens))
     if written == prompt:
         st.caption("Click a source, or type one: the prompt with another word, such as another "
@@ -213,16 +207,12 @@ def _offer_sources(job: Job, read: Read, length: int) -> None:
     from latentcode.app.language.passes import other_sources
     from latentcode.app.language.tokens import shown, text_of
 
-    def take(text: str) -> None:
-        remember(SOURCE, text[:MOST_CHARACTERS])
-        for other in OF_SOURCE:
-            remember(other, None)
-
     with st.container(horizontal=True, gap="small", key="sources"):
         for number, ids in enumerate(other_sources(read.tokens, length, OFFERED, seed=1)):
             text = text_of(job.wait_for_model(), ids)
             st.button(literal(shown(shortened(text, 48))), key=f"source {number}",
-                      help="Take it as the source.", on_click=answering(take), args=(text,))
+                      help="Take it as the source.", on_click=answering(take),
+                      args=(SOURCE, text[:MOST_CHARACTERS]))
 
 
 def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
