@@ -29,8 +29,8 @@ app: env  ## the explorer, in the web browser
 test: env  ## the fast tests
 	@$(PYTEST) -m "not slow"
 
-test-all: env  ## all tests
-	@$(PYTEST)
+test-all: env  ## all tests, and which took longest
+	@$(PYTEST) --durations=40 --durations-min=5
 
 test-lowest:  ## the fast tests in .venv-lowest, with the lowest versions (Python 3.11)
 	@$(PYTHON) .ci/environment.py lowest

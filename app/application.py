@@ -7,12 +7,12 @@ from pathlib import Path
 
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from streamlit.components.v2 import manifest_scanner
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from latentcode.app import index
 from latentcode.app.charts.map.addresses import ROUTES
-from latentcode.app.data.preload import import_ahead
 from latentcode.app.language.given import given
 from latentcode.app.policy import HOSTS, Policy
 
@@ -21,12 +21,14 @@ if given() is not None:
     for module in ("torch", "transformer_lens"):
         import_module(module)
     import_module("latentcode.app.language.work").work()
-else:
-    import_ahead()
 
 # Until a page has been opened, Streamlit takes the folder `pages` for one of scripts, and an
 # address such as /decode for the script of that name, which shows nothing.
 PagesManager.uses_pages_directory = False
+
+# Streamlit reads the metadata of every installed package, which takes a second where there are 200,
+# in search of components; ours are made by the pages that show them.
+manifest_scanner.scan_component_manifests = lambda *_: []
 
 # `streamlit run` looks for this name.
 app = App(

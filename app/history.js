@@ -23,3 +23,12 @@ document.addEventListener('click', event => {
     event.preventDefault();
     document.querySelector('[data-testid=stTopNavLink]')?.focus();
 });
+
+// Charts of other pages need a script that a browser takes a second for: load it when this page has
+// long been there and the browser has nothing to do.
+{
+    const later = document.currentScript.dataset.later, wait = 4000;
+    const load = () => import(new URL(later, location.href)).catch(() => {});
+    if (later) addEventListener('load', () => setTimeout(
+        () => (window.requestIdleCallback ?? setTimeout)(load), wait));
+}

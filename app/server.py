@@ -18,6 +18,7 @@ from latentcode.app.data.catalog import GIVEN, ROOTS
 from latentcode.app.language.given import VARIABLE as LANGUAGE
 from latentcode.app.language.given import Given
 from latentcode.app.policy import HOSTS
+from latentcode.app.theme import STREAMLIT_THEME
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
 
@@ -50,9 +51,6 @@ OPTIONS: dict[str, str] = {
 
 def command(port: int, *, browser: bool) -> list[str]:
     """Return the command that runs the server."""
-    # Only now: `serve` first checks that Streamlit and Plotly are there.
-    from latentcode.app.charts.theme import STREAMLIT_THEME
-
     options = {**OPTIONS, **STREAMLIT_THEME, "server.port": str(port),
                "server.headless": "false" if browser else "true"}
     application = Path(__file__).with_name("application.py")

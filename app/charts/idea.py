@@ -9,7 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from latentcode.app.charts.theme import ACCENT, grey, styled
+from latentcode.app.charts.theme import grey, styled
+from latentcode.app.theme import ACCENT
 from latentcode.figures.colours import DIVERGING, PALETTE
 
 

@@ -10,29 +10,9 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
+from latentcode.app.theme import ACCENT, FONT, STREAMLIT_THEME
 from latentcode.app.words import without_tags
 from latentcode.figures.colours import PALETTE
-
-ACCENT = PALETTE[0]
-_FONT = "Inter, 'Segoe UI', 'Helvetica Neue', 'DejaVu Sans', sans-serif"
-
-STREAMLIT_THEME: dict[str, str] = {
-    "theme.font": _FONT,
-    "theme.baseFontSize": "15",
-    "theme.baseRadius": "8px",
-    "theme.showWidgetBorder": "true",
-    "theme.light.primaryColor": ACCENT,
-    "theme.light.backgroundColor": "#FFFFFF",
-    "theme.light.secondaryBackgroundColor": "#F4F6F8",
-    "theme.light.textColor": "#1B2530",
-    "theme.light.borderColor": "#DDE3E8",
-    "theme.dark.primaryColor": "#56B4E9",
-    "theme.dark.backgroundColor": "#12171D",
-    "theme.dark.secondaryBackgroundColor": "#1B222B",
-    "theme.dark.textColor": "#E4E9EE",
-    "theme.dark.borderColor": "#323C47",
-}
-"""Options of Streamlit; the browser, or Streamlit's menu, decides which theme is shown."""
 
 
 def is_dark() -> bool:
@@ -73,10 +53,10 @@ def styled(
     text, line = ink(dark), "#323C47" if dark else "#E6EAEE"
     figure.update_layout(
         height=height, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": _FONT, "size": 13, "color": text}, colorway=list(palette(dark)),
+        font={"family": FONT, "size": 13, "color": text}, colorway=list(palette(dark)),
         margin={"l": 8, "r": 8, "t": 28, "b": 8}, showlegend=legend is not None,
         legend={"itemsizing": "constant", "bgcolor": "rgba(0,0,0,0)", **(legend or {})},
-        hoverlabel={"font": {"family": _FONT, "size": 13}}, dragmode=False,
+        hoverlabel={"font": {"family": FONT, "size": 13}}, dragmode=False,
         modebar={"orientation": "h", "bgcolor": "rgba(0,0,0,0)", "color": text,
                  "activecolor": ACCENT})
     figure.update_layout(**layout)
@@ -175,7 +155,7 @@ def logo(dark: bool) -> str:
     """Return scores of four heads and the name, as SVG."""
     color = STREAMLIT_THEME[f"theme.{'dark' if dark else 'light'}.primaryColor"]
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 190 34" height="34">'
-            f'<g fill="{color}">{_BARS}<text x="40" y="26" font-family="{_FONT}" font-size="23" '
+            f'<g fill="{color}">{_BARS}<text x="40" y="26" font-family="{FONT}" font-size="23" '
             f'font-weight="600">latentcode</text></g></svg>')
 
 

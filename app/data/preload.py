@@ -35,18 +35,6 @@ CONTEXT = "streamlit.runtime.scriptrunner_utils.script_run_context"
 
 _once = Lock()
 _working, _ready, _loaded = Event(), Event(), Event()
-_ahead: list[Thread] = []
-
-
-def import_ahead() -> None:
-    """Import what the first page needs, while the browser loads Streamlit."""
-    def work() -> None:
-        import_module("latentcode.app.main")
-        own = import_module("latentcode.app.data.catalog").is_given()
-        import_module(f"latentcode.app.pages.{'explore' if own else 'what_codes_do'}")
-
-    _ahead.append(Thread(target=work, daemon=True))
-    _ahead[-1].start()
 
 
 def in_background(entry: Entry, split: str) -> Thread | None:
@@ -96,9 +84,7 @@ def was_half_loaded(error: BaseException) -> bool:
     """
     if "partially initialized module" not in str(error):
         return False
-    for thread in _ahead:
-        thread.join(PATIENCE)
-    return (_once.locked() and _loaded.wait(PATIENCE)) or len(_ahead) > 0
+    return _once.locked() and _loaded.wait(PATIENCE)
 
 
 def _warm(entry: Entry, split: str) -> None:

@@ -38,6 +38,8 @@ SELECTED = "shared"
 CHART_KEY = "compare chart"
 HEIGHTS = {1: 520, 2: 480, 3: 400, 4: 340}
 """Height of the pictures in pixels, by their number."""
+NO_OTHER = (-1, "")
+"""Stands for no second layer and pair: a list shows nothing for None."""
 SCORES = {"accuracy": "correct", "r2": "R²"}
 """Labels that score an instance, of which the first is shown, and what the table calls them."""
 
@@ -48,7 +50,7 @@ def page() -> None:
     if not shown:
         return
     first = shown[0]
-    method, colour = choose_look(first.codes, first.pair, more=overlap.offered(shown))
+    method, colour = choose_look(shown, more=overlap.offered(shown))
     told = ""
     if colour == overlap.SHARED and colour not in first.codes.labels:
         shown = [overlap.with_shared(shown), *shown[1:]]
@@ -104,17 +106,17 @@ def _choose() -> list[Chosen]:
     layer, pair = choose_place(layers, pairs)
     places = [(layer, pair)]
     others = [(other, p.name) for p in pairs for other in layers]
-    second: tuple[int, str] | None = choose(
-        "And at", [None, *others], key="second", where=st.sidebar, shown=place_name,
+    second = choose(
+        "And at", [NO_OTHER, *others], key="second", where=st.sidebar, shown=place_name,
         help="A second layer and pair of the same models, beside the first.")
-    places += [] if second in (None, places[0]) else [second]
+    places += [] if second in (NO_OTHER, places[0]) else [second]
     return [at_place(Chosen(entry, split, layers[-1], first.pairs[0].name, codes[entry.key]),
                      *place) for entry in kept for place in places]
 
 
-def place_name(place: tuple[int, str] | None) -> str:
+def place_name(place: tuple[int, str]) -> str:
     """Return what the list and the address call a layer and pair."""
-    return "no other place" if place is None else f"layer {place[0]}, {place[1]}"
+    return "no other place" if place == NO_OTHER else f"layer {place[0]}, {place[1]}"
 
 
 def _default() -> list[str]:

@@ -37,8 +37,7 @@ def page() -> None:
     """Show the codes that the sidebar chooses."""
     chosen = choose_codes(best=knn_purity.best_place)
     offered = colour_labels(chosen.codes, chosen.pair)
-    method, colour = choose_look(
-        chosen.codes, chosen.pair, lambda: knn_purity.best_label(chosen, offered))
+    method, colour = choose_look([chosen], lambda: knn_purity.best_label(chosen, offered))
     with st.sidebar:
         knn_purity.show(chosen, colour)
     _body(chosen, method, colour)

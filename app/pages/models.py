@@ -38,16 +38,13 @@ def _body() -> None:
     import numpy as np
     import pandas as pd
 
-    from latentcode.app.charts.map.addresses import card_address
-    from latentcode.app.charts.map.colours import colours
-    from latentcode.app.charts.map.component import Plane as Drawn
-    from latentcode.app.charts.map.component import show_map
     from latentcode.app.charts.theme import is_dark, show_still
     from latentcode.app.language import planes
     from latentcode.app.language.charts import both_chart
     from latentcode.app.language.choosing import choose_plane
     from latentcode.app.language.heads import ABOUT, table, words
-    from latentcode.app.language.pair import card, pair_of, row_of
+    from latentcode.app.language.pair import pair_of, row_of
+    from latentcode.app.language.picture import show_pairs
     from latentcode.app.state.selection import Selection
 
     one, other = begun().jobs
@@ -71,15 +68,9 @@ def _body() -> None:
         if found.instances:
             remember(PAIR, pair_of(first, found.instances[0]).name)
 
-    show_map(
-        [Drawn(planes.name(job, first, layer, method), job.title, plane.at,
-               cards=card_address(("language", 0, first.stamp),
-                                  lambda row: card(one, first, row)))
-         for job, plane in zip((one, other), laid, strict=True)],
-        colours(planes.label(one, first, colour, layer), title=colour, dark=is_dark()), noted,
-        key="map", dark=is_dark(), label=colour, selection=Selection(), selected=None,
-        instance=None if pair is None else row_of(first, pair), across=2, height=HEIGHT,
-        alt="The codes of the same pairs in two models.")
+    show_pairs((one, other), first, laid, layer, method, colour, noted, height=HEIGHT,
+               instance=None if pair is None else row_of(first, pair),
+               alt="The codes of the same pairs in two models.")
     st.caption(literal(
         f"{method} of each model. Of the 10 nearest codes of a pair in {one.title}, {share:.1%} "
         f"are also among its 10 nearest in {other.title}; of random ones "

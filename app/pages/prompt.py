@@ -87,14 +87,10 @@ def _opening(job: Job, read: Read) -> str:
 
 def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
     """Show the codes of a prompt on the map, and what comes next."""
-    from latentcode.app.charts.map.addresses import card_address
-    from latentcode.app.charts.map.colours import colours
-    from latentcode.app.charts.map.component import Plane as Drawn
-    from latentcode.app.charts.map.component import show_map
-    from latentcode.app.charts.theme import is_dark
     from latentcode.app.language import planes, prompting
     from latentcode.app.language.choosing import choose_plane
-    from latentcode.app.language.pair import card, pair_of
+    from latentcode.app.language.pair import pair_of
+    from latentcode.app.language.picture import show_pairs
     from latentcode.app.language.tokens import shown
     from latentcode.app.state.selection import Selection
 
@@ -124,14 +120,8 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
                 remember(PAIR, pair_of(read, selection.instances[0]).name)
                 st.session_state[GOES] = "texts"  # the table below leads there
 
-        label = planes.label(job, read, colour, layer)
-        show_map(
-            [Drawn(planes.name(job, read, layer, method), "", plane.at,
-                   cards=card_address(("language", job.number, read.stamp),
-                                      lambda row: card(job, read, row)))],
-            colours(label, title=colour, dark=is_dark()), noted, key="map", dark=is_dark(),
-            label=colour, selection=Selection(), selected=None, height=HEIGHT, pins=found,
-            alt="Codes of texts, and of the prompt among them.")
+        show_pairs([job], read, [plane], layer, method, colour, noted, height=HEIGHT, pins=found,
+                   alt="Codes of texts, and of the prompt among them.")
         was = ("" if after is None else "; white: before the edit" if len(after.tokens) == len(
             before.tokens) else "; of the edited prompt alone, which has other tokens")
         st.caption(literal(

@@ -10,7 +10,6 @@ from latentcode.app.state.url import choose, remembered
 from latentcode.app.words import literal
 
 HEIGHT = 430
-MAP_KEY = "map"
 BESIDE = ("Pair", "Selection")
 
 
@@ -21,14 +20,10 @@ def page() -> None:
 
 @guarded
 def _body(number: int) -> None:
-    from latentcode.app.charts.map.addresses import card_address
-    from latentcode.app.charts.map.colours import colours
-    from latentcode.app.charts.map.component import Plane as Drawn
-    from latentcode.app.charts.map.component import show_map
-    from latentcode.app.charts.theme import is_dark
     from latentcode.app.language import planes
     from latentcode.app.language.choosing import choose_plane
-    from latentcode.app.language.pair import card, pair_of, row_of, show_near_pair, show_pair
+    from latentcode.app.language.pair import pair_of, row_of, show_near_pair, show_pair
+    from latentcode.app.language.picture import show_pairs
     from latentcode.app.language.selected import note, selection_here, show_selected
     from latentcode.app.state.selection import Selection
     from latentcode.app.state.url import remember
@@ -58,14 +53,10 @@ def _body(number: int) -> None:
             else:
                 note(found)
 
-        show_map(
-            [Drawn(planes.name(job, read, layer, method), "", plane.at,
-                   cards=card_address(("language", job.number, read.stamp),
-                                      lambda row: card(job, read, row)))],
-            colours(label, title=colour, dark=is_dark()), noted, key=MAP_KEY, dark=is_dark(),
-            label=colour, selection=selection, selected=selected,
-            instance=None if pair is None else row_of(read, pair), height=HEIGHT,
-            alt="Codes of pairs of tokens in two dimensions.")
+        show_pairs(
+            [job], read, [plane], layer, method, colour, noted, selection=selection,
+            selected=selected, instance=None if pair is None else row_of(read, pair),
+            height=HEIGHT, alt="Codes of pairs of tokens in two dimensions.")
         trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
         st.caption(literal(f"{method}{trust}. {planes.sampled(read, work.given.n)}"))
         st.download_button(

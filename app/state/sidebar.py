@@ -177,18 +177,30 @@ def choose_place(
 
 
 def choose_look(
-    codes: LatentCodes, pair: str, first: Callable[[], str | None] = lambda: None,
+    shown: Sequence[Chosen], first: Callable[[], str | None] = lambda: None,
     more: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
+    Who has chosen no projection gets the first one that nobody has to wait for, of all codes shown;
+    where none is stored that is PCA, and t-SNE is a click away.
+
+    shown  what is shown side by side; the first one's labels are offered
     first  returns the label that a page opens on where its URL names none; None: the first offered
     more   colours that a page offers beside the labels
     """
+    codes, pair = shown[0].codes, shown[0].pair
     methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
-    method = choose("Projection", methods, key="projection", form="buttons", where=st.sidebar,
-                    help="How codes are projected to two dimensions; more than "
-                         f"{min(MOST_LAID_OUT.values()):,} only by PCA.")
+
+    def stored() -> str:
+        return next((name for name in methods if all(
+            chosen.is_quick(chosen.picture(METHODS[name])) for chosen in shown)), methods[-1])
+
+    method = choose("Projection", methods, key="projection", default=stored, form="buttons",
+                    where=st.sidebar,
+                    help="How codes are projected to two dimensions. t-SNE and UMAP are stored "
+                         "with models of the zoo; of other codes, 2,000 take them some seconds. "
+                         f"More than {min(MOST_LAID_OUT.values()):,} only by PCA.")
     offered = [*colour_labels(codes, pair), *more]
 
     def default() -> str:

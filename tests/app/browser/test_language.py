@@ -82,6 +82,13 @@ def test_a_click_on_a_point_shows_its_pair(explorer: Explorer, width: int) -> No
     expect(page.locator(".arcs-problem [data-token]")).to_have_count(12)
     page.locator("svg.arcs .arc").first.wait_for(state="attached")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == WIDTHS[0]:  # where one looks is in the address, on the other pages, too
+        page.mouse.wheel(0, -600)
+        explorer.until(lambda: "lm_zoom" in explorer.query())
+        looked = explorer.query()["lm_zoom"]
+        page.reload()
+        explorer.picture()
+        assert explorer.query()["lm_zoom"] == looked
     explorer.check()
 
 

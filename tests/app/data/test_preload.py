@@ -23,7 +23,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preload, "_working", Event())
     monkeypatch.setattr(preload, "_ready", Event())
     monkeypatch.setattr(preload, "_loaded", Event())
-    monkeypatch.setattr(preload, "_ahead", [])
 
 
 def test_all_of_it_is_loaded_once_by_a_thread_that_stands_back(
@@ -70,25 +69,19 @@ def test_it_loads_what_the_bench_needs() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_a_module_that_the_server_is_importing_is_waited_for(
+def test_a_module_that_the_thread_is_importing_is_waited_for(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = ImportError("cannot import name 'a' from partially initialized module 'b'")
     assert not preload.was_half_loaded(half)
     asked: list[str] = []
 
-    class Catalog:
-        @staticmethod
-        def is_given() -> bool:
-            return True
-
-    def slowly(name: str) -> type[Catalog]:
+    def slowly(name: str) -> None:
         Event().wait(0.05)
         asked.append(name)
-        return Catalog
 
     monkeypatch.setattr(preload, "import_module", slowly)
-    preload.import_ahead()
+    preload.in_background(NOTHING, "ood")
     assert preload.was_half_loaded(half)
-    assert asked[-1] == "latentcode.app.pages.explore"
+    assert asked == [*preload.MODULES]
     assert not preload.was_half_loaded(ImportError("no module"))

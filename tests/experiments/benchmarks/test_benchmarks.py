@@ -48,12 +48,12 @@ def test_updates_alone_draw_nothing() -> None:
     assert drawing.recent_losses() == drawn.recent_losses()
 
 
-def load(folder: Path, question: str) -> dict[str, Any]:
-    """Return the JSON of a result, after a look at what lies beside it."""
+def load(folder: Path, question: str, *more: str) -> dict[str, Any]:
+    """Return the JSON of a result, which has a frame and `more`, after a look at what is beside."""
     assert (folder / f"{question}.png").read_bytes()[:4] == b"\x89PNG"
     assert "|---|" in (folder / f"{question}.md").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))
-    assert set(result) == FRAME
+    assert set(result) == FRAME | set(more)
     assert result["question"] == question
     assert {"device_name", "torch", "numpy", "latentcode", "git_commit"} <= set(
         result["environment"])
@@ -212,7 +212,7 @@ def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
     if find_spec("playwright") is None or browser_path() is None:
         pytest.skip("the explorer is timed in a real browser, and there is none")
     explorer.main(smoke=True, out=tmp_path)
-    result = load(tmp_path, "explorer")
+    result = load(tmp_path, "explorer", "memory")
     cases = {case["name"]: case for case in result["cases"]}
     if sys.platform == "linux":
         assert min(result["memory"]["mib"]) > 100

@@ -28,12 +28,13 @@ def row(bench: Bench, layer: int = 1) -> Cells:
     return Cells(layer, (n - 1,), tuple(range(n)))
 
 
-def test_own_codes_leave_every_bit_and_random_ones_do_not(bench: Bench) -> None:
+def test_own_codes_leave_the_answer_and_random_ones_do_not(bench: Bench) -> None:
     cells = row(bench)
     own = codes_at(bench, [3], cells)
     found = written(bench, 3, cells, torch.cat([own, torch.randn_like(own)]))
-    assert np.array_equal(found.outputs[0], found.before)
-    assert not np.array_equal(found.outputs[1], found.before)
+    # Not to the last bit: processors add up a batch of two in another order than a single one.
+    assert found.outputs[0] == pytest.approx(found.before, abs=1e-6)
+    assert np.abs(found.outputs[1] - found.before).max() > 1e-4
 
 
 def test_each_of_them_is_what_a_patch_of_these_cells_gives(bench: Bench) -> None:
