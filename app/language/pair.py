@@ -118,7 +118,7 @@ def most_attending(read: Read, code: np.ndarray) -> list[tuple[int, int, float]]
 
 def _show_heads(read: Read, own: np.ndarray) -> None:
     """List the heads that attend to the key most."""
-    st.markdown("**Heads that attend to this key most**; a row opens the head's card.")
+    st.markdown("**Heads that attend to this key most**; click a row to open its card.")
     most = most_attending(read, own)
     rows_choose(pd.DataFrame({"head": [f"L{layer}H{head}" for layer, head, _ in most],
                               "attention": [score for *_, score in most]}),
@@ -155,7 +155,7 @@ def show_neighbours(
     read: Read, table: pd.DataFrame, key: str, to: str | None = None
 ) -> None:
     """List nearest codes; a row leads to its pair, on the page `to`."""
-    st.markdown("**Nearest codes**, of other texts; a row leads to its pair.")
+    st.markdown("**Nearest codes** of other texts; click a row to open its pair.")
     rows_choose(
         pd.DataFrame({
             "distance": table["distance"], "query": table["query_token"].map(shown),

@@ -73,7 +73,7 @@ def show_selected(
                                                                  "of all": percent})
     codes, heads = flat_codes(read.codes, layer), heads_of(read.codes, layer)
     if not selected.all():
-        st.markdown("**Heads that attend here more than elsewhere**; a row opens the head's card.")
+        st.markdown("**Heads that attend here more than elsewhere**; click a row to open its card.")
         here, elsewhere = codes[selected].mean(0), codes[~selected].mean(0)
         best = np.argsort(elsewhere - here, kind="stable")[:HEADS].tolist()
         rows_choose(pd.DataFrame({
@@ -81,7 +81,7 @@ def show_selected(
             "elsewhere": elsewhere[best]}), [f"{heads[i][0]}.{heads[i][1]}" for i in best],
             key="heads of selection", into=HEAD, to="heads")
     rows = np.flatnonzero(selected)
-    st.markdown("**Pairs**; a row leads to its pair."
+    st.markdown("**Pairs**; click a row to open its pair."
                 + (f" The first {LISTED}." if len(rows) > LISTED else ""))
     table = read.codes.labels.iloc[rows[:LISTED]]
     rows_choose(pd.DataFrame({

@@ -39,9 +39,9 @@ def _body(number: int) -> None:
     assert read is not None
     names = list(ABOUT)
     described = "; ".join(f"{words(name)}: {text}" for name, text in ABOUT.items())
-    x = choose("Across", names, key="lm_x", where=st.sidebar, default="previous_token",
+    x = choose("x axis", names, key="lm_x", where=st.sidebar, default="previous_token",
                shown=words, help=described)
-    y = choose("Up", names, key="lm_y", where=st.sidebar, default="induction", shown=words,
+    y = choose("y axis", names, key="lm_y", where=st.sidebar, default="induction", shown=words,
                help=described)
     found = table(job, read)
     head = _head_here(read)
@@ -52,8 +52,8 @@ def _body(number: int) -> None:
         show_still(heads_chart(found, x, y, head, dark=is_dark()), CHART,
                    alt=f"Heads by {words(x)} and {words(y)}.")
         on_click(CHART, lambda name: remember(HEAD, str(name)))
-        st.caption(f"Each point is a head; across, {ABOUT[x]}; up, {ABOUT[y]}. Means over the "
-                   f"queries of {read.n_texts:,} texts. **Click a point** for its card.")
+        st.caption(f"Each point is a head. x: {ABOUT[x]}; y: {ABOUT[y]}; means over the queries of "
+                   f"{read.n_texts:,} texts. **Click a point** for its card.")
         for note in read.notes:
             st.caption(f":material/info: {literal(note)}")
         with st.expander("All heads as a table"):
@@ -160,7 +160,7 @@ def _effects(job: Job, read: Read, layer: int, head: int) -> None:
         "this head": [ranged(row, "value", "low", "high") for _, row in found.iterrows()],
         "control": [ranged(row, "control", "control_low", "control_high")
                     for _, row in found.iterrows()],
-        "beyond it": [BEYOND[above] for above in found["above"]]}), hide_index=True)
+        "beyond the control": [BEYOND[above] for above in found["above"]]}), hide_index=True)
     st.caption("Control: the same head with a random output matrix, eight of which are drawn; its "
                "interval is where another such matrix would lie. The head's own is over texts.")
 
@@ -173,7 +173,7 @@ def _texts(job: Job, read: Read, layer: int, head: int) -> None:
 
     which = choose("Texts", SHOWN, key="lm_texts", form="buttons",
                    shown=lambda name: {"largest": "largest attention",
-                                       "tenths": "one of each tenth"}[name])
+                                       "tenths": "one per decile"}[name])
     place = read.layers.index(layer)
     some = [(name, text) for name, text in texts_of_head(read, layer, head)
             if name.startswith("largest") == (which == "largest")]
@@ -191,4 +191,4 @@ def _texts(job: Job, read: Read, layer: int, head: int) -> None:
 
 def _said(name: str) -> str:
     kind, number = name.split()
-    return f"{number}." if kind == "largest" else f"{number}. tenth of the texts"
+    return f"{number}." if kind == "largest" else f"decile {number}"

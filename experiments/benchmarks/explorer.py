@@ -180,15 +180,17 @@ def _intervened(page: Page) -> float:
     return time.perf_counter() - begin
 
 
-def visitors(browser: Browser, folder: Path, more: int) -> dict[str, Any]:
-    """Return the MiB of the server when somebody has been on the pages, and after `more` others."""
+def visitors(
+    browser: Browser, folder: Path, more: int, visited: Sequence[str] = VISITED
+) -> dict[str, Any]:
+    """Return the MiB of the server when somebody has been on pages, and after `more` others."""
     held: list[float] = []
     contexts = []
     with serving([folder], folder / "cache", folder / "server.log") as server:
         for _ in range(1 + more):
             contexts.append(browser.new_context())
             page = contexts[-1].new_page()
-            for name in VISITED:
+            for name in visited:
                 page.goto(server.url(name, {
                     "models" if name == "compare" else "model": SHOWN}))
                 page.wait_for_selector("[data-testid=stMainBlockContainer] h5",
@@ -197,7 +199,7 @@ def visitors(browser: Browser, folder: Path, more: int) -> dict[str, Any]:
             held.append(server.memory())
         for context in contexts:
             context.close()
-    return {"visited": list(VISITED), "model": SHOWN, "mib": held,
+    return {"visited": list(visited), "model": SHOWN, "mib": held,
             "mib_of_a_visitor": (held[-1] - held[0]) / more, "target_mib": MOST_MIB}
 
 
@@ -300,7 +302,7 @@ def main(
                                  zip(*looked, strict=True), strict=True):
             cases.append(case(f"{name}, ten seconds after the first picture", seconds,
                               target=FIRST))
-        memory = visitors(browser, alone, more)
+        memory = visitors(browser, alone, more, VISITED[:2] if smoke else VISITED)
         with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
             page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
             warm_picture(page, server)
@@ -342,8 +344,8 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
 def of_visitors(memory: dict[str, Any]) -> str:
     """Return what the server holds for a visitor, in a sentence."""
     return (f"Memory of the server: {memory['mib'][0]:,.0f} MiB after one visitor of "
-            f"{len(VISITED)} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each of "
-            f"{len(memory['mib']) - 1} others (target: at most {MOST_MIB}).")
+            f"{len(memory['visited'])} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each "
+            f"of {len(memory['mib']) - 1} others (target: at most {MOST_MIB}).")
 
 
 def figure(cases: Sequence[dict[str, Any]]) -> Any:

@@ -169,7 +169,7 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
     page.locator(".st-key-heads .js-plotly-plot").scroll_into_view_if_needed()
     assert page.evaluate(AXES) == ["previous token", "induction"]
     if width == WIDTHS[0]:
-        explorer.choose("Across", "entropy")
+        explorer.choose("x axis", "entropy")
         explorer.until(lambda: page.evaluate(AXES) == ["entropy", "induction"])
         assert explorer.query()["lm_x"] == "entropy"
 
@@ -188,7 +188,7 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
     explorer.headline(f"L{layer}H{number}").wait_for()
     expect(page.locator(".shaded-text")).to_have_count(5)
     with explorer.rerun():
-        page.get_by_role("radio", name="one of each tenth").click()
+        page.get_by_role("radio", name="one per decile").click()
     expect(page.locator(".shaded-text")).to_have_count(10)
     page.locator(".shaded-text").first.focus()
     told = page.locator(".shaded-told").first.inner_text()
