@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import Any
 
 import streamlit as st
 
-if TYPE_CHECKING:
-    from streamlit.components.v2.types import ComponentRenderer
+TAKES = "export default function ({ data"
+"""How the function of a script begins that Streamlit calls."""
 
 
-def own_component(module: str, name: str, before: Sequence[str] = ()) -> ComponentRenderer:
+def own_component(module: str, name: str, before: Sequence[str] = ()) -> Callable[..., Any]:
     """Return the component of NAME.js and NAME.css beside a module, given by its `__name__`.
 
     Its script begins with that of `parts.js`, and then those of `before`, which lie beside it.
     """
-    scripts = [text_of(module, f"{part}.js") for part in (*before, name)]
-    return st.components.v2.component(
-        f"latentcode_{name}", js=text_of(__name__, "parts.js") + "".join(scripts),
-        css=text_of(module, f"{name}.css"), isolate_styles=False)
+    script = "".join(text_of(module, f"{part}.js") for part in (*before, name))
+    component = st.components.v2.component(
+        f"latentcode_{name}", js=text_of(__name__, "parts.js") + script.replace(
+            TAKES, f"{TAKES}: [data]"), css=text_of(module, f"{name}.css"), isolate_styles=False)
+
+    def show(*, data: Mapping[str, Any], **settings: Any) -> Any:
+        # In a list: Streamlit searches a dict for tables, and the first page waits for pandas.
+        return component(data=[data], **settings)
+
+    return show
 
 
 @cache

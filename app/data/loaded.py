@@ -2,7 +2,7 @@
 
 What is not stored yet is computed when it is asked for, with a bar on the page, and kept in the
 cache folder (`latentcode.probes.projection.cache.default_cache`). Nothing here imports torch before
-it has to compute something.
+it has to compute something, nor pandas before there are codes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from latentcode.app.data.catalog import (
     is_given,
 )
 from latentcode.app.words import literal
-from latentcode.codes import LatentCodes
 from latentcode.config import SravenConfig
 from latentcode.config.run import own_in
 from latentcode.errors import ArtifactError, check
-from latentcode.probes.projection.cache import default_cache
 from latentcode.progress import Progress
 from latentcode.runs import Run
 
 if TYPE_CHECKING:
+    from latentcode.codes import LatentCodes
     from latentcode.models.transformer import HookedTransformer
     from latentcode.tasks import Batch, Task
     from latentcode.tasks.pairs import Pair
 
+CODES = "latentcode.codes.latent_codes.LatentCodes"
+"""The class by its name, for Streamlit's caches."""
 POINTS = (2_000, 5_000, 20_000, 100_000, 1_000_000)
 """How many instances can be shown."""
 WAITING = "where a bar stands"
@@ -72,6 +73,8 @@ UNTIL_TRAINED: dict[Any, Callable[[Any], Any]] = {Entry: _weights}
 
 def cache_folder(kind: str, run: Run, **described: Any) -> Path:
     """Return the folder of the cache for something made from the newest weights of a run."""
+    from latentcode.probes.projection.cache import default_cache
+
     known = {"run": run.id, "config": run.provenance["config_hash"], "steps": run.checkpoints(),
              **described}
     # What a user registers means what its file says, which may change while the run stays.
@@ -155,7 +158,7 @@ def open_model(entry: Entry) -> HookedTransformer:
 
 
 @st.cache_resource(max_entries=16, show_spinner="Preparing the task …", hash_funcs={
-    LatentCodes: lambda codes: json.dumps(codes.meta.get("task"), sort_keys=True)})
+    CODES: lambda codes: json.dumps(codes.meta.get("task"), sort_keys=True)})
 def task_of(codes: LatentCodes) -> Task:
     """Return the task that codes were drawn from, which imports torch; see `cards.task_of`."""
     from latentcode.codes import cards
@@ -201,6 +204,8 @@ def splits(entry: Entry) -> tuple[str, ...]:
 @st.cache_resource(max_entries=12, show_spinner=False, hash_funcs=UNTIL_REPLACED)
 def saved_codes(path: Path) -> LatentCodes:
     """Open a codes folder; its checksums are verified once, and again if it was replaced."""
+    from latentcode.codes import LatentCodes
+
     codes = LatentCodes.load(path)
     check(codes.scores.size > 0, f"{path} holds no codes: scores have shape {codes.scores.shape}; "
           "expected at least one instance, layer, pair and head", ArtifactError)

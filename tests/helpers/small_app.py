@@ -68,7 +68,7 @@ def charts(test: AppTest) -> dict[str, go.Figure]:
 
 def component(test: AppTest, name: str) -> Any:
     """Return what a component of the explorer, such as `map`, is told; None where there is none."""
-    found = [json.loads(part.proto.json) for part in test.get("bidi_component")
+    found = [json.loads(part.proto.json)[0] for part in test.get("bidi_component")
              if part.proto.component_name == f"latentcode_{name}"]
     assert len(found) < 2
     return found[0] if found else None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,3 +112,25 @@ def test_the_explorer_opens_on_runs_of_one_s_own(
     assert opens_on(tmp_path) == "what_codes_do"
     # An address of an earlier version, which opened on Explore.
     assert opens_on(tmp_path, model="sraven-hyla", layer="1") == "explore"
+
+
+FIRST = """
+import sys
+from streamlit.testing.v1 import AppTest
+import latentcode.app.main
+from latentcode.app.data import preload
+
+preload._once.acquire()  # nothing is loaded behind the page
+test = AppTest.from_string(
+    "from latentcode.app.main import opened; opened('what_codes_do')()", default_timeout=120).run()
+assert not test.exception and not test.error, test.error
+assert len(test.get("bidi_component")) == 1
+assert not {"torch", "pandas", "sklearn", "scipy"} & {*sys.modules}, sorted(sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_the_first_page_waits_for_no_large_library() -> None:
+    shown = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True,
+                           check=False)
+    assert shown.returncode == 0, shown.stderr[-2_000:]
