@@ -28,7 +28,7 @@ PagesManager.uses_pages_directory = False
 
 # Streamlit reads the metadata of every installed package, which takes a second where there are 200,
 # in search of components; ours are made by the pages that show them.
-manifest_scanner.scan_component_manifests = lambda *_: []
+manifest_scanner.scan_component_manifests = lambda *_, **__: []
 
 # `streamlit run` looks for this name.
 app = App(

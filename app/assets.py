@@ -9,8 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-TAKES = "export default function ({ data"
-"""How the function of a script begins that Streamlit calls."""
+BEGINS = "export default function ({ data"
+"""How the function of every script begins that Streamlit calls."""
 
 
 def own_component(module: str, name: str, before: Sequence[str] = ()) -> Callable[..., Any]:
@@ -19,9 +19,10 @@ def own_component(module: str, name: str, before: Sequence[str] = ()) -> Callabl
     Its script begins with that of `parts.js`, and then those of `before`, which lie beside it.
     """
     script = "".join(text_of(module, f"{part}.js") for part in (*before, name))
+    assert script.count(BEGINS) == 1, f"{name}.js has to export one function that takes data first"
     component = st.components.v2.component(
         f"latentcode_{name}", js=text_of(__name__, "parts.js") + script.replace(
-            TAKES, f"{TAKES}: [data]"), css=text_of(module, f"{name}.css"), isolate_styles=False)
+            BEGINS, f"{BEGINS}: [data]"), css=text_of(module, f"{name}.css"), isolate_styles=False)
 
     def show(*, data: Mapping[str, Any], **settings: Any) -> Any:
         # In a list: Streamlit searches a dict for tables, and the first page waits for pandas.

@@ -1,3 +1,6 @@
+// What the explorer adds to Streamlit's page: which changes of the address are steps for Back, the
+// first stop of the keyboard, and a script that is loaded ahead.
+
 // Which changes of the address are steps for Back? Streamlit makes a step of every one.
 //
 // The server marks the others (app/state/url.py, STAYS): they replace the address of the step.

@@ -31,19 +31,20 @@ def index() -> str:
     page = files("streamlit").joinpath("static", "index.html").read_text(encoding="utf-8")
     version = blake2b(_script().encode(), digest_size=8).hexdigest()
     page = re.sub("(<body[^>]*>)", rf"\1\n    {SKIP}", page, count=1)
-    later = " ".join(f"./static/js/{name}" for name in plotly())
     return page.replace("<head>", f'<head>\n    <script src="./{SCRIPT}?v={version}" '
-                        f'data-later="{later}"></script>', 1)
+                        f'data-later="{plotly()}"></script>', 1)
 
 
-def plotly() -> list[str]:
-    """Return the part of Streamlit's script that draws charts of Plotly.
+def plotly() -> str:
+    """Return the address of the part of Streamlit's script that draws charts of Plotly; "" if it
+    has none of that name.
 
     A browser takes a second for it, and Streamlit asks for it with the first chart.
     """
     scripts = files("streamlit").joinpath("static", "static", "js")
-    return [file.name for file in scripts.iterdir()
-            if file.name.startswith("PlotlyChart.") and file.name.endswith(".js")]
+    found = (file.name for file in scripts.iterdir()
+             if file.name.startswith("PlotlyChart.") and file.name.endswith(".js"))
+    return next((f"./static/js/{name}" for name in found), "")
 
 
 async def _page(_: Request) -> Response:

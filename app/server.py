@@ -17,8 +17,8 @@ from latentcode.app.charts.map import library
 from latentcode.app.data.catalog import GIVEN, ROOTS
 from latentcode.app.language.given import VARIABLE as LANGUAGE
 from latentcode.app.language.given import Given
+from latentcode.app.look import STREAMLIT_THEME
 from latentcode.app.policy import HOSTS
-from latentcode.app.theme import STREAMLIT_THEME
 from latentcode.errors import ConfigError, check
 from latentcode.imports import in_environment
 

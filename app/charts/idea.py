@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from latentcode.app.charts.theme import grey, styled
-from latentcode.app.theme import ACCENT
+from latentcode.app.look import ACCENT
 from latentcode.figures.colours import DIVERGING, PALETTE
 
 

@@ -12,8 +12,8 @@ import streamlit as st
 
 from latentcode.app.charts.theme import LEGEND_OVER, is_dark, show_still, styled
 from latentcode.app.data.benches import OpenBench
+from latentcode.app.look import ACCENT
 from latentcode.app.state.messages import answering, guarded
-from latentcode.app.theme import ACCENT
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import ANSWERS, Ask
 from latentcode.probes.interventions.bench.replication import Replication

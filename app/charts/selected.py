@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from latentcode.app.charts.map.colours import colours_of_values
 from latentcode.app.charts.theme import grey, is_dark, palette
 from latentcode.app.data.projections import in_order, value_name
+from latentcode.app.look import ACCENT
 from latentcode.app.state.sidebar import AT_PLACE, OF_PAIR, Chosen
-from latentcode.app.theme import ACCENT
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters

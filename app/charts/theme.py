@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from plotly.subplots import make_subplots
 
-from latentcode.app.theme import ACCENT, FONT, STREAMLIT_THEME
+from latentcode.app.look import ACCENT, FONT, STREAMLIT_THEME
 from latentcode.app.words import without_tags
 from latentcode.figures.colours import PALETTE
 

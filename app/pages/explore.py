@@ -16,7 +16,7 @@ from latentcode.app.data.projections import FEWEST, METHODS, colour_labels, redu
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
-from latentcode.app.state.url import choose, remember, remembered_number, take
+from latentcode.app.state.url import choose, remember, remembered_number, take, take_default
 from latentcode.app.words import literal
 from latentcode.probes.common.features import varies
 from latentcode.probes.projection.alignment import AlignedPlanes
@@ -163,6 +163,7 @@ def _places(chosen: Chosen) -> None:
             take("layer", own[0])
             take("pair", own[1])
             take("second", other)
+            take_default("projection")  # at two places
             st.switch_page(st.session_state["pages"]["compare"])
 
 

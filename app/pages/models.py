@@ -43,8 +43,8 @@ def _body() -> None:
     from latentcode.app.language.charts import both_chart
     from latentcode.app.language.choosing import choose_plane
     from latentcode.app.language.heads import ABOUT, table, words
+    from latentcode.app.language.map import show_pairs
     from latentcode.app.language.pair import pair_of, row_of
-    from latentcode.app.language.picture import show_pairs
     from latentcode.app.state.selection import Selection
 
     one, other = begun().jobs

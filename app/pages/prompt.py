@@ -89,8 +89,8 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
     """Show the codes of a prompt on the map, and what comes next."""
     from latentcode.app.language import planes, prompting
     from latentcode.app.language.choosing import choose_plane
+    from latentcode.app.language.map import show_pairs
     from latentcode.app.language.pair import pair_of
-    from latentcode.app.language.picture import show_pairs
     from latentcode.app.language.tokens import shown
     from latentcode.app.state.selection import Selection
 
@@ -121,7 +121,7 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
                 st.session_state[GOES] = "texts"  # the table below leads there
 
         show_pairs([job], read, [plane], layer, method, colour, noted, height=HEIGHT, pins=found,
-                   alt="Codes of texts, and of the prompt among them.")
+                   zoom="p_zoom", alt="Codes of texts, and of the prompt among them.")
         was = ("" if after is None else "; white: before the edit" if len(after.tokens) == len(
             before.tokens) else "; of the edited prompt alone, which has other tokens")
         st.caption(literal(

@@ -22,8 +22,8 @@ def page() -> None:
 def _body(number: int) -> None:
     from latentcode.app.language import planes
     from latentcode.app.language.choosing import choose_plane
+    from latentcode.app.language.map import show_pairs
     from latentcode.app.language.pair import pair_of, row_of, show_near_pair, show_pair
-    from latentcode.app.language.picture import show_pairs
     from latentcode.app.language.selected import note, selection_here, show_selected
     from latentcode.app.state.selection import Selection
     from latentcode.app.state.url import remember

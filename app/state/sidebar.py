@@ -182,8 +182,8 @@ def choose_look(
 ) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
-    Who has chosen no projection gets the first one that nobody has to wait for, of all codes shown;
-    where none is stored that is PCA, and t-SNE is a click away.
+    At first it is the projection that nobody has to wait for: t-SNE where it is stored with the
+    model (2,000 held-out problems, the pairs of the paper), else PCA, and t-SNE is a click away.
 
     shown  what is shown side by side; the first one's labels are offered
     first  returns the label that a page opens on where its URL names none; None: the first offered
@@ -199,8 +199,8 @@ def choose_look(
     method = choose("Projection", methods, key="projection", default=stored, form="buttons",
                     where=st.sidebar,
                     help="How codes are projected to two dimensions. t-SNE and UMAP are stored "
-                         "with models of the zoo; of other codes, 2,000 take them some seconds. "
-                         f"More than {min(MOST_LAID_OUT.values()):,} only by PCA.")
+                         "with models of the zoo; other codes take them some seconds per 2,000. "
+                         f"Above {min(MOST_LAID_OUT.values()):,} codes only PCA is offered.")
     offered = [*colour_labels(codes, pair), *more]
 
     def default() -> str:

@@ -66,6 +66,8 @@ def choose(
     if value not in options or (key in defaults and value == defaults[key]):
         value = defaults[key] = (default() if callable(default) else
                                  options[0] if default is None else default)
+    else:
+        defaults.pop(key, None)  # what was the default can be chosen from now on
     if asked and asked[-1] not in texts:
         where.warning(literal(f"There is no {key} {asked[-1]!r} here; showing {shown(value)!r}. "
                               f"Expected one of: {', '.join(map(shown, options[:12]))}."),
@@ -126,6 +128,13 @@ def say(key: str, value: Option, texts: Sequence[str]) -> Option:
 def take(key: str, value: object) -> None:
     """Let the widget of a key show a value on the page that is opened next."""
     st.session_state.setdefault(CHOSEN, {})[key] = value
+
+
+def take_default(key: str) -> None:
+    """Let the widget of a key show its default on the page that is opened next, unless somebody has
+    chosen."""
+    if key in st.session_state.get(DEFAULTS, {}):
+        st.session_state.setdefault(ASKED, {})[key] = []
 
 
 def _before(key: str) -> Any:

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from latentcode.app import server
 from latentcode.app.data.catalog import ROOTS
+from latentcode.app.index import index, plotly
 from latentcode.cli import COMMANDS, main
 from latentcode.errors import ConfigError
 
@@ -24,6 +26,12 @@ def taken() -> Iterator[int]:
         other.bind(("127.0.0.1", 0))
         other.listen()
         yield other.getsockname()[1]
+
+
+def test_the_script_that_is_loaded_ahead_is_streamlits() -> None:
+    assert plotly().startswith("./static/js/PlotlyChart.")
+    assert f'data-later="{plotly()}"' in index()
+    assert files("streamlit").joinpath("static", *plotly().split("/")[1:]).is_file()
 
 
 class Started:

@@ -13,10 +13,10 @@ import streamlit as st
 from latentcode.app.assets import own_component
 from latentcode.app.charts.map.addresses import array_address, library_address
 from latentcode.app.charts.map.colours import Colours, clusters
+from latentcode.app.look import STREAMLIT_THEME
 from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.view import View
-from latentcode.app.theme import STREAMLIT_THEME
 
 NOWHERE = View()
 """The whole of every plane, and nothing hidden."""

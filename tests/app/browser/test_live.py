@@ -13,13 +13,7 @@ from latentcode.experiments.benchmarks.browser import settle
 
 MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
-DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
-    panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
 CONTROL = re.compile(r"\d+ of 16 give this answer\.")
-
-
-def domains(explorer: Explorer, chart: str = ".st-key-map") -> np.ndarray:
-    return np.array(explorer.page.evaluate(DOMAINS, chart))
 
 
 def answer(explorer: Explorer) -> Locator:
@@ -75,7 +69,7 @@ def test_zoom_and_hidden_values_are_in_the_address(
 ) -> None:
     explorer.open(query=PCA)
     explorer.picture()
-    page, whole = explorer.page, domains(explorer)
+    page, whole = explorer.page, explorer.domains()
     steps = page.evaluate("history.length")
     field = page.locator(".st-key-map .lc-field").bounding_box()
     assert field is not None
@@ -84,7 +78,7 @@ def test_zoom_and_hidden_values_are_in_the_address(
     page.locator(".lc-legend button", has_text="sum").click()
     explorer.until(lambda: {"zoom", "off"} <= {*explorer.query()})
     settle(page)
-    zoomed = domains(explorer)
+    zoomed = explorer.domains()
     assert np.ptp(zoomed[0, :2]) < 0.9 * np.ptp(whole[0, :2])
     assert explorer.query()["off"] == "rule_2!sum"
     assert page.evaluate("history.length") == steps  # it is no step
@@ -92,7 +86,7 @@ def test_zoom_and_hidden_values_are_in_the_address(
     other.page.goto(page.url)
     other.picture()
     other.until(lambda: bool(np.allclose(
-        domains(other), zoomed, atol=0.01 * np.ptp(whole[0, :2]))))
+        other.domains(), zoomed, atol=0.01 * np.ptp(whole[0, :2]))))
     expect(other.page.locator(".lc-legend button", has_text="sum")).to_have_attribute(
         "aria-pressed", "false")
     settle(other.page)
@@ -102,7 +96,7 @@ def test_zoom_and_hidden_values_are_in_the_address(
     assert other.query()["off"] == "rule_2!sum"
     other.page.go_back()
     other.until(lambda: bool(np.allclose(
-        domains(other), zoomed, atol=0.01 * np.ptp(whole[0, :2]))))
+        other.domains(), zoomed, atol=0.01 * np.ptp(whole[0, :2]))))
     assert other.query()["zoom"] == explorer.query()["zoom"]
     # Of other instances, too, the legend hides what the address does.
     button = other.page.locator(".lc-legend button", has_text="sum")
@@ -130,18 +124,18 @@ def test_each_picture_of_a_comparison_has_a_zoom_of_its_own(
     explorer.page.mouse.wheel(0, -500)
     explorer.until(lambda: explorer.query().get("zooms", "").startswith("~"))
     settle(explorer.page)
-    shown = domains(explorer, ".st-key-compare-chart")
+    shown = explorer.domains(".st-key-compare-chart")
     other = opened()
     other.page.goto(explorer.page.url)
     other.picture("compare chart")
     other.until(lambda: bool(np.allclose(
-        domains(other, ".st-key-compare-chart"), shown, atol=0.02 * np.abs(shown).max())))
+        other.domains(".st-key-compare-chart"), shown, atol=0.02 * np.abs(shown).max())))
     other.check()
     # Back undoes what was zoomed after a step, in every picture.
     explorer.page.get_by_role("button", name="Whole picture").click()
     explorer.until(lambda: "zooms" not in explorer.query())
     settle(explorer.page)
-    whole = domains(explorer, ".st-key-compare-chart")
+    whole = explorer.domains(".st-key-compare-chart")
     before = explorer.query()["colour"]
     explorer.choose("Colour by", "shared neighbours")
     explorer.page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
@@ -150,7 +144,7 @@ def test_each_picture_of_a_comparison_has_a_zoom_of_its_own(
     settle(explorer.page)
     explorer.page.go_back()
     explorer.until(lambda: bool(np.allclose(
-        domains(explorer, ".st-key-compare-chart"), whole, atol=1e-3 * np.abs(whole).max())))
+        explorer.domains(".st-key-compare-chart"), whole, atol=1e-3 * np.abs(whole).max())))
     assert explorer.query()["colour"] == before
     explorer.check()
 

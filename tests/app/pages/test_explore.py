@@ -56,6 +56,18 @@ def shown(**query: str) -> AppTest:
     return shown_page("explore", **asked(**query))
 
 
+@pytest.mark.parametrize(("model", "opened"), [("sraven-hyla", "t-SNE"), ("runs/a", "PCA")])
+def test_it_opens_on_a_projection_that_nobody_waits_for(
+    model: str, opened: str, request: pytest.FixtureRequest
+) -> None:
+    if model == "runs/a":
+        request.getfixturevalue("folder")
+    test = shown_page("explore", model=model)
+    assert test.session_state["projection"] == opened
+    test.segmented_control(key="projection").set_value("UMAP").run()
+    assert test.session_state["projection"] == "UMAP"
+
+
 def press(test: AppTest, label: str) -> AppTest:
     return next(button for button in test.button if button.label == label).click().run()
 

@@ -130,7 +130,7 @@ assert not {"torch", "pandas", "sklearn", "scipy"} & {*sys.modules}, sorted(sys.
 
 
 @pytest.mark.slow
-def test_the_first_page_waits_for_no_large_library() -> None:
+def test_what_codes_do_waits_for_no_large_library() -> None:
     shown = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True,
                            check=False)
     assert shown.returncode == 0, shown.stderr[-2_000:]

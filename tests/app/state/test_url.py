@@ -73,6 +73,16 @@ def test_an_option_that_is_gone_gives_way_to_the_default() -> None:
     assert test.selectbox(key="one").value == "first"
 
 
+def test_what_was_the_default_can_be_chosen_where_another_one_is() -> None:
+    test = shown()
+    test.selectbox(key="number").select(5_000).run()
+    test.session_state["best"] = 5_000
+    assert text(test.run()).startswith("second 5000")
+    test.selectbox(key="number").select(2_000).run()
+    assert text(test).startswith("second 2000")
+    assert text(test.run()).startswith("second 2000")
+
+
 def address(test: AppTest) -> dict[str, list[str]]:
     return {name: [value] if isinstance(value, str) else list(value)
             for name, value in test.query_params.items() if name != STAYS}

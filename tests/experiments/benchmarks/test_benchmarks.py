@@ -49,7 +49,7 @@ def test_updates_alone_draw_nothing() -> None:
 
 
 def load(folder: Path, question: str, *more: str) -> dict[str, Any]:
-    """Return the JSON of a result, which has a frame and `more`, after a look at what is beside."""
+    """Return the JSON of a result, with `more` keys, after checking the files beside it."""
     assert (folder / f"{question}.png").read_bytes()[:4] == b"\x89PNG"
     assert "|---|" in (folder / f"{question}.md").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))
