@@ -47,8 +47,6 @@ MAP = """chart => {
 
 INSTANCE = re.compile(r"^Instance \d+")
 COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
-
-
 DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
     panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
 
