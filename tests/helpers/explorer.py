@@ -250,6 +250,8 @@ class Explorer:
     def chosen(self) -> dict[str, str]:
         """Return what the widgets of the sidebar show."""
         bar = self.page.get_by_role("region", name="Sidebar")
+        # Streamlit loads the script of its buttons when they are first needed.
+        expect(bar.get_by_test_id("stSkeleton")).to_have_count(0)
         lists = {box.get_attribute("aria-label") or "": box.input_value()
                  for box in bar.get_by_role("combobox").all()}
         buttons = {group.get_attribute("aria-label") or "":
