@@ -14,6 +14,11 @@ outside the checkout, so that work in the checkout neither disturbs nor changes 
 Where the folder of the trainings was lost, `--published FOLDER` of `resume` and `status` names the
 runs that were published before: those of the same configuration are not trained again. `keep`
 copies the newest checkpoints of what is unfinished; `resume --unfinished FOLDER` goes on from them.
+
+`--device cuda` of `resume` and `work` trains on a GPU, in tf32. One model leaves much of it idle:
+`--processes` says how many share it, and NVIDIA's MPS (`nvidia-cuda-mps-control -d`, where it is
+allowed) lets their kernels run at the same time. A run that was begun on one device goes on there:
+the other leaves it to it.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from collections.abc import Sequence
 from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -65,12 +70,13 @@ PAUSE_SECONDS = 1800.0
 
 def work(
     at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
-    published: Path | None = None, unfinished: Path | None = None,
+    published: Path | None = None, unfinished: Path | None = None, device: str | None = None,
 ) -> None:
     """Train what is missing, `processes` at a time (default: one per core), until the end.
 
     published   folder of finished runs that are not trained again; see `is_published`
     unfinished  folder of runs to go on with, where `at` has not begun them; see `take_up`
+    device      `cpu` or `cuda`; default: as the grids say, a CPU
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
@@ -84,10 +90,15 @@ def work(
     with exclusive(at / LOCK), chdir(at), stop_on_signals() as request:
         for stage in stages:
             claim_stage(at, stage)
-        for path in [] if unfinished is None else take_up(unfinished, at, stages):
+        new, elsewhere = ([], []) if unfinished is None else take_up(
+            unfinished, at, stages, device)
+        for path in new:
             _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
-        todo = {path: config for path, config in queue(at, stages).items()
-                if not is_complete(path, config) and not is_published(path, config, published)}
+        for path in elsewhere:
+            _say(f"{path.relative_to(at)}: left to the device on which it was begun")
+        todo = {path: config for path, config in queue(at, stages, device).items()
+                if not is_complete(path, config) and not is_published(path, config, published)
+                and path not in elsewhere}
         make_texts(todo.values())
         _say(f"{len(todo)} runs to go")
         with Workers(train_job, [{}] * (processes or available_cores()),
@@ -180,6 +191,8 @@ class Training:
     at: At
     published: Published = None
     unfinished: Unfinished = None
+    device: Literal["cpu", "cuda"] | None = None
+    """Where to train; default: as the grids say, on a CPU."""
 
     def folders(self) -> dict[str, Path | None]:
         """Return where runs lie that are not begun anew."""
@@ -200,8 +213,8 @@ class Resume(Training):
             # A session of its own: it outlives the terminal, and Ctrl-C there is not for it.
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
-                 *(word for name, folder in folders.items() if folder is not None
-                   for word in (f"--{name}", str(folder)))], cwd=at,
+                 *(word for name, value in {**folders, "device": self.device}.items()
+                   if value is not None for word in (f"--{name}", str(value)))], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while owner(at) != process.pid and time.monotonic() < deadline:
@@ -267,10 +280,11 @@ class Keep:
 
     at: At
     out: Path = Path("experiments/results/unfinished")
-    """Folder of the copies, which take the place of those that are there."""
+    """Folder of the copies, which take the place of those that are there and not as far."""
+    published: Published = None
 
     def run(self) -> None:
-        kept = keep(_known(self.at), self.out)
+        kept = keep(_known(self.at), self.out, published=_folder("published", self.published))
         for path in kept:
             print(f"wrote run {path}")
         print(f"{len(kept)} unfinished run{'s are' if len(kept) != 1 else ' is'} in {self.out}")
@@ -286,7 +300,7 @@ class Work(Training):
     def run(self) -> None:
         folders = self.folders()
         work(self.at.absolute(), processes=self.processes, published=folders["published"],
-             unfinished=folders["unfinished"])
+             unfinished=folders["unfinished"], device=self.device)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

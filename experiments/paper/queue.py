@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -42,15 +42,20 @@ QUEUE: tuple[Stage, ...] = (
     Stage("paper_sraven_ablations"))
 """What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
 README = "README.md"
-MOST_KEPT = 4
+ON: Mapping[str, Mapping[str, Any]] = {
+    "cpu": {"device": "cpu", "precision": "float32"},
+    "cuda": {"device": "cuda", "precision": "tf32"}}
+"""Device -> what the configuration of a training says there."""
+MOST_KEPT = 8
 """Unfinished runs that are kept, of 5 MB each."""
 KEPT = """\
 # Trainings that are not finished
 
 The newest checkpoint of each, with the state of training, as `python -m
 latentcode.experiments.paper.long_runs keep` wrote them. `resume --at FOLDER --unfinished
-experiments/results/unfinished` of the same module goes on with them. Hours are those of
-one core, at the pace so far, beside whatever else it did.
+experiments/results/unfinished` of the same module goes on with those that a CPU trained, and with
+`--device cuda` with the others. Hours are those of one core, or of one GPU that all share, at the
+pace so far, beside whatever else it did.
 
 """
 ALONG: Mapping[str, tuple[int, ...]] = {
@@ -61,18 +66,26 @@ LARGE: Mapping[str, tuple[Callable[..., pd.DataFrame], ...]] = {"fig6_small": (t
 run before its weights are left out. One published run of a grid has the text, which all share."""
 
 
-def members(stage: Stage, at: Path) -> dict[Path, RunConfig]:
-    """Return run folder -> configuration of a stage, in order."""
+def members(stage: Stage, at: Path, device: str | None = None) -> dict[Path, RunConfig]:
+    """Return run folder -> configuration of a stage, in order; as trained on a device of `ON`.
+
+    device  default: as the grid says, on a CPU
+    """
     grid = load_grid(stage.grid)
-    configs = {at / stage.grid / name: config for name, config in grid.members().items()}
+    how = {} if device is None else ON[device]
+    configs = {at / stage.grid / name: replace(config, training=replace(config.training, **how))
+               for name, config in grid.members().items()}
     of_seed = len(configs) // len(next(iter(grid.axes.values())))
     last = None if stage.last is None else stage.last * of_seed
     return dict(list(configs.items())[stage.first * of_seed:last])
 
 
-def queue(at: Path, stages: Sequence[Stage] = QUEUE) -> dict[Path, RunConfig]:
-    """Return run folder -> configuration of all stages, in order."""
-    return {path: config for stage in stages for path, config in members(stage, at).items()}
+def queue(
+    at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None
+) -> dict[Path, RunConfig]:
+    """Return run folder -> configuration of all stages, in order; see `members`."""
+    return {path: config for stage in stages
+            for path, config in members(stage, at, device).items()}
 
 
 def is_complete(path: Path, config: RunConfig) -> bool:
@@ -92,10 +105,15 @@ def is_published(path: Path, config: RunConfig, published: Path | None) -> bool:
     if not folder.exists():
         return False
     run = Run.open(folder)
+    return run.is_complete and is_member(run, config)
+
+
+def is_member(run: Run, config: RunConfig) -> bool:
+    """Whether a run has a configuration, but for its device and precision."""
     there = run.config.training
     config = replace(config, training=replace(
         config.training, device=there.device, precision=there.precision))
-    return run.is_complete and config_hash(fill_in(config, run.config)) == config_hash(run.config)
+    return config_hash(fill_in(config, run.config)) == config_hash(run.config)
 
 
 def table(
@@ -164,55 +182,73 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     return new
 
 
-def keep(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
+def keep(
+    at: Path, out: Path, stages: Sequence[Stage] = QUEUE, published: Path | None = None
+) -> list[Path]:
     """Copy runs that are begun and not finished, so that `take_up` can continue them elsewhere.
 
-    Of each its newest checkpoint, state of training included; the `MOST_KEPT` that are furthest.
-    They take the place of what `out` held. Returns their folders. `RunError` while one is being
+    Of each its newest checkpoint, state of training included, be it in `at` or in `out`; the
+    `MOST_KEPT` that are furthest. They take the place of what `out` held: what is finished in `at`
+    or among those `published` is left out. Returns their folders. `RunError` while one is being
     trained.
     """
-    begun = [run for path, config in queue(at, stages).items()
-             if (path / CONFIG).exists() and not is_complete(path, config)
-             and (run := Run.open(path)).checkpoints()]
-    begun.sort(key=lambda run: run.checkpoints()[-1] / run.config.training.steps, reverse=True)
+    begun = []
+    for path, config in queue(at, stages).items():
+        if is_complete(path, config) or is_published(path, config, published):
+            continue
+        found = [Run.open(folder) for folder in (path, out / path.relative_to(at))
+                 if (folder / CONFIG).exists()]
+        with_any = [run for run in found if run.checkpoints()]
+        if with_any:
+            begun.append((path.relative_to(at), max(with_any, key=_newest)))
+    begun.sort(key=lambda one: _newest(one[1]) / one[1].config.training.steps, reverse=True)
     lines = []
     with replace_folder(out, overwrite=True, marker=README) as folder:
-        for run in begun[:MOST_KEPT]:
-            name = run.path.relative_to(at)
+        for name, run in begun[:MOST_KEPT]:
             with exclusive(run.path / LOCK):
                 _copy(run, folder / name)
             pace, total = seconds_per_step(run.path), run.config.training.steps
-            done = run.checkpoints()[-1]
-            lines.append({"run": name.as_posix(), "updates": f"{done:,}", "of": f"{total:,}",
-                          "core-hours left": "?" if pace is None
+            done = _newest(run)
+            lines.append({"run": name.as_posix(), "device": run.config.training.device,
+                          "updates": f"{done:,}", "of": f"{total:,}",
+                          "hours left": "?" if pace is None
                           else f"{(total - done) * pace / 3600:.1f}"})
         (folder / README).write_text(KEPT + (
             markdown_of(pd.DataFrame(lines)) if lines else "None.") + "\n", encoding="utf-8")
     return [out / line["run"] for line in lines]
 
 
-def take_up(kept: Path, at: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
-    """Copy to `at` the runs of `keep` that are not there, and return their folders.
+def _newest(run: Run) -> int:
+    return run.checkpoints()[-1]
 
-    `RunError` for a run of another configuration than the grid's.
+
+def take_up(
+    kept: Path, at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None
+) -> tuple[list[Path], list[Path]]:
+    """Copy to `at` the runs of `keep` that are not there and that were trained on this device.
+
+    Returns their folders, and those where runs of another device would lie, which is to go on with
+    them. `RunError` for a run of another configuration than the grid's.
     """
-    new = []
-    for path, config in queue(at, stages).items():
+    new, elsewhere = [], []
+    for path, config in queue(at, stages, device).items():
         source = kept / path.relative_to(at)
         if (source / CONFIG).exists() and not path.exists():
             run = Run.open(source)
-            same = config_hash(fill_in(config, run.config)) == config_hash(run.config)
-            check(same, f"{source} has another configuration than its name says in the grid "
-                  f"{path.parent.name}; expected the same", RunError)
+            check(is_member(run, config), f"{source} has another configuration than its name says "
+                  f"in the grid {path.parent.name}; expected the same", RunError)
+            if run.config.training.device != config.training.device:
+                elsewhere.append(path)
+                continue
             with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
                 _copy(run, folder)
             new.append(path)
-    return new
+    return new, elsewhere
 
 
 def _copy(run: Run, to: Path) -> None:
     """Copy a run with the newest of its checkpoints, and all that training needs to go on."""
-    newest = run.checkpoint_path(run.checkpoints()[-1])
+    newest = run.checkpoint_path(_newest(run))
 
     def others(folder: str, names: list[str]) -> list[str]:
         checkpoints = Path(folder) == newest.parent

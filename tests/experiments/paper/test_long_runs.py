@@ -40,6 +40,7 @@ from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
 from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts
 from latentcode.runs import Run
+from latentcode.training.state import TrainingState
 
 STAGES = (Stage("first", 0, 1), Stage("other"), Stage("first", 1))
 GRID = """
@@ -219,6 +220,34 @@ def test_what_is_unfinished_is_kept_and_gone_on_with(
         assert (elsewhere / name / file).read_bytes() == (whole / file).read_bytes()
     assert keep(elsewhere, kept, STAGES) == []
     assert "None." in (kept / "README.md").read_text()
+
+
+def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at, kept, stages = tmp_path / "runs", tmp_path / "kept", [Stage("other")]
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "one that is not here")
+    (path, config), = queue(at, stages).items()
+    name = path.relative_to(at)
+    half = replace(config, training=replace(config.training, device="cuda"))
+    run = Run.create(tmp_path / "gpu" / name, half)
+    state = TrainingState.start(config)
+    run.save_checkpoint(20, state.model, state.optimizer, state.generators, {})
+    assert keep(tmp_path / "gpu", kept, stages) == [kept / name]
+    assert "| cuda | 20 | 40 |" in (kept / "README.md").read_text()
+    # A CPU leaves it to the GPU, and keeps it beside what it has begun itself.
+    long_runs.work(at, stages, unfinished=kept)
+    assert f"{name}: left to the device" in capsys.readouterr().out
+    assert not path.exists()
+    assert keep(at, kept, stages) == [kept / name]
+    assert take_up(kept, at, stages, "cuda") == ([path], [])
+    assert Run.open(path).checkpoints() == [20]
+    assert members(stages[0], at, "cuda")[path].training.precision == "tf32"
+    # What was finished elsewhere meanwhile is kept no longer.
+    shutil.rmtree(at / "other")
+    published = lc.train(config, tmp_path / "done" / name, progress=False)
+    assert keep(at, kept, stages, published.path.parents[1]) == []
 
 
 def test_unfinished_runs_that_cannot_be_gone_on_with_are_an_error(
