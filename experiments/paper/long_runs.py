@@ -5,6 +5,7 @@
     python -m latentcode.experiments.paper.long_runs status --at FOLDER
     python -m latentcode.experiments.paper.long_runs publish --at FOLDER
     python -m latentcode.experiments.paper.long_runs keep --at FOLDER
+    python -m latentcode.experiments.paper.long_runs accept RUN
 
 `resume` trains in the background, at the lowest priority, one thread per model and as many models
 as cores, in the order of `QUEUE`, until everything is trained. However it is stopped, the next
@@ -18,7 +19,8 @@ copies the newest checkpoints of what is unfinished; `resume --unfinished FOLDER
 `--device cuda` of `resume` and `work` trains on a GPU, in tf32. One model leaves much of it idle:
 `--processes` says how many share it, and NVIDIA's MPS (`nvidia-cuda-mps-control -d`, where it is
 allowed) lets their kernels run at the same time. A run that was begun on one device goes on there:
-the other leaves it to it.
+the other leaves it to it. `accept` publishes a run that somebody else has trained, once its weights
+give the metrics that it records.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.sweep.run import SWEEP, claim
 from latentcode.experiments.texts import make_texts
 from latentcode.files.locks import exclusive, holder
+from latentcode.metrics import is_by_constituent
 from latentcode.runs.folder import LOCK as RUN_LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.training.signals import stop_on_signals
@@ -303,12 +306,34 @@ class Work(Training):
              unfinished=folders["unfinished"], device=self.device)
 
 
+@dataclass(frozen=True)
+class Accept:
+    """Publish a run that was trained elsewhere, if its weights give what it records."""
+
+    run_folder: Annotated[Path, tyro.conf.arg(name="run", help="Folder of the run."),
+                          tyro.conf.Positional]
+    out: Path = Path("experiments/results/runs")
+    """Folder of the published runs."""
+    device: str = "cpu"
+    """Where its metrics are computed again."""
+
+    def run(self) -> None:
+        from latentcode.experiments.paper.intake import MOST_APART, accept
+
+        target, table = accept(self.run_folder, self.out, self.device)
+        publish(self.out, self.out)  # the page
+        whole = table[~table["metric"].map(is_by_constituent)]
+        print(whole.to_string(index=False, float_format=lambda x: f"{x:.4f}"))
+        print(f"{len(table)} metrics, at most {table['apart'].max():.2f} standard errors from what "
+              f"the weights give ({MOST_APART:g} are allowed)\nwrote run {target}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command."""
     from latentcode.errors import LatentCodeError
 
     command = tyro.cli(
-        Resume | Pause | Status | Publish | Keep | Work,
+        Resume | Pause | Status | Publish | Keep | Accept | Work,
         args=arguments, prog="python -m latentcode.experiments.paper.long_runs")
     try:
         command.run()
