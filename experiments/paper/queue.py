@@ -19,27 +19,33 @@ from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import replace_file, replace_folder, write_text
+from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK, TEXT
 from latentcode.runs.metric_file import recorded_step
 from latentcode.tasks import task_class
 
+FIRST_ROWS = ("linear_rms_head", "hyla_linear", "hyla_no_rms_head", "hyla_deep", "hyla_softmax")
+LATER_ROWS = ("linear_rms_head_relu", "hyla_linear_no_rms_head", "hyla_softmax_rms_head",
+              "softmax_moe", "linear_moe", "hyla_moe")
+"""Rows of Table A1: those that take HYLA apart, and the others."""
+
 
 class Stage(NamedTuple):
-    """A grid, and what of it has its turn: its members with seeds `first` to `last`."""
+    """A grid, and what of it has its turn: its members with seeds `first` to `last`, of `kinds`."""
 
     grid: str
     first: int = 0
     last: int | None = None
+    kinds: tuple[str, ...] | None = None
 
 
 QUEUE: tuple[Stage, ...] = (
     Stage("sraven_known"), Stage("fig6_small"), Stage("spans_small"), Stage("sraven_confirm"),
-    Stage("sraven_replication"), Stage("paper_logic", 0, 2), Stage("paper_sraven", 0, 1),
-    Stage("paper_logic_codes"), Stage("paper_logic_heldout", 0, 1),
-    Stage("paper_logic_ablations", 0, 1), Stage("paper_logic", 2), Stage("paper_sraven", 1),
-    Stage("paper_logic_heldout", 1), Stage("paper_logic_ablations", 1),
-    Stage("paper_sraven_ablations"))
+    Stage("sraven_replication"), Stage("paper_logic", 0, 2), Stage("paper_sraven"),
+    Stage("paper_logic_codes"), Stage("paper_logic_heldout"),
+    Stage("paper_logic_ablations", kinds=FIRST_ROWS), Stage("paper_logic", 2),
+    Stage("paper_logic_ablations", kinds=LATER_ROWS), Stage("paper_sraven_ablations"))
 """What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
 README = "README.md"
 ON: Mapping[str, Mapping[str, Any]] = {
@@ -77,7 +83,8 @@ def members(stage: Stage, at: Path, device: str | None = None) -> dict[Path, Run
                for name, config in grid.members().items()}
     of_seed = len(configs) // len(next(iter(grid.axes.values())))
     last = None if stage.last is None else stage.last * of_seed
-    return dict(list(configs.items())[stage.first * of_seed:last])
+    return {path: config for path, config in list(configs.items())[stage.first * of_seed:last]
+            if stage.kinds is None or kind_of(config.model) in stage.kinds}
 
 
 def queue(
