@@ -11,7 +11,6 @@ from latentcode.devices import evaluation_batch, resolve_device
 from latentcode.errors import RunError, check
 from latentcode.experiments.paper.queue import QUEUE, is_member, members
 from latentcode.metrics import Metric
-from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 from latentcode.training import evaluate
@@ -43,10 +42,11 @@ def place_of(run: Run, out: Path) -> Path:
 def recomputed(run: Run, device: str = "cpu") -> pd.DataFrame:
     """Return the evaluations of a run beside those of its weights, in float32 on this machine.
 
-    Those of every checkpoint that was evaluated, the last one among them, and of the weights that
-    its seed begins with: columns step, split, metric, recorded, recomputed and apart, |a - b| in
-    standard errors of the difference (at least 1 / n: one instance). `RunError`
-    where what was recorded has other metrics.
+    Those of every checkpoint that was evaluated, the last one among them: columns step, split,
+    metric, recorded, recomputed and apart, |a - b| in standard errors of the difference (at least
+    1 / n: one instance). The weights that a seed begins with are left out: they are others before
+    torch 2.13, whose `trunc_normal_` draws in another way. `RunError` where what was recorded has
+    other metrics.
     """
     config, table = run.config, run.metrics()
     task, target = make_task(config.task), resolve_device(device)
@@ -57,9 +57,8 @@ def recomputed(run: Run, device: str = "cpu") -> pd.DataFrame:
     rows = []
     evaluated = table[table["metric"] != TRAINING_LOSS]
     with_weights = {*run.checkpoints()} & {*evaluated["step"]}
-    for step in sorted({0, settings.steps} | with_weights):
-        model = (HookedTransformer(config.model, seed=settings.seed).to(target) if step == 0
-                 else run.load_model(step, target))
+    for step in sorted({settings.steps} | with_weights):
+        model = run.load_model(step, target)
         for split in task.splits:
             said = evaluated[(evaluated["step"] == step) & (evaluated["split"] == split)]
             found = evaluate(model, task, split, settings.eval_instances, seed=settings.seed,

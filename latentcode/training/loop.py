@@ -54,7 +54,7 @@ def train(
     """Train a model, from scratch or from its last checkpoint, and return its run folder.
 
     config     task, model and optimisation; it determines the result (bit for bit on the CPU
-               with the same number of threads)
+               with the same number of threads and version of torch)
     out        the run folder; it must be new, unless `resume` or `overwrite` is set
     resume     continue from the newest checkpoint of `out`, which must have the same `config`; a
                checkpoint that is damaged is set aside, and the one before it is taken
