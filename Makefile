@@ -12,7 +12,7 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo app test test-all test-lowest lint wheel docs notebooks clean
+.PHONY: help env demo app test test-all test-lowest test-wheel lint wheel docs notebooks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test-all: env  ## all tests, and which took longest
 test-lowest:  ## the fast tests in .venv-lowest, with the lowest versions (Python 3.11)
 	@$(PYTHON) .ci/environment.py lowest
 	@$(PYTEST:$(BIN)/%=.venv-lowest/bin/%) -m "not slow"
+
+test-wheel: wheel  ## the examples of all pages and the notebooks, from the wheel
+	@$(BIN)/python .ci/check_wheel.py dist/*.whl --examples
 
 # The tools are run as modules: where they came with the environment of PYTHON, .venv/bin has
 # no command for them.

@@ -1,9 +1,10 @@
 """Does the wheel hold everything, and work where the checkout is out of sight?
 
-    python .ci/check_wheel.py dist/latentcode-*.whl
+    python .ci/check_wheel.py dist/latentcode-*.whl [--examples]
 
 Run by .venv's interpreter: the wheel is installed into an empty environment outside the tree,
-which sees the dependencies of .venv but not its editable install.
+which sees the dependencies of .venv but not its editable install. With --examples the examples of
+all pages and the notebooks are run there instead, in a folder that holds them and no package.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import tomllib
 import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +34,15 @@ LARGEST = 20
 """Megabytes that a wheel may have."""
 INSTANCES = 1_000
 """Of each split, on which the models of the zoo are evaluated again."""
+
+BESIDE = ("tests", "docs", "*.md", "pyproject.toml", "experiments/notebooks",
+          "experiments/examples")
+"""What of the tree the examples need beside the installed package."""
+EXAMPLES = (
+    *(f"tests/docs/test_{name}.py" for name in (
+        "any_model", "concepts", "examples", "language_model", "own_attention", "own_patch",
+        "own_probe", "transformer_lens")),
+    "tests/cli/test_own_task.py", "tests/experiments/notebooks")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -84,18 +96,56 @@ def replaced_beside_old_torch(python: Path, site_packages: Path) -> list[str]:
     return names
 
 
-def main(name: str) -> None:
-    wheel = Path(name).resolve()
-    size = wheel.stat().st_size / 1e6
-    print(f"{wheel.name}: {size:.1f} MB")
-    if size > LARGEST:
-        sys.exit(f"{wheel} has {size:.1f} MB; expected at most {LARGEST}")
+@contextmanager
+def installed(wheel: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """Install a wheel outside the tree: yields the folder, its python and its site-packages."""
     with tempfile.TemporaryDirectory() as temporary:
         outside = Path(temporary).resolve()
         venv.create(outside, with_pip=False, symlinks=True)
         python = outside / "bin" / "python"
         site_packages = next(outside.glob("lib/python3*/site-packages"))
         pip(python, "install", "--no-deps", "--no-index", wheel)
+        # A path that a .pth file adds has its own .pth files ignored, and with them the
+        # editable install.
+        dependencies = [path for path in sys.path if path.endswith("-packages")]
+        (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
+        yield outside, python, site_packages
+
+
+def offline() -> dict[str, str]:
+    """Return an environment without the checkout, whose proxies do not answer: whatever asks for a
+    network fails."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return environment | dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"),
+                                       "http://127.0.0.1:9") | {"HF_HUB_OFFLINE": "1"}
+
+
+def run_examples(wheel: Path) -> None:
+    """Run the examples of all pages and the notebooks with a wheel."""
+    with installed(wheel) as (outside, python, _):
+        tree = outside / "tree"
+        for name in subprocess.check_output(
+                ["git", "ls-files", *BESIDE], cwd=ROOT, text=True).splitlines():
+            if not name.startswith(("experiments/results", "models")):
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, tree / name)
+        if subprocess.run([python, "-m", "pytest", *EXAMPLES, "--numprocesses", "2", "--dist",
+                           "worksteal"], cwd=tree, env=offline()).returncode:
+            sys.exit(f"an example does not run from {wheel}")
+
+
+def main(name: str, option: str | None = None) -> None:
+    wheel = Path(name).resolve()
+    if option is not None:
+        if option != "--examples":
+            sys.exit(f"option is {option}; expected --examples, or none")
+        run_examples(wheel)
+        return
+    size = wheel.stat().st_size / 1e6
+    print(f"{wheel.name}: {size:.1f} MB")
+    if size > LARGEST:
+        sys.exit(f"{wheel} has {size:.1f} MB; expected at most {LARGEST}")
+    with installed(wheel) as (outside, python, site_packages):
         missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
         if missing:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
@@ -106,22 +156,14 @@ def main(name: str) -> None:
         dead = re.findall(r"\]\((?!https?:)[^)]*\)", description)
         if dead:
             sys.exit(f"{wheel} describes itself with links that lead nowhere: {', '.join(dead)}")
-        # A path that a .pth file adds has its own .pth files ignored, and with them the
-        # editable install.
-        dependencies = [path for path in sys.path if path.endswith("-packages")]
-        (site_packages / "dependencies.pth").write_text("\n".join(dependencies) + "\n")
         replaced = replaced_beside_old_torch(python, site_packages)
         if replaced:
             sys.exit(f"{wheel} would replace {', '.join(replaced)} beside an old torch")
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        # Proxies that do not answer: whatever asks for a network fails.
-        environment |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"),
-                                     "http://127.0.0.1:9") | {"HF_HUB_OFFLINE": "1"}
         latentcode = outside / "bin" / "latentcode"
         for command, output in (((python, "-c", IMPORT_ALL, ROOT), None),
                                 ((latentcode, "--help"), subprocess.DEVNULL),
                                 ((latentcode, "zoo", "verify", "--n", str(INSTANCES)), None)):
-            if subprocess.run(command, cwd=outside, env=environment, stdout=output).returncode:
+            if subprocess.run(command, cwd=outside, env=offline(), stdout=output).returncode:
                 sys.exit(f"{wheel} does not work outside the tree")
 
 
