@@ -42,7 +42,8 @@ EXAMPLES = (
     *(f"tests/docs/test_{name}.py" for name in (
         "any_model", "concepts", "examples", "language_model", "own_attention", "own_patch",
         "own_probe", "transformer_lens")),
-    "tests/cli/test_own_task.py", "tests/experiments/notebooks")
+    "tests/cli/test_own_task.py", "tests/hub/test_share_page.py",
+    "tests/experiments/notebooks/test_notebooks.py")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -121,12 +122,12 @@ def offline() -> dict[str, str]:
 
 
 def run_examples(wheel: Path) -> None:
-    """Run the examples of all pages and the notebooks with a wheel."""
+    """Run the examples of the pages and the notebooks with a wheel."""
     with installed(wheel) as (outside, python, _):
         tree = outside / "tree"
         for name in subprocess.check_output(
                 ["git", "ls-files", *BESIDE], cwd=ROOT, text=True).splitlines():
-            if not name.startswith(("experiments/results", "models")):
+            if not name.startswith("experiments/results"):
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, tree / name)
         if subprocess.run([python, "-m", "pytest", *EXAMPLES, "--numprocesses", "2", "--dist",

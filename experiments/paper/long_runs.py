@@ -18,9 +18,9 @@ copies the newest checkpoints of what is unfinished; `resume --unfinished FOLDER
 
 `--device cuda` of `resume` and `work` trains on a GPU, in tf32. One model leaves much of it idle:
 `--processes` says how many share it, and NVIDIA's MPS (`nvidia-cuda-mps-control -d`, where it is
-allowed) lets their kernels run at the same time. A run that was begun on one device goes on there:
-the other leaves it to it. `accept` publishes a run that somebody else has trained, once its weights
-give the metrics that it records.
+allowed) lets their kernels run at the same time. A run that was begun on one device, here or in
+`--unfinished`, goes on there alone. `accept` publishes a run that somebody else has trained, once
+its weights give the metrics that it records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from latentcode.devices import available_cores
+from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import RunError, check
 from latentcode.experiments.paper.queue import (
     QUEUE,
@@ -46,10 +46,12 @@ from latentcode.experiments.paper.queue import (
     is_complete,
     is_published,
     keep,
+    left_elsewhere,
     publish,
     queue,
     table,
     take_up,
+    write_page,
 )
 from latentcode.experiments.sweep.executors import train_job
 from latentcode.experiments.sweep.grid import load_grid
@@ -64,6 +66,8 @@ from latentcode.training.workers import Workers
 
 LOCK, LOG = "long_runs.lock", "long_runs.log"
 LOWEST_PRIORITY = 19
+ON_ONE_GPU = 4
+"""Models that share a GPU."""
 POLL_SECONDS = 5.0
 START_SECONDS = 120.0
 """How long `resume` watches the process that it begins."""
@@ -75,11 +79,12 @@ def work(
     at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
     published: Path | None = None, unfinished: Path | None = None, device: str | None = None,
 ) -> None:
-    """Train what is missing, `processes` at a time (default: one per core), until the end.
+    """Train what is missing, `processes` at a time, until the end.
 
     published   folder of finished runs that are not trained again; see `is_published`
     unfinished  folder of runs to go on with, where `at` has not begun them; see `take_up`
     device      `cpu` or `cuda`; default: as the grids say, a CPU
+    processes   default: one per core, or `ON_ONE_GPU`
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
@@ -88,15 +93,16 @@ def work(
     at = at.absolute()
     published, unfinished = (
         None if path is None else path.absolute() for path in (published, unfinished))
+    resolve_device(device or "cpu")
     at.mkdir(parents=True, exist_ok=True)
     give_way()
     with exclusive(at / LOCK), chdir(at), stop_on_signals() as request:
         for stage in stages:
             claim_stage(at, stage)
-        new, elsewhere = ([], []) if unfinished is None else take_up(
-            unfinished, at, stages, device)
-        for path in new:
+        kept = [] if unfinished is None else [unfinished]
+        for path in [path for folder in kept for path in take_up(folder, at, stages, device)]:
             _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
+        elsewhere = left_elsewhere(kept, at, stages, device)
         for path in elsewhere:
             _say(f"{path.relative_to(at)}: left to the device on which it was begun")
         todo = {path: config for path, config in queue(at, stages, device).items()
@@ -104,7 +110,8 @@ def work(
                 and path not in elsewhere}
         make_texts(todo.values())
         _say(f"{len(todo)} runs to go")
-        with Workers(train_job, [{}] * (processes or available_cores()),
+        processes = processes or (ON_ONE_GPU if device == "cuda" else available_cores())
+        with Workers(train_job, [{}] * processes,
                      lambda: request.interrupted) as workers:
             for path, config in todo.items():
                 workers.submit({path: config})
@@ -196,6 +203,8 @@ class Training:
     unfinished: Unfinished = None
     device: Literal["cpu", "cuda"] | None = None
     """Where to train; default: as the grids say, on a CPU."""
+    processes: int | None = None
+    """Models at once; default: one per core, or four on a GPU."""
 
     def folders(self) -> dict[str, Path | None]:
         """Return where runs lie that are not begun anew."""
@@ -208,6 +217,7 @@ class Resume(Training):
 
     def run(self) -> None:
         at, folders = self.at.absolute(), self.folders()
+        resolve_device(self.device or "cpu")
         check(at.is_dir() or not at.exists(), f"{at} is a file; expected a folder", RunError)
         at.mkdir(parents=True, exist_ok=True)
         busy = owner(at)
@@ -216,7 +226,8 @@ class Resume(Training):
             # A session of its own: it outlives the terminal, and Ctrl-C there is not for it.
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
-                 *(word for name, value in {**folders, "device": self.device}.items()
+                 *(word for name, value in {**folders, "device": self.device,
+                                             "processes": self.processes}.items()
                    if value is not None for word in (f"--{name}", str(value)))], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
@@ -297,9 +308,6 @@ class Keep:
 class Work(Training):
     """Train here and now, rather than in the background; what `resume` starts."""
 
-    processes: int | None = None
-    """Models at once; default: one per core."""
-
     def run(self) -> None:
         folders = self.folders()
         work(self.at.absolute(), processes=self.processes, published=folders["published"],
@@ -321,7 +329,7 @@ class Accept:
         from latentcode.experiments.paper.intake import MOST_APART, accept
 
         target, table = accept(self.run_folder, self.out, self.device)
-        publish(self.out, self.out)  # the page
+        write_page(self.out)
         whole = table[~table["metric"].map(is_by_constituent)]
         print(whole.to_string(index=False, float_format=lambda x: f"{x:.4f}"))
         print(f"{len(table)} metrics, at most {table['apart'].max():.2f} standard errors from what "

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from latentcode.config import RunConfig, config_hash, fill_in
-from latentcode.errors import RunError, check
+from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.reproduction import MEASURED, measured_name
 from latentcode.experiments.paper.token_losses import token_losses
 from latentcode.experiments.sweep.grid import load_grid
@@ -48,20 +49,16 @@ QUEUE: tuple[Stage, ...] = (
     Stage("paper_logic_ablations", kinds=LATER_ROWS), Stage("paper_sraven_ablations"))
 """What is trained, in the order of need. Seeds are counted along the first axis of each grid."""
 README = "README.md"
-ON: Mapping[str, Mapping[str, Any]] = {
-    "cpu": {"device": "cpu", "precision": "float32"},
-    "cuda": {"device": "cuda", "precision": "tf32"}}
-"""Device -> what the configuration of a training says there."""
-MOST_KEPT = 8
-"""Unfinished runs that are kept, of 5 MB each."""
+MOST_KEPT = 12
+"""Unfinished runs that are kept at most, of 5 MB each."""
 KEPT = """\
 # Trainings that are not finished
 
 The newest checkpoint of each, with the state of training, as `python -m
 latentcode.experiments.paper.long_runs keep` wrote them. `resume --at FOLDER --unfinished
-experiments/results/unfinished` of the same module goes on with those that a CPU trained, and with
-`--device cuda` with the others. Hours are those of one core, or of one GPU that all share, at the
-pace so far, beside whatever else it did.
+experiments/results/unfinished` of the same module goes on with those that were begun on a CPU, and
+with `--device cuda` with the others. Hours are those of one core, or of one GPU that all share, at
+the pace so far, beside whatever else it did.
 
 """
 ALONG: Mapping[str, tuple[int, ...]] = {
@@ -73,18 +70,27 @@ run before its weights are left out. One published run of a grid has the text, w
 
 
 def members(stage: Stage, at: Path, device: str | None = None) -> dict[Path, RunConfig]:
-    """Return run folder -> configuration of a stage, in order; as trained on a device of `ON`.
+    """Return run folder -> configuration of a stage, in order.
 
-    device  default: as the grid says, on a CPU
+    device  where it is trained, on `cuda` what the grid has in float32 in tf32; default: as the
+            grid says, on a CPU
     """
     grid = load_grid(stage.grid)
-    how = {} if device is None else ON[device]
-    configs = {at / stage.grid / name: replace(config, training=replace(config.training, **how))
+    configs = {at / stage.grid / name: _on(config, device)
                for name, config in grid.members().items()}
     of_seed = len(configs) // len(next(iter(grid.axes.values())))
     last = None if stage.last is None else stage.last * of_seed
     return {path: config for path, config in list(configs.items())[stage.first * of_seed:last]
             if stage.kinds is None or kind_of(config.model) in stage.kinds}
+
+
+def _on(config: RunConfig, device: str | None) -> RunConfig:
+    training = config.training
+    if device is None:
+        return config
+    exact = training.precision == "float32" and device == "cuda"
+    return replace(config, training=replace(
+        training, device=device, precision="tf32" if exact else training.precision))
 
 
 def queue(
@@ -147,6 +153,7 @@ def table(
         seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))
         rows.append({
             "grid": stage.grid, "seeds": "; ".join(seeds),
+            "kinds": "all" if stage.kinds is None else f"{len(stage.kinds)}",
             "complete": len(complete),
             **({} if published is None else {"published elsewhere": len(elsewhere)}),
             "runs": len(runs), "steps": done, "of": steps, "core-hours left": round(left, 1)})
@@ -167,26 +174,35 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
     """
     new = []
     for stage in stages:
-        first_seed = members(Stage(stage.grid, 0, 1), at)
         for path, config in members(stage, at).items():
             target = out / stage.grid / path.name
             if is_complete(path, config) and not target.exists():
-                kept = ALONG.get(stage.grid) if path in first_seed else None
-                target.parent.mkdir(parents=True, exist_ok=True)
-                run = Run.open(path)
-                large = stage.grid in LARGE
-                for measure in LARGE.get(stage.grid, ()):
-                    file = out / MEASURED / measured_name(run, measure)
-                    file.parent.mkdir(exist_ok=True)
-                    with replace_file(file) as temporary:
-                        measure(run).to_parquet(temporary, index=False)
-                # One text is enough for all: it is known by its revision.
-                text = not large or not any(target.parent.glob(f"*/{TEXT}"))
-                run.publish(target, step=kept, weights=not large, text=text)
+                publish_run(Run.open(path), target)
                 new.append(target)
+    write_page(out, stages)
+    return new
+
+
+def publish_run(run: Run, target: Path) -> None:
+    """Copy a finished run to OUT/GRID/MEMBER as its grid has it: see `ALONG` and `LARGE`."""
+    grid, out = target.parent.name, target.parents[1]
+    along = ALONG.get(grid) if target in members(Stage(grid, 0, 1), out) else None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    large = grid in LARGE
+    for measure in LARGE.get(grid, ()):
+        file = out / MEASURED / measured_name(run, measure)
+        file.parent.mkdir(exist_ok=True)
+        with replace_file(file) as temporary:
+            measure(run).to_parquet(temporary, index=False)
+    # One text is enough for all: it is known by its revision.
+    text = not large or not any(target.parent.glob(f"*/{TEXT}"))
+    run.publish(target, step=along, weights=not large, text=text)
+
+
+def write_page(out: Path, stages: Sequence[Stage] = QUEUE) -> None:
+    """List the published runs in a folder, if there is one."""
     if out.is_dir():
         write_text(out / README, page(out, stages))
-    return new
 
 
 def keep(
@@ -194,10 +210,10 @@ def keep(
 ) -> list[Path]:
     """Copy runs that are begun and not finished, so that `take_up` can continue them elsewhere.
 
-    Of each its newest checkpoint, state of training included, be it in `at` or in `out`; the
-    `MOST_KEPT` that are furthest. They take the place of what `out` held: what is finished in `at`
-    or among those `published` is left out. Returns their folders. `RunError` while one is being
-    trained.
+    Of each its newest checkpoint, state of training included, be it in `at` or in `out` and on
+    whatever device. They take the place of what `out` held: what is finished in `at` or among those
+    `published` is left out. Returns their folders. `RunError` while one is being trained, and for
+    more than `MOST_KEPT`.
     """
     begun = []
     for path, config in queue(at, stages).items():
@@ -205,13 +221,15 @@ def keep(
             continue
         found = [Run.open(folder) for folder in (path, out / path.relative_to(at))
                  if (folder / CONFIG).exists()]
-        with_any = [run for run in found if run.checkpoints()]
+        with_any = [run for run in found if run.checkpoints() and is_member(run, config)]
         if with_any:
             begun.append((path.relative_to(at), max(with_any, key=_newest)))
+    check(len(begun) <= MOST_KEPT, f"{len(begun)} runs are begun and not finished; expected at "
+          f"most {MOST_KEPT}, of 5 MB each", RunError)
     begun.sort(key=lambda one: _newest(one[1]) / one[1].config.training.steps, reverse=True)
     lines = []
     with replace_folder(out, overwrite=True, marker=README) as folder:
-        for name, run in begun[:MOST_KEPT]:
+        for name, run in begun:
             with exclusive(run.path / LOCK):
                 _copy(run, folder / name)
             pace, total = seconds_per_step(run.path), run.config.training.steps
@@ -231,26 +249,44 @@ def _newest(run: Run) -> int:
 
 def take_up(
     kept: Path, at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None
-) -> tuple[list[Path], list[Path]]:
-    """Copy to `at` the runs of `keep` that are not there and that were trained on this device.
+) -> list[Path]:
+    """Copy to `at` the runs of `keep` that are not there and can go on on this device.
 
-    Returns their folders, and those where runs of another device would lie, which is to go on with
-    them. `RunError` for a run of another configuration than the grid's.
+    Returns their folders. `RunError` for a run of another configuration than the grid's.
     """
-    new, elsewhere = [], []
+    new = []
     for path, config in queue(at, stages, device).items():
         source = kept / path.relative_to(at)
         if (source / CONFIG).exists() and not path.exists():
             run = Run.open(source)
             check(is_member(run, config), f"{source} has another configuration than its name says "
                   f"in the grid {path.parent.name}; expected the same", RunError)
-            if run.config.training.device != config.training.device:
-                elsewhere.append(path)
-                continue
-            with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
-                _copy(run, folder)
-            new.append(path)
-    return new, elsewhere
+            if goes_on(run, config):
+                with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
+                    _copy(run, folder)
+                new.append(path)
+    return new
+
+
+def goes_on(run: Run, config: RunConfig) -> bool:
+    """Whether a run was begun on the device and in the precision of a configuration."""
+    return all(getattr(run.config.training, name) == getattr(config.training, name)
+               for name in ("device", "precision"))
+
+
+def left_elsewhere(
+    folders: Sequence[Path], at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None
+) -> list[Path]:
+    """Return the folders of runs that were begun otherwise (`goes_on`), in `at` or in `folders`."""
+    found = []
+    for path, config in queue(at, stages, device).items():
+        # What lies in `at` is what goes on, whatever is kept of it elsewhere.
+        begun = next((folder / path.relative_to(at) for folder in (at, *folders)
+                      if (folder / path.relative_to(at) / CONFIG).exists()), None)
+        with suppress(LatentCodeError):  # one that cannot be opened says so when its turn comes
+            if begun is not None and not goes_on(Run.open(begun), config):
+                found.append(path)
+    return found
 
 
 def _copy(run: Run, to: Path) -> None:

@@ -31,6 +31,8 @@ from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
 
 N_BOOTSTRAP = 1_000
+PATCHED = ("patched", "patched_published")
+"""Questions of the study whose answers are `patches.measured`."""
 WHERE = ("site", "scope", "layers")
 """Columns that name where is patched."""
 OF_RUN = ("role", "task", "kind", "run", "seed")
@@ -97,22 +99,24 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
     separation, dimensions, sets, ranks, carried  of the runs that decide: see `inside`, `parts`
     """
     about = {run.id: described(run, role) for role, runs in found.runs.items() for run in runs}
-    settings = found.plan.ask["patched"].settings
-    seed = settings["seed"]
     rates, differences, counted = [], [], []
-    for (run,), result in found.results["patched"]:
-        task = make_counterfactuals(make_task(run.config.task))
-        plan = planned(settings["patches"], task, run.config.task.name,
-                       range(run.config.model.n_layers))
-        assert isinstance(result, Measured)
-        for direction, block in result.tables["patched"].groupby("direction", sort=False):
-            name = {**about[run.id], "direction": direction}
-            first = block.iloc[0]
-            counted.append({**name, **{key: int(first[key]) for key in (
-                "drawn", "counted", "known")}})
-            one = _Direction(block, plan, seed)
-            rates += [{**name, **row} for row in one.rates()]
-            differences += [{**name, **row} for row in one.differences()]
+    for asked in [name for name in PATCHED if name in found.results]:
+        settings = found.plan.ask[asked].settings
+        for (run,), result in found.results[asked]:
+            task = make_counterfactuals(make_task(run.config.task))
+            plan = planned(settings["patches"], task, run.config.task.name,
+                           range(run.config.model.n_layers))
+            assert isinstance(result, Measured)
+            of_run, patched = about[run.id], result.tables["patched"]
+            of_run["counts"] &= bool(patched["counted"].min() >= least_bases(of_run["role"]))
+            for direction, block in patched.groupby("direction", sort=False):
+                name = {**of_run, "direction": direction}
+                first = block.iloc[0]
+                counted.append({**name, **{key: int(first[key]) for key in (
+                    "drawn", "counted", "known")}})
+                one = _Direction(block, plan, settings["seed"])
+                rates += [{**name, **row} for row in one.rates()]
+                differences += [{**name, **row} for row in one.differences()]
     rows, of = pd.DataFrame(rates), pd.DataFrame(differences)
     read = [result.table.assign(**about[run.id])
             for (run,), result in found.results.get("decoded", ())
@@ -138,7 +142,17 @@ def described(run: Run, role: str) -> dict[str, Any]:
     return {"role": role,
             "task": task, "kind": kind_of(run.config.model), "run": run.name,
             "seed": run.config.training.seed, "known worst": rule, "least right": share,
-            "counts": share >= CONTEXT["knows_rules"]}
+            "counts": share >= _of_role(role)["knows_rules"]}
+
+
+def least_bases(role: str) -> int:
+    """Return how many bases have to count in each direction for a run to count."""
+    return int(_of_role(role).get("least_bases", 0))
+
+
+def _of_role(role: str) -> Mapping[str, Any]:
+    """Return which runs count: the criteria have it for those of the published size apart."""
+    return {**CONTEXT, **CONTEXT["published"]} if role == "published" else CONTEXT
 
 
 class _Direction:

@@ -24,6 +24,7 @@ from latentcode.experiments.paper.queue import (
     ALONG,
     QUEUE,
     Stage,
+    goes_on,
     is_complete,
     is_published,
     keep,
@@ -230,7 +231,8 @@ def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "one that is not here")
     (path, config), = queue(at, stages).items()
     name = path.relative_to(at)
-    half = replace(config, training=replace(config.training, device="cuda"))
+    half = members(stages[0], at, "cuda")[path]
+    assert (half.training.device, half.training.precision) == ("cuda", "tf32")
     run = Run.create(tmp_path / "gpu" / name, half)
     state = TrainingState.start(config)
     run.save_checkpoint(20, state.model, state.optimizer, state.generators, {})
@@ -241,13 +243,41 @@ def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     assert f"{name}: left to the device" in capsys.readouterr().out
     assert not path.exists()
     assert keep(at, kept, stages) == [kept / name]
-    assert take_up(kept, at, stages, "cuda") == ([path], [])
+    assert take_up(kept, at, stages) == []
+    assert take_up(kept, at, stages, "cuda") == [path]
     assert Run.open(path).checkpoints() == [20]
-    assert members(stages[0], at, "cuda")[path].training.precision == "tf32"
+    long_runs.work(at, stages)  # likewise where it lies in the folder itself
+    said = capsys.readouterr().out
+    assert f"{name}: left to the device" in said
+    assert "0 runs to go" in said
+    exact = replace(half, training=replace(half.training, precision="float32"))
+    assert not goes_on(run, exact)  # such a run could not go on either
     # What was finished elsewhere meanwhile is kept no longer.
     shutil.rmtree(at / "other")
     published = lc.train(config, tmp_path / "done" / name, progress=False)
     assert keep(at, kept, stages, published.path.parents[1]) == []
+
+
+def test_no_run_begins_where_there_is_no_gpu(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for command in ("resume", "work"):
+        with pytest.raises(SystemExit):
+            main([command, "--at", str(tmp_path / "at"), "--device", "cuda"])
+        assert "finds no CUDA device here" in capsys.readouterr().err
+    assert not (tmp_path / "at").exists()
+
+
+def test_no_unfinished_run_is_dropped(trained: Path, tmp_path: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "MOST_KEPT", 1)
+    for run in (trained / "first").glob("seed=*"):
+        shutil.rmtree(run / "checkpoints" / "step_0000040")
+    with pytest.raises(RunError, match="4 runs are begun and not finished; expected at most 1"):
+        keep(trained, tmp_path / "kept", STAGES)
+    assert not (tmp_path / "kept").exists()
 
 
 def test_unfinished_runs_that_cannot_be_gone_on_with_are_an_error(
