@@ -78,6 +78,7 @@ PAUSE_SECONDS = 1800.0
 def work(
     at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
     published: Path | None = None, unfinished: Path | None = None, device: str | None = None,
+    nice: int | None = None,
 ) -> None:
     """Train what is missing, `processes` at a time, until the end.
 
@@ -85,6 +86,7 @@ def work(
     unfinished  folder of runs to go on with, where `at` has not begun them; see `take_up`
     device      `cpu` or `cuda`; default: as the grids say, a CPU
     processes   default: one per core, or `ON_ONE_GPU`
+    nice        priority, 0 to 19; default: 19, the lowest
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
@@ -94,8 +96,10 @@ def work(
     published, unfinished = (
         None if path is None else path.absolute() for path in (published, unfinished))
     resolve_device(device or "cpu")
+    check(nice is None or 0 <= nice <= LOWEST_PRIORITY, f"nice is {nice}; expected 0 to "
+          f"{LOWEST_PRIORITY}")
     at.mkdir(parents=True, exist_ok=True)
-    give_way()
+    give_way(LOWEST_PRIORITY if nice is None else nice)
     with exclusive(at / LOCK), chdir(at), stop_on_signals() as request:
         for stage in stages:
             claim_stage(at, stage)
@@ -141,13 +145,13 @@ def claim_stage(at: Path, stage: Stage) -> None:
     claim(folder, load_grid(stage.grid))
 
 
-def give_way() -> None:
-    """Take the lowest priority, against other sessions too where Linux shares out among those."""
-    os.nice(LOWEST_PRIORITY)
+def give_way(nice: int = LOWEST_PRIORITY) -> None:
+    """Take a priority, against other sessions too where Linux shares out among those."""
+    os.nice(nice)
     autogroup = Path("/proc/self/autogroup")
     if autogroup.exists() and os.getsid(0) == os.getpid():  # a session that is all ours
         with suppress(OSError):
-            autogroup.write_text(str(LOWEST_PRIORITY), encoding="ascii")
+            autogroup.write_text(str(nice), encoding="ascii")
 
 
 def _say(message: str) -> None:
@@ -205,6 +209,8 @@ class Training:
     """Where to train; default: as the grids say, on a CPU."""
     processes: int | None = None
     """Models at once; default: one per core, or four on a GPU."""
+    nice: int | None = None
+    """Priority, 0 to 19; default: 19, the lowest. A busy machine leaves that next to nothing."""
 
     def folders(self) -> dict[str, Path | None]:
         """Return where runs lie that are not begun anew."""
@@ -227,7 +233,8 @@ class Resume(Training):
             process = subprocess.Popen(
                 [sys.executable, "-m", __spec__.name, "work", "--at", str(at),
                  *(word for name, value in {**folders, "device": self.device,
-                                             "processes": self.processes}.items()
+                                             "processes": self.processes,
+                                             "nice": self.nice}.items()
                    if value is not None for word in (f"--{name}", str(value)))], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
@@ -311,7 +318,7 @@ class Work(Training):
     def run(self) -> None:
         folders = self.folders()
         work(self.at.absolute(), processes=self.processes, published=folders["published"],
-             unfinished=folders["unfinished"], device=self.device)
+             unfinished=folders["unfinished"], device=self.device, nice=self.nice)
 
 
 @dataclass(frozen=True)

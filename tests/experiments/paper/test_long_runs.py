@@ -366,7 +366,7 @@ from latentcode.experiments.sweep.grid import parse_yaml, read_grid
 GRID = {GRID.replace("steps: 40", "steps: 4000000")!r}
 if __name__ == "__main__":  # workers import this file, too
     long_runs.load_grid = queue.load_grid = lambda name: read_grid(parse_yaml(GRID, name), name)
-    long_runs.give_way = lambda: None  # or the other tests would leave it no time
+    long_runs.give_way = lambda nice: None  # or the other tests would leave it no time
     long_runs.work(Path("runs"), [queue.Stage("first")], processes=1)
 """
 
@@ -429,6 +429,8 @@ def test_resume_begins_a_process_that_outlives_this_one(
     assert "process 17 trains in" in capsys.readouterr().out
     main(["resume", "--at", str(tmp_path / "runs"), "--published", str(tmp_path)])
     assert begun[-1][0] == [*command, "--published", str(tmp_path)]  # and no other option
+    main(["resume", "--at", str(tmp_path / "runs"), "--nice", "0", "--processes", "1"])
+    assert begun[-1][0] == [*command, "--processes", "1", "--nice", "0"]
     fails = True
     with pytest.raises(SystemExit):
         main(["resume", "--at", str(tmp_path / "runs")])
