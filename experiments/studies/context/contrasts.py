@@ -31,8 +31,6 @@ from latentcode.runs import Run
 from latentcode.tasks import make_counterfactuals, make_task
 
 N_BOOTSTRAP = 1_000
-PATCHED = ("patched", "patched_published")
-"""Questions of the study whose answers are `patches.measured`."""
 WHERE = ("site", "scope", "layers")
 """Columns that name where is patched."""
 OF_RUN = ("role", "task", "kind", "run", "seed")
@@ -99,24 +97,23 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
     separation, dimensions, sets, ranks, carried  of the runs that decide: see `inside`, `parts`
     """
     about = {run.id: described(run, role) for role, runs in found.runs.items() for run in runs}
+    settings = found.plan.ask["patched"].settings
     rates, differences, counted = [], [], []
-    for asked in [name for name in PATCHED if name in found.results]:
-        settings = found.plan.ask[asked].settings
-        for (run,), result in found.results[asked]:
-            task = make_counterfactuals(make_task(run.config.task))
-            plan = planned(settings["patches"], task, run.config.task.name,
-                           range(run.config.model.n_layers))
-            assert isinstance(result, Measured)
-            of_run, patched = about[run.id], result.tables["patched"]
-            of_run["counts"] &= bool(patched["counted"].min() >= least_bases(of_run["role"]))
-            for direction, block in patched.groupby("direction", sort=False):
-                name = {**of_run, "direction": direction}
-                first = block.iloc[0]
-                counted.append({**name, **{key: int(first[key]) for key in (
-                    "drawn", "counted", "known")}})
-                one = _Direction(block, plan, settings["seed"])
-                rates += [{**name, **row} for row in one.rates()]
-                differences += [{**name, **row} for row in one.differences()]
+    for (run,), result in found.results["patched"]:
+        task = make_counterfactuals(make_task(run.config.task))
+        plan = planned(settings["patches"], task, run.config.task.name,
+                       range(run.config.model.n_layers))
+        assert isinstance(result, Measured)
+        of_run, patched = about[run.id], result.tables["patched"]
+        of_run["counts"] &= bool(patched["counted"].min() >= least_bases(of_run["role"]))
+        for direction, block in patched.groupby("direction", sort=False):
+            name = {**of_run, "direction": direction}
+            first = block.iloc[0]
+            counted.append({**name, **{key: int(first[key]) for key in (
+                "drawn", "counted", "known")}})
+            one = _Direction(block, plan, settings["seed"])
+            rates += [{**name, **row} for row in one.rates()]
+            differences += [{**name, **row} for row in one.differences()]
     rows, of = pd.DataFrame(rates), pd.DataFrame(differences)
     read = [result.table.assign(**about[run.id])
             for (run,), result in found.results.get("decoded", ())
