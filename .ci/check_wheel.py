@@ -115,10 +115,10 @@ def installed(wheel: Path) -> Iterator[tuple[Path, Path, Path]]:
 
 def offline() -> dict[str, str]:
     """Return an environment without the checkout, whose proxies do not answer: whatever asks for a
-    network fails."""
+    network beyond this machine fails."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    return environment | dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"),
-                                       "http://127.0.0.1:9") | {"HF_HUB_OFFLINE": "1"}
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    return environment | proxies | {"no_proxy": "127.0.0.1,localhost", "HF_HUB_OFFLINE": "1"}
 
 
 def run_examples(wheel: Path) -> None:
