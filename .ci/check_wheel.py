@@ -4,7 +4,7 @@
 
 Run by .venv's interpreter: the wheel is installed into an empty environment outside the tree,
 which sees the dependencies of .venv but not its editable install. With --examples the examples of
-all pages and the notebooks are run there instead, in a folder that holds them and no package.
+the pages and the notebooks are run there instead, in a folder that holds them and no package.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def work(
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
-    named in the log, and does not hold up the others.
+    named in the log, and does not hold up the others. `ConfigError` for a device that is not here
+    and another priority.
     """
     at = at.absolute()
     published, unfinished = (
@@ -104,8 +105,9 @@ def work(
         for stage in stages:
             claim_stage(at, stage)
         kept = [] if unfinished is None else [unfinished]
-        for path in [path for folder in kept for path in take_up(folder, at, stages, device)]:
-            _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
+        for folder in kept:
+            for path in take_up(folder, at, stages, device):
+                _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
         elsewhere = left_elsewhere(kept, at, stages, device)
         for path in elsewhere:
             _say(f"{path.relative_to(at)}: left to the device on which it was begun")
@@ -115,8 +117,7 @@ def work(
         make_texts(todo.values())
         _say(f"{len(todo)} runs to go")
         processes = processes or (ON_ONE_GPU if device == "cuda" else available_cores())
-        with Workers(train_job, [{}] * processes,
-                     lambda: request.interrupted) as workers:
+        with Workers(train_job, [{}] * processes, lambda: request.interrupted) as workers:
             for path, config in todo.items():
                 workers.submit({path: config})
             while workers.n_pending:
