@@ -10,68 +10,34 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from here import Here
 from places import ROOT, environment
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.errors import ConfigError, RunError, TrainingError
+from latentcode.errors import ConfigError, RunError
 from latentcode.experiments.sweep import Grid, executors, parse_budget, sweep
 from latentcode.experiments.sweep import run as module
 from latentcode.metrics import is_by_constituent
-from latentcode.training.workers import Job, Outcome
+from latentcode.training.workers import Job
 
 BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
     SMOKE.training, steps=12, eval_every=12, eval_instances=32, log_every=4, checkpoint_every=6))
 SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})
 
 
-class Here:
-    """An executor that trains in this process, one job per `wait`."""
-
-    def __init__(self, *arguments: object, deadline: float | None = None, **others: object) -> None:
-        self.jobs: list[Job] = []
-        self.seen: list[Job] = []
-        self.deadline = deadline
-
-    @property
-    def n_pending(self) -> int:
-        return len(self.jobs)
-
-    def submit(self, job: Job) -> None:
-        self.jobs.append(job)
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        if not self.jobs:
-            return []
-        job = self.jobs.pop(0)
-        self.seen.append(job)
-        try:
-            executors.train_job(job, self.deadline)
-        except TrainingError as error:
-            return [Outcome(job, error)]
-        return [Outcome(job)]
-
-    def stop(self) -> None:
-        self.jobs.clear()
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    executor = Here()
+    executor = Here(executors.train_job)
 
     def make(*arguments: object, deadline: float | None, **others: object) -> Here:
-        executor.deadline = deadline
+        executor.work = partial(executors.train_job, deadline=deadline)
         return executor
 
     monkeypatch.setattr(module, "make_executor", make)
