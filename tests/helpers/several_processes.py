@@ -1,7 +1,7 @@
 """Trains runs in several processes, as `torchrun` would start them, and reads what came out.
 
-As a script, one of the processes: several_processes.py TYPE CASES.json, where each case is
-{"config": YAML file, "out": run folder, "resume": bool}.
+As a script, one of the processes: several_processes.py CASES.json, where each case is
+{"config": YAML file, "out": run folder, "dtype": name of a type, "resume": bool}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -30,17 +30,22 @@ SECONDS = 240
 
 
 def trained_together(
-    n: int, configs: Mapping[Path, RunConfig], *, dtype: str = "float64", resume: bool = False
+    n: int, configs: Mapping[Path, RunConfig], *, float32: Collection[Path] = (),
+    resume: bool = False,
 ) -> None:
-    """Train each configuration in its folder by n processes; all of them have to end well."""
+    """Train each configuration in its folder by n processes; all of them have to end well.
+
+    float32  folders of what is trained with such numbers, not with float64
+    """
     place = next(iter(configs)).parent
     cases = []
     for out, config in configs.items():
         file = place / f"{out.name}.yaml"
         file.write_text(to_yaml(config), "utf-8")
-        cases.append({"config": str(file), "out": str(out), "resume": resume})
+        cases.append({"config": str(file), "out": str(out), "resume": resume,
+                      "dtype": "float32" if out in float32 else "float64"})
     (place / "cases.json").write_text(json.dumps(cases), "utf-8")
-    for error in run_all(n, [__file__, dtype, str(place / "cases.json")]):
+    for error in run_all(n, [__file__, str(place / "cases.json")]):
         assert not error, error
 
 
@@ -82,12 +87,12 @@ def weights(out: Path) -> np.ndarray:
                            if not name.endswith("b_K")])
 
 
-def main(dtype: str, cases: str) -> None:
-    torch.set_default_dtype(getattr(torch, dtype))
+def main(cases: str) -> None:
     torch.set_num_threads(1)
     if int(os.environ["WORLD_SIZE"]) > 1:
         dist.init_process_group("gloo")
     for case in json.loads(Path(cases).read_text("utf-8")):
+        torch.set_default_dtype(getattr(torch, case["dtype"]))
         train(load_config(case["config"]), case["out"], resume=case["resume"], progress=False)
     if dist.is_initialized():
         dist.destroy_process_group()

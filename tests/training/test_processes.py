@@ -58,35 +58,52 @@ def end(process: subprocess.Popen[str], seconds: float = 240.0) -> str:
             process.kill()
 
 
+def trained_alone(out: Path, config: RunConfig, *, resume: bool = False) -> None:
+    """Train with float64 numbers in this process."""
+    with float64():
+        train(config, out, resume=resume, progress=False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_two_processes_equal_one(tmp_path: Path, dtype: str) -> None:
+def test_two_processes_equal_one(tmp_path: Path) -> None:
     kinds = ("softmax", "linear", "hyla")
-    alone = {tmp_path / f"{kind} alone": config(kind) for kind in kinds}
-    shared = {tmp_path / f"{kind} {how}": config(kind, **fields)
-              for kind in kinds for how, fields in HOW.items()}
-    trained_together(1, alone, dtype=dtype)
-    trained_together(2, shared, dtype=dtype)
-    for out in shared:
-        expected = weights(tmp_path / f"{out.name.split()[0]} alone")
-        assert np.abs(weights(out) - expected).max() <= BOUNDS[dtype], out.name
-        mine, other = (Run.open(path).metrics()
-                       for path in (out, tmp_path / f"{out.name.split()[0]} alone"))
-        assert mine.drop(columns=["mean", "se"]).equals(other.drop(columns=["mean", "se"]))
-        np.testing.assert_allclose(mine["mean"], other["mean"], rtol=BOUNDS[dtype] * 100)
+    shared: dict[str, dict[Path, RunConfig]] = {dtype: {
+        tmp_path / f"{dtype} {kind} {how}": config(kind, **fields)
+        for kind in kinds for how, fields in HOW.items()} for dtype in BOUNDS}
+    for kind in kinds:
+        trained_alone(tmp_path / f"float64 {kind} alone", config(kind))
+        train(config(kind), tmp_path / f"float32 {kind} alone", progress=False)
+    trained_together(2, shared["float64"] | shared["float32"], float32=shared["float32"])
+    for dtype, bound in BOUNDS.items():
+        for out in shared[dtype]:
+            alone = out.with_name(" ".join([*out.name.split()[:2], "alone"]))
+            assert np.abs(weights(out) - weights(alone)).max() <= bound, out.name
+            mine, other = (Run.open(path).metrics() for path in (out, alone))
+            assert mine.drop(columns=["mean", "se"]).equals(other.drop(columns=["mean", "se"]))
+            np.testing.assert_allclose(mine["mean"], other["mean"], rtol=bound * 100)
     # Another seed of the dropout masks or of the batches is far beyond the bound.
-    assert np.abs(weights(tmp_path / "hyla alone") - weights(tmp_path / "linear alone")).max() > .01
+    hyla, linear = (weights(tmp_path / f"float32 {kind} alone") for kind in ("hyla", "linear"))
+    assert np.abs(hyla - linear).max() > 0.01
 
 
 @pytest.mark.slow
 def test_resuming_with_other_processes(tmp_path: Path) -> None:
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    trained_together(1, {whole: config(keep_checkpoints=None)})
-    for step, (n, fields) in zip((4, 8, 12), ((2, HOW["plain"]), (1, HOW["micro-batches"]),
-                                              (3, HOW["plain"])), strict=True):
-        trained_together(n, {pieces: config(keep_checkpoints=None, **fields)}, resume=step > 4)
+    trained_alone(whole, config(keep_checkpoints=None))
+
+    def go_on(step: int, n: int, how: str) -> None:
+        """Train on, and lose what comes after a step."""
+        settings = config(keep_checkpoints=None, **HOW[how])
+        if n == 1:
+            trained_alone(pieces, settings, resume=True)
+        else:
+            trained_together(n, {pieces: settings}, resume=pieces.exists())
         for newer in [found for found in Run.open(pieces).checkpoints() if found > step]:
             shutil.rmtree(Run.open(pieces).checkpoint_path(newer))
+
+    go_on(4, 2, "plain")
+    go_on(8, 1, "micro-batches")
+    go_on(12, 3, "plain")
     assert np.abs(weights(pieces) - weights(whole)).max() <= BOUNDS["float64"]
     assert [note["step"] for note in Run.open(pieces).provenance["resumed"]] == [4, 8]
 
@@ -95,7 +112,7 @@ def test_resuming_with_other_processes(tmp_path: Path) -> None:
 def test_one_killed_process_loses_nothing(tmp_path: Path) -> None:
     settings = config(steps=60, checkpoint_every=10, eval_every=30)
     (tmp_path / "config.yaml").write_text(to_yaml(settings), "utf-8")
-    trained_together(1, {tmp_path / "whole": settings})
+    trained_alone(tmp_path / "whole", settings)
     once = tmp_path / "once.py"
     once.write_text("""
 import os, signal, sys

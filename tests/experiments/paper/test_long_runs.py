@@ -1,4 +1,4 @@
-"""The long trainings: their order, resumed, paused, killed, and what is kept of them."""
+"""The long trainings: begun, resumed, paused, killed, gone on with elsewhere."""
 
 from __future__ import annotations
 
@@ -12,156 +12,30 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import pytest
+from here import Here
+from small_long_runs import GRID, STAGES
 
 import latentcode as lc
-from latentcode.errors import ArtifactError, RunError
-from latentcode.experiments.paper import long_runs, reproduction
+from latentcode.errors import RunError
+from latentcode.experiments.paper import long_runs
 from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.long_runs import main, owner
 from latentcode.experiments.paper.queue import (
-    ALONG,
-    QUEUE,
     Stage,
     goes_on,
     is_complete,
-    is_published,
     keep,
     members,
-    publish,
     queue,
     table,
     take_up,
 )
-from latentcode.experiments.paper.reproduction import MEASURED, Work
-from latentcode.experiments.paper.runs import find_runs
-from latentcode.experiments.sweep import GRIDS, load_grid
-from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
+from latentcode.experiments.sweep.grid import Grid
 from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts
 from latentcode.runs import Run
 from latentcode.training.state import TrainingState
-
-STAGES = (Stage("first", 0, 1), Stage("other"), Stage("first", 1))
-GRID = """
-base: {preset: smoke, task: logic, training.steps: 40, training.warmup_steps: 5,
-       training.milestones: [10, 20, 40], training.checkpoint_every: 15}
-axes: {training.seed: [0, 1], kind: [hyla, softmax]}
-"""
-
-
-@pytest.fixture
-def grids(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(name: str) -> Grid:
-        text = GRID if name == "first" else GRID.replace("[0, 1]", "[7]").replace(", softmax", "")
-        return read_grid(parse_yaml(text, name), name)
-
-    for module in (long_runs, queues):
-        monkeypatch.setattr(module, "load_grid", load)
-    monkeypatch.setattr(queues, "ALONG", {"first": (10, 40)})
-    monkeypatch.setattr(os, "nice", lambda priority: priority)  # a test worker cannot take it back
-
-
-@pytest.fixture
-def trained(grids: None, tmp_path: Path) -> Path:
-    long_runs.work(tmp_path / "runs", STAGES, processes=2)
-    return tmp_path / "runs"
-
-
-def test_a_run_of_another_device_or_precision_is_published_too() -> None:
-    runs = Path(queues.__file__).parents[1] / "results" / "runs"
-    stage, name = Stage("paper_sraven"), "seed=0,split_seed=0,kind=linear"
-    config = members(stage, runs)[runs / stage.grid / name]
-    assert Run.open(runs / stage.grid / name).config.training.device == "cuda"
-    assert config.training.device == "cpu"
-    assert is_published(runs / stage.grid / name, config, runs)
-    shorter = replace(config, training=replace(config.training, learning_rate=0.5))
-    assert not is_published(runs / stage.grid / name, shorter, runs)
-
-
-@pytest.mark.slow
-def test_every_published_run_is_queued_once() -> None:
-    names = {stage.grid for stage in QUEUE}
-    assert names == {name for name in GRIDS if not name.startswith("sm")}
-    for name in names:
-        counted = [path for stage in QUEUE if stage.grid == name
-                   for path in members(stage, Path("at"))]
-        assert sorted(path.name for path in counted) == sorted(load_grid(name).members())
-
-
-def test_what_is_published_along_a_training_is_a_milestone_and_fits() -> None:
-    for name, steps in ALONG.items():
-        base = load_grid(name).base
-        assert set(steps) <= set(base.training.milestones)
-        assert max(steps) == base.training.steps
-        assert len(steps) * 4 * lc.HookedTransformer(base.model).n_parameters < 5e6
-
-
-@pytest.mark.slow
-def test_all_are_trained_and_published(trained: Path, tmp_path: Path) -> None:
-    rows = table(trained, STAGES)
-    assert rows["complete"].tolist() == rows["runs"].tolist() == [2, 1, 2]
-    assert (rows["steps"] == rows["of"]).all()
-    assert (rows["core-hours left"] == 0.0).all()
-    out = tmp_path / "published"
-    assert len(publish(trained, out, STAGES)) == 5
-    assert publish(trained, out, STAGES) == []
-    for path in queue(trained, STAGES):
-        run = Run.open(out / path.relative_to(trained))
-        along = path.parent.name == "first" and "seed=0" in path.name
-        assert run.checkpoints() == ([10, 40] if along else [40])
-        assert run.is_complete
-        assert run.load_checkpoint().is_published
-        assert run.id == Run.open(path).id
-    page = (out / "README.md").read_text()
-    assert page.count("| seed=") == 5
-    assert "4 of 4 runs" in page
-    score = Run.open(out / "other/seed=7,kind=hyla").latest().loc["r2", "ood"]
-    assert f"{score:.3f} ±" in page
-    terms = Run.open(out / "other/seed=7,kind=hyla").latest(by_constituent=True)["ood"]
-    assert f"| `{terms.idxmin()}` {terms.min():.3f} |" in page
-
-
-def ends(run: Run, device: str = "cpu") -> pd.DataFrame:
-    """Return something that only the weights tell."""
-    weights = run.load_model().state_dict()
-    return pd.DataFrame({"weight": [float(sum(w.sum() for w in weights.values()))]})
-
-
-@pytest.mark.slow
-def test_large_runs_are_measured_and_published_without_weights(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queues, "LARGE", {"first": (ends,)})
-    out = tmp_path / "published"
-    assert len(publish(trained, out, STAGES)) == 5
-    assert publish(trained, out, STAGES) == []
-    for path in members(STAGES[0], trained):
-        whole, run = Run.open(path), Run.open(out / path.relative_to(trained))
-        assert run.is_complete
-        assert run.id == whole.id
-        assert run.latest().equals(whole.latest())
-        with pytest.raises(ArtifactError, match=r"without model\.safetensors: it cannot be used"):
-            run.load_model()
-        with pytest.raises(ArtifactError, match="was published without model"):
-            run.publish(tmp_path / "again")
-        with pytest.raises(RunError, match="was published"):
-            lc.train(run.config, run.path, resume=True)
-        assert not list(run.path.rglob("*.safetensors"))
-    assert Run.open(out / "other/seed=7,kind=hyla").load_model()
-    assert len(list((out / MEASURED).iterdir())) == 4
-    assert "published without weights" in repr(Run.open(next((out / "first").glob("seed*"))))
-    assert "4 of 4 runs" in (out / "README.md").read_text()
-    found = find_runs([out])
-    assert sum(map(len, found.finished.values())) == 5
-    # What was measured is there for those who have the published run alone.
-    monkeypatch.setattr(reproduction, "PUBLISHED", out)
-    config = next(iter(members(STAGES[0], trained).values()))
-    run = found.of(config)[0]
-    assert find_runs([out, trained]).of(config)[0].has_weights
-    work = Work("paper", found, tmp_path / "work")
-    assert work.table(run, ends).equals(ends(Run.open(trained / run.path.relative_to(out))))
 
 
 @pytest.mark.slow
@@ -197,8 +71,10 @@ def test_what_is_published_is_not_trained_again(
 
 @pytest.mark.slow
 def test_what_is_unfinished_is_kept_and_gone_on_with(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(long_runs, "Workers", Here)
     whole = trained / "first" / "seed=1,kind=hyla"
     name = whole.relative_to(trained)
     begun, kept, elsewhere = (tmp_path / name for name in ("begun", "kept", "elsewhere"))
@@ -213,8 +89,9 @@ def test_what_is_unfinished_is_kept_and_gone_on_with(
     assert Run.open(kept / name).checkpoints() == [newest]
     row = next(line for line in (kept / "README.md").read_text().splitlines() if "seed=1" in line)
     assert f"| {newest} | 40 |" in row
-    long_runs.work(elsewhere, STAGES, processes=1, published=trained_but(trained, tmp_path, name),
-                   unfinished=kept)
+    published = Path(shutil.copytree(trained, tmp_path / "published"))
+    shutil.rmtree(published / name)
+    long_runs.work(elsewhere, STAGES, published=published, unfinished=kept)
     assert f"{name}: taken up" in capsys.readouterr().out
     assert [path.name for path in (elsewhere / "first").iterdir() if path.is_dir()] == [name.name]
     for file in ("metrics.jsonl", "checkpoints/step_0000040/model.safetensors"):
@@ -270,35 +147,6 @@ def test_no_run_begins_where_there_is_no_gpu(
     assert not (tmp_path / "at").exists()
 
 
-def test_no_unfinished_run_is_dropped(trained: Path, tmp_path: Path,
-                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "MOST_KEPT", 1)
-    for run in (trained / "first").glob("seed=*"):
-        shutil.rmtree(run / "checkpoints" / "step_0000040")
-    with pytest.raises(RunError, match="4 runs are begun and not finished; expected at most 1"):
-        keep(trained, tmp_path / "kept", STAGES)
-    assert not (tmp_path / "kept").exists()
-
-
-def test_unfinished_runs_that_cannot_be_gone_on_with_are_an_error(
-    trained: Path, tmp_path: Path
-) -> None:
-    one, other = (trained / "first" / f"seed={seed},kind=hyla" for seed in (0, 1))
-    kept = tmp_path / "kept"
-    shutil.copytree(one, kept / other.relative_to(trained))
-    with pytest.raises(RunError, match="has another configuration than its name says"):
-        take_up(kept, tmp_path / "elsewhere", STAGES)
-    with pytest.raises(RunError, match="exists already and is not one of ours"):
-        keep(trained, trained, STAGES)
-
-
-def trained_but(trained: Path, tmp_path: Path, name: Path) -> Path:
-    """Return a copy of finished runs that lacks one."""
-    shutil.copytree(trained, tmp_path / "published")
-    shutil.rmtree(tmp_path / "published" / name)
-    return tmp_path / "published"
-
-
 def test_a_text_is_written_beside_the_runs_that_name_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -335,25 +183,17 @@ def test_a_grid_may_change_until_its_first_run_is_begun(grids: None, tmp_path: P
     assert (tmp_path / "other" / "seed=8,kind=hyla").is_dir()
 
 
-def test_the_grids_of_fuzzy_logic_have_seeds_that_can_be_compared() -> None:
-    axis = "task.split_seed+training.seed"
-    every = load_grid("paper_logic").axes[axis]
-    for name in ("paper_logic_heldout", "paper_logic_ablations"):
-        pairs = load_grid(name).axes[axis]
-        assert all(pair in every for pair in pairs)
-        assert {split for split, _ in pairs} == {0, 1, 2}
-
-
 @pytest.mark.slow
 def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
-    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    at = tmp_path / "runs"
-    foreign = at / "other" / "seed=7,kind=hyla"
+    monkeypatch.setattr(long_runs, "Workers", Here)
+    at, foreign = tmp_path / "runs", tmp_path / "runs" / "other" / "seed=7,kind=hyla"
     foreign.mkdir(parents=True)
     (foreign / "config.yaml").write_text("not: ours")
     (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())
-    long_runs.work(at, STAGES[:2], processes=2)
+    long_runs.work(at, [Stage("other"), Stage("first", 0, 1)])
     assert "seed=7,kind=hyla: failed:" in capsys.readouterr().out
     assert table(at, STAGES[:1])["complete"].tolist() == [2]
 
@@ -493,12 +333,20 @@ def test_a_worker_that_outlived_its_owner_is_waited_for(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(long_runs, "POLL_SECONDS", 1.0)
+    monkeypatch.setattr(long_runs, "Workers", Here)
     at = tmp_path / "runs"
     path, config = next(iter(members(Stage("other"), at).items()))
     run = Run.create(path, config)
     (at / "other" / "sweep.yaml").write_text(long_runs.load_grid("other").to_yaml())
-    with holding(run.path / ".lock", 15):
-        long_runs.work(at, STAGES[1:2], processes=1)
+    slept = []
+    with holding(run.path / ".lock", 300) as process:
+        def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            process.kill()
+            process.wait()
+
+        monkeypatch.setattr(time, "sleep", sleep)
+        long_runs.work(at, STAGES[1:2])
+    assert slept == [long_runs.POLL_SECONDS]
     assert "is being written by" in capsys.readouterr().out
     assert Run.open(path).is_complete

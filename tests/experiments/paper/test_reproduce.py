@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from here import Here
 
 import latentcode as lc
 from latentcode.cli import main
@@ -34,6 +35,7 @@ from latentcode.experiments.paper.reproduction import code_of, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
+from latentcode.experiments.sweep import executors
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import kind_of
 from tests.helpers.paper_runs import made_up
@@ -44,6 +46,12 @@ COMMITTED = ROOT / "experiments" / "results" / "reproduced"
 
 def request(at: Path, **others: object) -> Request:
     return Request(**{"preset": "smoke", "out": at / "out", "work": at / "work", **others})
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train in this process: each result would start processes of its own."""
+    monkeypatch.setattr(executors, "Workers", Here)
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -72,7 +80,7 @@ def test_the_grid_of_table_a3_is_that_of_the_published_setting(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_all_at_smoke_size_with_a_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the text of language models is written
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
@@ -103,9 +111,12 @@ def test_all_at_smoke_size_with_a_page(
 
 
 @pytest.mark.slow
-def test_a_budget_an_interruption_and_then_the_same_report(tmp_path: Path) -> None:
+def test_a_budget_an_interruption_and_then_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["fig2c", "figA3"]
     whole, parts = request(tmp_path / "whole"), tmp_path / "parts"
+    monkeypatch.setattr(executors, "available_cores", lambda: 1)
     assert reproduce(names, whole) == names
     # A budget so short that it only begins, a run that was stopped half-way, then the rest.
     assert reproduce(names, request(parts, missing=True, deadline=time.time() + 0.5)) == []
@@ -196,6 +207,8 @@ def test_the_grid_is_searched_for_one_kind_alone(
         return {}
 
     monkeypatch.setattr(reproducing, "train_members", train)
+    # The time is up before anything is measured, which is not what is asked here.
+    monkeypatch.setattr(Request, "late", lambda request: bool(trained))
     wanted = request(tmp_path, preset="paper", search=True, kinds=("linear",))
     assert reproduce(["fig5f"], wanted) == []
     assert {kind_of(config.model) for config in trained.values()} == {"linear"}

@@ -14,17 +14,21 @@ from pathlib import Path
 
 import pytest
 from disk import trained
+from here import Here
 from places import ROOT, environment
 
+from latentcode.cli import main
 from latentcode.errors import RunError
-from latentcode.experiments.sweep import load_grid
+from latentcode.experiments.sweep import executors
 from latentcode.files.locks import exclusive
 from latentcode.runs import Run
 from latentcode.runs.folder import LOCK
 from latentcode.runs.metric_file import recorded_step
 
-GRID = "smoke_logic"
-STEPS = {name: config.training.steps for name, config in load_grid(GRID).members().items()}
+GRID = ("--grid", "smoke_logic", "--axis", "kind=softmax,hyla",
+        "--axis", "training.learning_rate=0.003")
+STEPS = {f"kind={kind},learning_rate=0.003,seed={seed}": 200
+         for kind in ("softmax", "hyla") for seed in (0, 1)}
 LONGEST = 1800.0
 """Seconds after which a sweep is given up."""
 
@@ -33,10 +37,10 @@ pytestmark = pytest.mark.slow
 
 def start(out: Path, *flags: str) -> subprocess.Popen[bytes]:
     """Start a sweep in a process group of its own; what it prints goes to a file."""
-    command = [sys.executable, "-m", "latentcode", "sweep", "--out", str(out), "--grid", GRID]
+    command = [sys.executable, "-m", "latentcode", "sweep", "--out", str(out), *GRID, *flags]
     with out.with_suffix(".log").open("ab") as log:
-        return subprocess.Popen([*command, *flags], start_new_session=True, stdout=log, stderr=log,
-                                cwd=ROOT, env=environment(OMP_NUM_THREADS="1"))
+        return subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log, cwd=ROOT,
+                                env=environment(OMP_NUM_THREADS="1"))
 
 
 def finish(out: Path, process: subprocess.Popen[bytes]) -> None:
@@ -78,8 +82,11 @@ def await_death(out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep that nobody killed: in this process, as what trains a member does not matter."""
     out = tmp_path_factory.mktemp("sweeps") / "undisturbed"
-    finish(out, start(out))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(executors, "Workers", Here)
+        main(["sweep", "--out", str(out), *GRID])
     return out
 
 
@@ -98,13 +105,13 @@ def test_all_processes_are_killed_twice(undisturbed: Path, tmp_path: Path) -> No
     out, chance, total = tmp_path / "interrupted", random.Random(0), sum(STEPS.values())
     for number in range(2):
         goal = total * (number + chance.uniform(0.2, 0.9)) / 2.5
-        process = start(out)
+        process = start(out, "--processes", str(2 - number))
         wait_until(lambda goal=goal: sum(done(out).values()) >= goal, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         await_death(out)
         assert any(0 < step < STEPS[member] for member, step in done(out).items())
-    finish(out, start(out))
+    finish(out, start(out, "--processes", "1"))
     check_same(out, undisturbed)
 
 

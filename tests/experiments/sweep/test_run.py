@@ -15,66 +15,31 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from here import Here
 from places import ROOT, environment
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.errors import ConfigError, RunError, TrainingError
+from latentcode.errors import ConfigError, RunError
 from latentcode.experiments.sweep import Grid, executors, parse_budget, sweep
-from latentcode.experiments.sweep import run as module
 from latentcode.metrics import is_by_constituent
-from latentcode.training.workers import Job, Outcome
+from latentcode.training.state import TrainingState
+from latentcode.training.workers import Job
 
 BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
     SMOKE.training, steps=12, eval_every=12, eval_instances=32, log_every=4, checkpoint_every=6))
 SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})
 
 
-class Here:
-    """An executor that trains in this process, one job per `wait`."""
-
-    def __init__(self, *arguments: object, deadline: float | None = None, **others: object) -> None:
-        self.jobs: list[Job] = []
-        self.seen: list[Job] = []
-        self.deadline = deadline
-
-    @property
-    def n_pending(self) -> int:
-        return len(self.jobs)
-
-    def submit(self, job: Job) -> None:
-        self.jobs.append(job)
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        if not self.jobs:
-            return []
-        job = self.jobs.pop(0)
-        self.seen.append(job)
-        try:
-            executors.train_job(job, self.deadline)
-        except TrainingError as error:
-            return [Outcome(job, error)]
-        return [Outcome(job)]
-
-    def stop(self) -> None:
-        self.jobs.clear()
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    executor = Here()
+    executor = Here(print)
 
-    def make(*arguments: object, deadline: float | None, **others: object) -> Here:
-        executor.deadline = deadline
+    def make(work: Callable[[Job], None], environments: object) -> Here:
+        executor.work = work
         return executor
 
-    monkeypatch.setattr(module, "make_executor", make)
+    monkeypatch.setattr(executors, "Workers", make)
     return executor
 
 
@@ -300,21 +265,28 @@ def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Pa
     assert pd.read_csv(out / "table.csv")["complete"].tolist().count(False) > 0
 
 
-@pytest.mark.slow
-def test_a_budget_stops_at_checkpoints_and_the_next_start_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "sweep"
-    flags = [flag.replace("steps=3000", "steps=600") for flag in LONG]
-    process = start(out, *flags, "--budget", "15s", "--processes", "1")
-    _, error = process.communicate(timeout=300)
-    assert process.returncode == 0
-    assert "the budget is used up" in " ".join(error.decode().split())
-    first = pd.read_csv(out / "table.csv")
-    assert not first["complete"].all()
-    process = start(out)
-    process.communicate(timeout=600)
-    assert process.returncode == 0
-    undisturbed = tmp_path / "undisturbed"
-    process = start(undisturbed, *flags)
-    process.communicate(timeout=600)
+def test_a_budget_stops_at_checkpoints_and_the_next_start_goes_on(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, undisturbed = tmp_path / "sweep", tmp_path / "undisturbed"
+    (tmp_path / "grid.yaml").write_text(SEEDS.to_yaml())
+    grid = ["--grid", str(tmp_path / "grid.yaml")]
+    clock, update, late = time.time, TrainingState.update, 0.0
+
+    def updated(self: TrainingState) -> None:
+        nonlocal late
+        update(self)
+        late += 3600.0
+
+    with monkeypatch.context() as patch:  # an hour per update: it ends in the second of four
+        patch.setattr(TrainingState, "update", updated)
+        patch.setattr(time, "time", lambda: clock() + late)
+        main(["sweep", "--out", str(out), *grid, "--budget", "20h"])
+    assert "the budget is used up" in " ".join(capsys.readouterr().err.split())
+    runs = [lc.Run.open(path) for path in sorted(out.glob("seed=*"))]
+    assert [run.checkpoints()[-1] for run in runs] == [12, 8]
+    assert not pd.read_csv(out / "table.csv")["complete"].all()
+    main(["sweep", "--out", str(out)])
+    main(["sweep", "--out", str(undisturbed), *grid])
     for name in ("table.parquet", "table.csv", "summary.csv"):
         assert (out / name).read_bytes() == (undisturbed / name).read_bytes()
