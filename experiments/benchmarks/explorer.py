@@ -68,6 +68,8 @@ FIRST = 2.0
 """Seconds that a first click on a point, and a first Intervene, may take."""
 SHOWN = "sraven-hyla"
 """Model of the zoo that first clicks and visitors look at."""
+STOOD = 10.0
+"""Seconds that a page stands before its first clicks are timed."""
 VISITED = ("explore", "compare", "similarity", "decode", "intervene")
 MOST_MIB = 300
 """Memory that a further visitor may take."""
@@ -134,7 +136,7 @@ def moves(page: Page, server: Server, rounds: int) -> tuple[list[float], list[fl
 
     page.goto(server.url("what_codes_do", {"problem": "3"}))
     page.wait_for_selector(".moves-outcome", timeout=1e3 * PATIENCE)
-    page.wait_for_timeout(10_000)
+    page.wait_for_timeout(1e3 * STOOD)
     stored = [answered(f"[data-handle={place}]", f"[data-slot={place}].moves-full")
               for turn in range(rounds) for place in (("operands", "response")[turn % 2],)]
     computed = [answered("[data-another]", f".moves-base[data-problem='{number}']")
@@ -152,7 +154,7 @@ def first_looks(browser: Browser, folder: Path) -> tuple[float, float]:
             page.goto(server.url("explore", {"model": SHOWN, "beside": "Selection"}))
             wait_for_picture(page)
             settle(page)
-            page.wait_for_timeout(10_000)
+            page.wait_for_timeout(1e3 * STOOD)
             seconds.append(look(page))
         page.close()
     return seconds[0], seconds[1]

@@ -208,9 +208,10 @@ def test_probes_at_smoke_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_explorer_at_smoke_size(tmp_path: Path) -> None:
+def test_the_explorer_at_smoke_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("playwright") is None or browser_path() is None:
         pytest.skip("the explorer is timed in a real browser, and there is none")
+    monkeypatch.setattr(explorer, "STOOD", 0.1)
     explorer.main(smoke=True, out=tmp_path)
     result = load(tmp_path, "explorer", "memory")
     cases = {case["name"]: case for case in result["cases"]}

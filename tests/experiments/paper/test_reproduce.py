@@ -84,6 +84,8 @@ def test_all_at_smoke_size_with_a_page(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where the text of language models is written
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    # None of the library's runs is of this size, and all would be opened twice for each result.
+    monkeypatch.setattr(reproducing, "default_folders", list)
     out, work = tmp_path / "out", tmp_path / "work"
     main(["reproduce", "all", "--preset", "smoke", "--out", str(out), "--work", str(work)])
     assert f"{len(RESULTS)} of {len(RESULTS)} complete" in capsys.readouterr().out
