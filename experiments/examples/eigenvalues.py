@@ -18,10 +18,13 @@ import latentcode as lc
 
 @lc.register_features("laplacian")
 def laplacian(codes: torch.Tensor) -> torch.Tensor:
-    """Eigenvalues of L = D - W with W = (|A| + |A|^T) / 2 and D its degrees: [B, H T]."""
+    """Eigenvalues of L = D - W with W = (|A| + |A|^T) / 2 and D its degrees: [B, H (T - 1)].
+
+    The smallest is always 0; what is left of it is rounding, which a probe would scale up.
+    """
     weights = codes.float().abs()  # [B, H, T, T]; the codes of linear attention have signs
     weights = (weights + weights.mT) / 2
-    return torch.linalg.eigvalsh(weights.sum(-1).diag_embed() - weights).flatten(1)
+    return torch.linalg.eigvalsh(weights.sum(-1).diag_embed() - weights)[..., 1:].flatten(1)
 
 
 def draw(result: lc.ProbeResult, axes: Axes) -> None:

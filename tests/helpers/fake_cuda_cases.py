@@ -22,11 +22,12 @@ without_cuda = pytest.mark.skipif(
 
 
 def kinds_and_tasks(*of_every_day: str) -> pytest.MarkDecorator:
-    """Return all kinds on both tasks, slow but for some `kind-task`."""
+    """Return some `kind-task`, and beside them all kinds on one task, slow: what a kind waits for
+    is the model's and what a task waits for its own."""
+    every = dict.fromkeys([*of_every_day, *(f"{kind}-logic" for kind in ATTENTION_KINDS)])
     return pytest.mark.parametrize(("kind", "task"), [
-        pytest.param(kind, task, id=f"{kind}-{task}",
-                     marks=[] if f"{kind}-{task}" in of_every_day else pytest.mark.slow)
-        for task in ("logic", "sraven") for kind in ATTENTION_KINDS])
+        pytest.param(*name.split("-"), id=name,
+                     marks=[] if name in of_every_day else pytest.mark.slow) for name in every])
 
 
 CONSTANTS = {

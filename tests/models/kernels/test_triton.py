@@ -32,6 +32,9 @@ pytest.importorskip("triton", reason="Triton is for Linux alone")
 # The interpreter computes by numpy, which warns of infinities that a GPU says nothing of.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in .*:RuntimeWarning")
 
+# The interpreter takes seconds for what a kernel does at once. What is left out here is a branch of
+# `phi` alone, which `test_every_nonlinearity` takes.
+DISTINCT = [kind for kind in KINDS if kind[1] == "hyla_linear" or kind[2] != "identity"]
 FLOAT32, BFLOAT16 = 1e-5, 5e-3
 """How far from float64 the root mean square of an error may be, as a share of that of the result:
 the latter is two roundings of the code and of a hidden unit, and one of the result."""
@@ -50,7 +53,7 @@ def test_small(kind: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", DISTINCT, ids="-".join)
 def test_several_tiles_and_members(kind: Any, causal: bool) -> None:
     b, n_query, n_key = (1, 33, 18) if causal else (2, 5, 19)
     inputs = attention_inputs(b, n_query, n_key, 3, 5, 6, members=2, dtype=torch.float32)
@@ -58,12 +61,12 @@ def test_several_tiles_and_members(kind: Any, causal: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None,
+@settings(max_examples=5, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 3),
-    n_query=st.integers(1, 40), n_key=st.integers(1, 40), h=st.sampled_from([1, 2, 5, 16]),
-    d=st.sampled_from([(2, 2), (1, 3), (8, 1), (20, 40)]), members=st.sampled_from([0, 1, 3]),
+    kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 2),
+    n_query=st.integers(1, 20), n_key=st.integers(1, 20), h=st.sampled_from([1, 2, 5, 16]),
+    d=st.sampled_from([(2, 2), (1, 3), (8, 1), (20, 40)]), members=st.sampled_from([0, 1, 2]),
     bias=st.booleans(), dropout=st.booleans())
 @example(("rms_head", "hyla", "relu"), True, 2, 3, 37, 1, (1, 3), 2, False, True)
 @example(("softmax", "linear", "identity"), False, 1, 37, 3, 5, (8, 1), 0, True, False)
@@ -76,7 +79,7 @@ def test_any_shape(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("h", "d", "dv"), [(2, 128, 128), (64, 2, 4), (3, 96, 70), (3, 17, 65)])
+@pytest.mark.parametrize(("h", "d", "dv"), [(64, 2, 4), (3, 96, 70), (3, 17, 65)])
 def test_features_in_chunks(h: int, d: int, dv: int) -> None:
     for kind in (("rms_head", "hyla", "gelu"), ("softmax_rms_head", "linear", "silu")):
         inputs = attention_inputs(1, 18, 17, h, d, dv, dtype=torch.float32)
@@ -92,9 +95,9 @@ def test_every_nonlinearity(phi: str, value_network: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids="-".join)
+@pytest.mark.parametrize("kind", DISTINCT, ids="-".join)
 def test_bfloat16(kind: Any) -> None:
-    inputs = attention_inputs(2, 21, 20, 8, 16, 16, members=1, dtype=torch.bfloat16)
+    inputs = attention_inputs(1, 18, 17, 8, 16, 16, members=1, dtype=torch.bfloat16)
     has_corner = kind[1:] == ("hyla", "relu")
     compare(inputs, False, kind, BFLOAT16, reference_of_rounded if has_corner else reference)
 
@@ -159,13 +162,11 @@ def test_the_operators_are_sound() -> None:
     q, k, v, bias, kept = (None if x is None else x.detach() for x in attention_inputs(
         2, 3, 4, 2, 2, 3, members=2, dtype=torch.float32))
     tables = (bias[:, 0], kept[:, 0, 0])
-    for options in ([2, 1, 1, 0], [1, 0, 0, 1]):
+    for options, wants_bias in (([2, 1, 1, 0], True), ([1, 0, 0, 1], False)):
         torch.library.opcheck(launch.attention, (q, k, v, *tables, options, "emulated"))
         z, lse = launch.attention(q, k, v, *tables, options, "emulated")
-        for wants_bias in (True, False):
-            torch.library.opcheck(
-                launch.attention_backward, (
-                    z, q, k, v, *tables, lse, options, "emulated", wants_bias))
+        torch.library.opcheck(launch.attention_backward, (
+            z, q, k, v, *tables, lse, options, "emulated", wants_bias))
 
 
 def test_what_it_does_not_serve() -> None:
