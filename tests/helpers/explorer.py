@@ -50,6 +50,11 @@ COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
 STILL = """() => document.getAnimations().every(one => one.playState !== 'running'
     || one.effect.getComputedTiming().endTime === Infinity)"""
 """Whether nothing on the page moves to another place."""
+FITTED = """() => [...document.querySelectorAll('.js-plotly-plot')].every(plot => {
+    const place = plot.closest('[data-testid=stPlotlyChart]');
+    return !place?.checkVisibility() || Math.abs(plot._fullLayout?.width - place.clientWidth) < 1;
+})"""
+"""Whether every chart that can be seen is as wide as its place."""
 DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
     panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
 
@@ -204,6 +209,12 @@ class Explorer:
         found = COUNT.search(self.headline("Selection:").inner_text())
         assert found is not None
         return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+    def resize(self, width: int, height: int) -> None:
+        """Make the window so large, and wait until the charts are drawn anew."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_function(FITTED)
+        settle(self.page)
 
     def download(self, button: Locator) -> Path:
         """Click a button, and return the file that the browser got."""

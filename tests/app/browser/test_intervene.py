@@ -207,7 +207,7 @@ def test_it_stops_and_goes_on(explorer: Explorer) -> None:
     stopped = page.get_by_text(re.compile(r"^Stopped at \d+ of 200 problems$"))
     expect(stopped).to_be_visible(timeout=LONG)
     seen = stopped.inner_text()
-    page.wait_for_timeout(3_000)
+    page.wait_for_timeout(1_000)  # in which several more would be done
     assert stopped.inner_text() == seen
     page.get_by_role("button", name="Go on").click()
     page.locator(".st-key-replicated .js-plotly-plot").wait_for(timeout=LONG)
@@ -225,8 +225,7 @@ def test_a_narrow_window_stacks_its_columns(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN, "instance": "3"})
     explorer.chart("answers")
     for width, stacked in ((900, True), (1_280, False), (1_600, False)):
-        explorer.page.set_viewport_size({"width": width, "height": 1_000})
-        explorer.page.wait_for_timeout(1_000)
+        explorer.resize(width, 1_000)
         main = explorer.page.get_by_test_id("stMain")
         assert main.evaluate("all => all.scrollWidth - all.clientWidth") <= 0
         problem, source = (explorer.page.locator(".tokens-problem").nth(i).bounding_box()

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 
 from latentcode.app.menu import PAGES
 from latentcode.app.share.address import MOST, VERSION
+from latentcode.experiments.benchmarks.browser import settle
 
 PCA = {"model": "sraven-hyla", "projection": "PCA", "colour": "rule"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -111,7 +112,8 @@ def test_a_picture_is_what_is_on_the_screen(explorer: Explorer, tmp_path: Path) 
     page.mouse.move(500, 500)
     page.mouse.wheel(0, -240)  # closer
     page.locator(".lc-legend button", has_text="constant").click()
-    page.wait_for_timeout(500)
+    explorer.until(lambda: {"zoom", "off"} <= {*explorer.query()})
+    settle(page)
     menu(explorer)
     drawn = ElementTree.parse(save(explorer, "SVG", tmp_path / "view.svg")).getroot()
     shown = page.evaluate(SHOWN)
