@@ -47,6 +47,14 @@ MAP = """chart => {
 
 INSTANCE = re.compile(r"^Instance \d+")
 COUNT = re.compile(r"Selection: ([\d,]+) of ([\d,]+) instances")
+STILL = """() => document.getAnimations().every(one => one.playState !== 'running'
+    || one.effect.getComputedTiming().endTime === Infinity)"""
+"""Whether nothing on the page moves to another place."""
+FITTED = """() => [...document.querySelectorAll('.js-plotly-plot')].every(plot => {
+    const place = plot.closest('[data-testid=stPlotlyChart]');
+    return !place?.checkVisibility() || Math.abs(plot._fullLayout?.width - place.clientWidth) < 1;
+})"""
+"""Whether every chart that can be seen is as wide as its place."""
 DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
     panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
 
@@ -81,6 +89,20 @@ class Explorer:
         explorer.page.on("request", lambda request: explorer._note(request.url))
         explorer.page.on("websocket", explorer._follow)
         return explorer
+
+    def cleared(self, server: Server) -> Explorer:
+        """Make it know nothing of what was done in it, and return it."""
+        self.page.goto("about:blank")
+        self.page.set_viewport_size({"width": WINDOW[0], "height": WINDOW[1]})
+        self.page.mouse.move(0, 0)
+        session = self.page.context.new_cdp_session(self.page)
+        session.send("Storage.clearDataForOrigin", {
+            "origin": server.url().rstrip("/"), "storageTypes": "local_storage,cookies"})
+        session.send("Page.resetNavigationHistory")  # which has an end, after 50 steps
+        session.detach()
+        self.server, self.errors, self.foreign = server, [], []
+        self.asked, self.run = 0, "ended"
+        return self
 
     def _hear(self, text: str) -> None:
         if "Content Security Policy" in text:
@@ -187,6 +209,22 @@ class Explorer:
         found = COUNT.search(self.headline("Selection:").inner_text())
         assert found is not None
         return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+    def resize(self, width: int, height: int) -> None:
+        """Make the window so large, and wait until the charts are drawn anew."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_function(FITTED)
+        settle(self.page)
+
+    def download(self, button: Locator) -> Path:
+        """Click a button, and return the file that the browser got."""
+        # While a part of the page opens or closes, what is below the mouse when it is let go may
+        # not be what it was pressed on, which is no click.
+        self.page.wait_for_function(STILL)
+        with self.page.expect_download() as waiting:
+            button.click()
+        path: Path = waiting.value.path()
+        return path
 
     def headline(self, text: str | re.Pattern[str]) -> Locator:
         """Return the headline that has this text."""

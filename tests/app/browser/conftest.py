@@ -1,4 +1,4 @@
-"""One server, and a browser for the tests of a module; all of them are slow."""
+"""One server, and one browser; all tests are slow."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def installed_browser() -> None:
                     "package chromium, which .ci/run installs")
 
 
-# Of a module, not of the session: as long as Playwright runs, it has an event loop in this process,
-# beside which nobody can start another.
-@pytest.fixture(scope="module")
+# Of this folder, not of the session: as long as Playwright runs, it has an event loop in this
+# process, beside which nobody can start another.
+@pytest.fixture(scope="package")
 def browser(installed_browser: None) -> Iterator[Browser]:
     with chromium() as started:
         yield started
@@ -42,6 +42,23 @@ def server(
         yield started
 
 
+@pytest.fixture(scope="package")
+def windows(browser: Browser) -> Iterator[list[Explorer]]:
+    """The one that tests share: to a new one all scripts of the page are new, which takes seconds.
+    """
+    shared: list[Explorer] = []
+    yield shared
+    for window in shared:
+        window.close()
+
+
+@pytest.fixture
+def explorer(browser: Browser, server: Server, windows: list[Explorer]) -> Explorer:
+    if not windows:
+        windows.append(Explorer.opened(browser, server))
+    return windows[0].cleared(server)
+
+
 @pytest.fixture
 def opened(browser: Browser, server: Server) -> Iterator[Callable[[], Explorer]]:
     """Return what opens a browser of its own; all are closed after the test."""
@@ -54,8 +71,3 @@ def opened(browser: Browser, server: Server) -> Iterator[Callable[[], Explorer]]
     yield opening
     for explorer in explorers:
         explorer.close()
-
-
-@pytest.fixture
-def explorer(opened: Callable[[], Explorer]) -> Explorer:
-    return opened()

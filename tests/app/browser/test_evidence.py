@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from explorer import Explorer, expect
 
 from latentcode.app.data.evidence import evidence
@@ -15,9 +13,7 @@ def click_row(explorer: Explorer, row: int) -> None:
     explorer.page.mouse.click(frame["x"] + 300, frame["y"] + 36 + ROW * (row + 0.5))
 
 
-def test_a_verdict_is_found_opened_and_its_data_downloaded(
-    explorer: Explorer, tmp_path: Path
-) -> None:
+def test_a_verdict_is_found_opened_and_its_data_downloaded(explorer: Explorer) -> None:
     page = explorer.open("evidence").page
     table = evidence().table
     differ = table[table["verdict"] == "differs"]
@@ -32,11 +28,8 @@ def test_a_verdict_is_found_opened_and_its_data_downloaded(
     assert explorer.query()["claim"] == "figA9-number-of-tasks"
     figure = page.locator(".st-key-evidence-figure img")
     explorer.until(lambda: figure.evaluate("image => image.naturalWidth") > 0)
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="counts.csv").click()
-    waiting.value.save_as(tmp_path / "counts.csv")
-    offered = evidence().files("paper", "figA9")["counts.csv"]
-    assert (tmp_path / "counts.csv").read_bytes() == offered
+    file = explorer.download(page.get_by_role("button", name="counts.csv"))
+    assert file.read_bytes() == evidence().files("paper", "figA9")["counts.csv"]
     # It stands beside the list where there is room for it.
     listed = page.get_by_test_id("stDataFrame").first
     for width in (900, 1280):

@@ -149,9 +149,8 @@ def test_what_was_tried_comes_back(explorer: Explorer) -> None:
         page.get_by_label("Problem", exact=True).fill("7")
         page.get_by_label("Problem", exact=True).press("Enter")
     page.get_by_text("Tried in this session (3)").click()
-    with page.expect_download() as download:
-        page.locator(".st-key-tried--table").get_by_role("button").click()
-    rows = list(csv.DictReader(download.value.path().read_text("utf-8").splitlines()))
+    file = explorer.download(page.locator(".st-key-tried--table").get_by_role("button"))
+    rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
     assert [row["problem"] for row in rows] == ["7", "11", "11"]
     assert rows[2]["sentence"] == first
     table = page.get_by_test_id("stDataFrame").filter(visible=True).last
@@ -187,9 +186,9 @@ def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     assert round(100 * shown[0]["y"][0]) == stays
     expect(page.get_by_text(f"{counted} of 200 instances count")).to_be_visible()
     settle(page)
-    with page.expect_download() as download:
-        page.locator(".st-key-replicate").get_by_role("button", name="Table, CSV").click()
-    rows = list(csv.DictReader(download.value.path().read_text("utf-8").splitlines()))
+    file = explorer.download(
+        page.locator(".st-key-replicate").get_by_role("button", name="Table, CSV"))
+    rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
     assert len(rows) == 4 * counted
     # It stays for another problem, and goes with another writing.
     with explorer.rerun():
@@ -208,7 +207,7 @@ def test_it_stops_and_goes_on(explorer: Explorer) -> None:
     stopped = page.get_by_text(re.compile(r"^Stopped at \d+ of 200 problems$"))
     expect(stopped).to_be_visible(timeout=LONG)
     seen = stopped.inner_text()
-    page.wait_for_timeout(3_000)
+    page.wait_for_timeout(1_000)  # in which several more would be done
     assert stopped.inner_text() == seen
     page.get_by_role("button", name="Go on").click()
     page.locator(".st-key-replicated .js-plotly-plot").wait_for(timeout=LONG)
@@ -226,8 +225,7 @@ def test_a_narrow_window_stacks_its_columns(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN, "instance": "3"})
     explorer.chart("answers")
     for width, stacked in ((900, True), (1_280, False), (1_600, False)):
-        explorer.page.set_viewport_size({"width": width, "height": 1_000})
-        explorer.page.wait_for_timeout(1_000)
+        explorer.resize(width, 1_000)
         main = explorer.page.get_by_test_id("stMain")
         assert main.evaluate("all => all.scrollWidth - all.clientWidth") <= 0
         problem, source = (explorer.page.locator(".tokens-problem").nth(i).bounding_box()

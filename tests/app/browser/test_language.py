@@ -7,7 +7,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,22 +223,19 @@ def test_two_models_have_the_same_pairs(explorer: Explorer, width: int) -> None:
     explorer.check()
 
 
-def test_a_view_of_texts_is_taken_along(explorer: Explorer, tmp_path: Path) -> None:
+def test_a_view_of_texts_is_taken_along(explorer: Explorer) -> None:
     page = opened(explorer, "texts", lm_layer="1", lm_pair="3.7.2").page
     n = len(explorer.map()["values"])
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="Pairs and codes, CSV").click()
-    waiting.value.save_as(tmp_path / "pairs.csv")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "pairs.csv").read_text("utf-8"))))
+    file = explorer.download(page.get_by_role("button", name="Pairs and codes, CSV"))
+    rows = list(csv.DictReader(io.StringIO(file.read_text("utf-8"))))
     assert len(rows) == n
     assert {"text", "query_token", "key_token", "context", "x", "y", "L1H0", "L1H3"} <= {*rows[0]}
     assert "L0H0" not in rows[0]
     assert float(rows[5]["x"]) == pytest.approx(explorer.map()["points"][0][5], abs=1e-5)
     page.locator(".share-start").click()
-    for button, kind, holds in (("SVG", "svg", "data-points"), ("Save page", "html", "<figure")):
-        with page.expect_download() as waiting:
-            page.locator(".share-menu").get_by_role("button", name=button, exact=True).click()
-        waiting.value.save_as(tmp_path / f"view.{kind}")
-        assert holds in (tmp_path / f"view.{kind}").read_text("utf-8")
+    for button, holds in (("SVG", "data-points"), ("Save page", "<figure")):
+        file = explorer.download(
+            page.locator(".share-menu").get_by_role("button", name=button, exact=True))
+        assert holds in file.read_text("utf-8")
     assert explorer.query()["lm_pair"] == "3.7.2"
     explorer.check()

@@ -11,7 +11,7 @@ from explorer import LONG_NAME, Explorer, expect
 from playwright.sync_api import Browser
 
 from latentcode.app.menu import PAGES as MENU_OF
-from latentcode.experiments.benchmarks.browser import Server, serving, settle
+from latentcode.experiments.benchmarks.browser import Server, serving
 
 MODEL = "sraven-hyla"
 OTHER = "sraven-softmax"
@@ -67,9 +67,7 @@ def test_every_page_is_whole_at_its_address(
     for marks in apart:
         explorer.page.locator(marks).first.wait_for(state="attached")
     for width in WIDTHS:
-        explorer.page.set_viewport_size({"width": width, "height": 900})
-        explorer.page.wait_for_timeout(1_000)
-        settle(explorer.page)
+        explorer.resize(width, 900)
         wide = explorer.page.evaluate(
             "() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser
 
 from latentcode.app.menu import PAGES
 from latentcode.app.share.address import MOST, VERSION
+from latentcode.experiments.benchmarks.browser import settle
 
 PCA = {"model": "sraven-hyla", "projection": "PCA", "colour": "rule"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -41,10 +43,8 @@ def menu(explorer: Explorer) -> None:
 
 
 def save(explorer: Explorer, button: str, to: Path) -> Path:
-    with explorer.page.expect_download() as waiting:
-        explorer.page.locator(".share-menu").get_by_role(
-            "button", name=button, exact=True).click()
-    waiting.value.save_as(to)
+    shutil.copy(explorer.download(explorer.page.locator(".share-menu").get_by_role(
+        "button", name=button, exact=True)), to)
     expect(explorer.page.locator(".share-told")).to_contain_text("Saved")
     return to
 
@@ -112,7 +112,8 @@ def test_a_picture_is_what_is_on_the_screen(explorer: Explorer, tmp_path: Path) 
     page.mouse.move(500, 500)
     page.mouse.wheel(0, -240)  # closer
     page.locator(".lc-legend button", has_text="constant").click()
-    page.wait_for_timeout(500)
+    explorer.until(lambda: {"zoom", "off"} <= {*explorer.query()})
+    settle(page)
     menu(explorer)
     drawn = ElementTree.parse(save(explorer, "SVG", tmp_path / "view.svg")).getroot()
     shown = page.evaluate(SHOWN)
@@ -138,9 +139,8 @@ def test_a_picture_is_what_is_on_the_screen(explorer: Explorer, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", [name for name, *_ in PAGES])
 def test_every_page_is_one_file_that_needs_nothing(
-    opened: Callable[[], Explorer], browser: Browser, tmp_path: Path, name: str
+    explorer: Explorer, browser: Browser, tmp_path: Path, name: str
 ) -> None:
-    explorer = opened()
     explorer.open(name, {"model": "sraven-hyla"})
     explorer.page.locator(".share-start").wait_for()
     if name == "explore":
