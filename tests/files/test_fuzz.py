@@ -286,7 +286,7 @@ def cases(fast: int, slow: int) -> pytest.MarkDecorator:
 
 
 @needs_alarm
-@cases(80, 800)
+@cases(80, 300)
 def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
     loaded = refused = 0
 
@@ -312,7 +312,7 @@ def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
 @needs_alarm
 @pytest.mark.parametrize("version", ["new", "old"])
 @pytest.mark.parametrize("artifact", list(READERS))
-@cases(12, 120)
+@cases(12, 40)
 def test_a_damaged_file_loads_or_is_one_error(
     artifacts: dict[str, Path], artifact: str, version: str, cases: int
 ) -> None:
@@ -342,7 +342,7 @@ def test_a_damaged_file_loads_or_is_one_error(
 @pytest.mark.parametrize("name", [
     "run/checkpoints/step_0000004/model.safetensors", "codes/codes.safetensors",
     "codes/labels.parquet", "decoding/table.csv"])
-@cases(10, 60)
+@cases(10, 30)
 def test_no_damage_to_numbers_goes_unnoticed(
     artifacts: dict[str, Path], name: str, cases: int
 ) -> None:
