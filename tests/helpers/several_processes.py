@@ -7,7 +7,6 @@ As a script, one of the processes: several_processes.py CASES.json, where each c
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -89,13 +88,11 @@ def weights(out: Path) -> np.ndarray:
 
 def main(cases: str) -> None:
     torch.set_num_threads(1)
-    if int(os.environ["WORLD_SIZE"]) > 1:
-        dist.init_process_group("gloo")
+    dist.init_process_group("gloo")
     for case in json.loads(Path(cases).read_text("utf-8")):
         torch.set_default_dtype(getattr(torch, case["dtype"]))
         train(load_config(case["config"]), case["out"], resume=case["resume"], progress=False)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
