@@ -187,7 +187,7 @@ class Attention(nn.Module):
         z = None if mask is not None or self._is_watched() else self._fused(q, k, v, bias, kept)
         if z is None:
             z = self._hooked_attention(q, k, v, bias, kept, mask)
-        return self._summed(z)
+        return self.summed(self.hook_z(z))
 
     def _hooked_attention(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
@@ -234,17 +234,18 @@ class Attention(nn.Module):
         """Return what `hook_v` sees of normalised tokens."""
         return self.hook_v(project_to_heads(x, self.W_V, self.b_V))
 
-    def output(
+    def z(
         self, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
-    ) -> Float[Tensor, "B Q D"]:
-        """Return sum_h W_O^h z_qh + b_O, which the codes of some queries make of the values."""
+    ) -> Float[Tensor, "B Q H d"]:
+        """Return what `hook_z` sees, which the codes of some queries make of the values."""
         hidden = self.hook_value_hidden
         z = None if hidden is not None and is_hooked(hidden) else attention_of_codes(
             self._kind, code, v)
-        return self._summed(self._read(code, v) if z is None else z)
+        return self.hook_z(self._read(code, v) if z is None else z)
 
-    def _summed(self, z: Tensor) -> Tensor:
-        return dense(self.hook_z(z).flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
+    def summed(self, z: Float[Tensor, "*E B Q H d"]) -> Float[Tensor, "*E B Q D"]:
+        """Return sum_h W_O^h z_qh + b_O."""
+        return dense(z.flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
 
     def _fused(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
@@ -395,7 +396,13 @@ class Block(nn.Module):
         code  their codes of all keys, and `v` the values of these; as `codes` returns them, or
               others
         """
-        return self._fed_forward(x + self.hook_attn_out(self.attn.output(code, v)))
+        return self.after_z(x, self.attn.z(code, v))
+
+    def after_z(
+        self, x: Float[Tensor, "B Q D"], z: Float[Tensor, "B Q H d"]
+    ) -> Float[Tensor, "B Q D"]:
+        """Return the same from what the heads put out at these tokens, before W_O."""
+        return self._fed_forward(x + self.hook_attn_out(self.attn.summed(z)))
 
     def _fed_forward(self, x: Tensor, feedforward_dtype: torch.dtype | None = None) -> Tensor:
         x = self.hook_resid_mid(x)

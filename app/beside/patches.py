@@ -19,6 +19,7 @@ from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import PATCHES
+from latentcode.probes.interventions.sites import SITES as WRITTEN
 from latentcode.probes.interventions.values import ByHand
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
@@ -46,7 +47,7 @@ OTHER = {
 }
 """What a source has that the problem has not, by the parts of its name."""
 SITES = {"codes": ("code",), "values": ("value",), "codes and values": ("code", "value"),
-         "residual stream": ("residual",)}
+         "z": ("z",), "residual stream": ("residual",)}
 """What is replaced, in the words of the page."""
 AND = {"nothing": "", "from the source": "source", "held": "held"}
 """What is put in the same pass, as a second patch."""
@@ -120,7 +121,7 @@ def put(
     """Return what puts a value at some sites of a scope: one patch, or one a site.
 
     chosen  queries and keys that somebody has clicked, of which alone it is written. Values are
-            those of keys, residual streams those of queries: there all that are clicked count
+            those of keys, z and residual streams those of queries: there all that are clicked count
     """
     queries, keys = ((chosen or {}).get(role) or None for role in ROLES)
     either = tuple(sorted({*(queries or ()), *(keys or ())})) or None
@@ -134,11 +135,11 @@ def put(
                 scope.startswith("within") or scope in ("pair", "pairs")) else "everything"
             of = {"keys": keys or queries}
             where = "everything" if of["keys"] else where
-        elif site == "residual":
+        elif WRITTEN[site].of == "queries":
             of = {"queries": either}
             where = "everything" if either else where
         parts.append(Patch(value, where, tuple(layers), site, heads=(
-            None if site == "residual" else tuple(heads) or None), **of))
+            None if WRITTEN[site].heads is None else tuple(heads) or None), **of))
     return reduce(add, parts)
 
 

@@ -25,7 +25,7 @@ from latentcode.seeds import make_generator
 MOST_KEPT = 2**26
 """Bytes of passes that are kept, of all visitors."""
 SITES: Mapping[str, str] = {
-    "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": "blocks.{}.attn.hook_z",
+    "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": WRITTEN["z"].hook,
     "residual stream": WRITTEN["residual"].hook}
 """What can be patched, and the hook that shows it, with {} for the layer."""
 OF_KEYS = ("codes", "values")

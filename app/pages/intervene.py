@@ -29,6 +29,7 @@ from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.sites import SITES as WRITTEN
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,9 +159,10 @@ def _written(open_: OpenBench, ask: Ask, pairs: MinimalPairs) -> dict[str, list[
             cells: Tensor = part.cells(open_.bench.task, pairs)[0]
         except ConfigError:
             continue
-        if "value" not in part.sites:
+        whose = {WRITTEN[site].of for site in part.sites}
+        if whose != {"keys"}:
             found["queries"] += cells.any(1).nonzero().flatten().tolist()
-        if "residual" not in part.sites:
+        if whose != {"queries"}:
             keys = cells.any(0).nonzero().flatten().tolist()
             found["keys"] += keys if len(keys) < cells.shape[1] else []
     return found

@@ -49,7 +49,8 @@ class Writes(Own):
     """in which layers: each, upward (the lowest two, three and so on), first, lower, upper, above
     (all but the lowest), all, or sets such as 2,3"""
     site: tuple[str, ...] = ("code",)
-    """what to overwrite: code, value, residual; code+value writes both in one run"""
+    """what to overwrite: code, value, z (the output of each head, before W_O), residual; code+value
+    writes both in one run"""
     alpha: tuple[float, ...] = (1.0,)
     """how far to steer, in multiples of the difference between means"""
     heads: Annotated[tuple[int, ...], default_is("all")] = ()

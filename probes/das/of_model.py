@@ -60,8 +60,9 @@ def das_model(
     task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`, or
                `PromptCounterfactuals` of every operation with every operands
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both, each for itself
-    site, layer  `code`, the row of the response in a layer (d = H K), or `residual`, the stream of
-               the response's token entering the layer (d = D); layer: default the last
+    site, layer  `code`, the row of the response in a layer (d = H K), `z`, what the
+               heads put out for it (d = H d_head_v), or `residual`, the stream of the response's
+               token entering the layer (d = D); layer: default the last
     rank       k, or several, each searched for itself
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     untrained  the model's initial weights, or the same architecture with fresh ones

@@ -45,8 +45,8 @@ def das(
                default: the run's own task
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
                another operation B and other operands x'
-    site       `code`, the row of the response in a layer, or `residual`, the stream of the
-               response's token that enters the layer
+    site       `code`, the row of the response in a layer, `z`, what the heads put out for it before
+               W_O, or `residual`, the stream of the response's token that enters the layer
     layer      which; default: the last
     rank       dimensions of the subspace, or several numbers of them
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)

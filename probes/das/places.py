@@ -1,7 +1,8 @@
 """What is computed of a model from one activation of the response's token on.
 
-A place is a site and a layer: `code`, the row of the response (H codes for each of K keys), or
-`residual`, the stream of the response's token that enters the layer. Of our models what lies below
+A place is a site and a layer: `code`, the row of the response (H codes for each of K keys), `z`,
+what the H heads put out for it before W_O, or `residual`, the stream of the response's token that
+enters the layer. Of our models what lies below
 a place is computed once, and only what follows from it again for every patch; any other model
 passes through as a whole, with a hook at the place.
 """
@@ -25,7 +26,7 @@ from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import SITES, Place, check_written
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
-DAS_SITES = ("code", "residual")
+DAS_SITES = ("code", "z", "residual")
 BATCH = 250
 """Instances that are passed through the model at once."""
 ANSWERED = ("bases", "sources", *CORE)
@@ -133,7 +134,8 @@ def _passed(
 
 
 def _of_response(place: Place, activation: Tensor, query: Tensor) -> Float[Tensor, "B d"]:
-    """Return the vector of the response's token: [B, H, Q, K] -> [B, H K], [B, T, D] -> [B, D]."""
+    """Return the vector of the response's token: [B, H, Q, K] -> [B, H K], [B, T, H, d] ->
+    [B, H d], [B, T, D] -> [B, D]."""
     rows = torch.arange(len(query), device=query.device)
     vectors = activation[rows, :, query] if place[0] == "code" else activation[rows, query]
     # A subspace of few bits would hardly be orthonormal.
@@ -158,8 +160,10 @@ def logits_from(
 
     def put(activation: Tensor, hook: object = None) -> Tensor:
         new = written.to(activation.dtype)
-        if place[0] == "residual":
-            return torch.where(here[..., None], new[:, None], activation)
+        if place[0] != "code":
+            own = activation.shape[2:]
+            return torch.where(here.view(*here.shape, *[1] * len(own)),
+                               new.view(len(new), 1, *own), activation)
         row = new.view(*activation.shape[:2], 1, n_tokens)
         return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
 

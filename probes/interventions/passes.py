@@ -36,12 +36,14 @@ def computed_by_layers(model: Any) -> bool:
 class Layer:
     """What a layer computes at each site where nothing is written.
 
-    Codes [B, H, T, T] and values are None where none of the two is asked for.
+    Codes [B, H, T, T] and values are None where only streams are asked for, and z [B, T, H, d]
+    where it is not itself.
     """
 
     residual: Float[Tensor, "B T D"]
     code: Tensor | None
     value: Tensor | None
+    z: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Unpatched:
         """Return the pass of some of the instances."""
         return Unpatched(self.model, self.inputs[rows], self.read, self.logits[rows], [
             Layer(layer.residual[rows], *(None if x is None else x[rows]
-                                          for x in (layer.code, layer.value)))
+                                          for x in (layer.code, layer.value, layer.z)))
             for layer in self.layers])
 
     def patched(self, edits: Mapping[Place, Edit]) -> Tensor:
@@ -98,7 +100,14 @@ class Unpatched:
         few = None if is_last else _few_queries(written)
         if few is None:
             new_code, new_value = _written(code, value, written)
-            if torch.equal(new_value, value) and torch.equal(new_code, code):
+            same = torch.equal(new_value, value) and torch.equal(new_code, code)
+            if "z" in written:
+                z = written["z"](own.z if same and own.z is not None
+                                 else block.attn.z(new_code, new_value))
+                if own.z is not None and torch.equal(z, own.z):
+                    return None
+                return block.after_z(last_tokens(own.residual, read), _z_of_last(z, read))
+            if same:
                 return None
             return block.after_codes(
                 last_tokens(own.residual, read), _of_last(new_code, read), new_value)
@@ -129,8 +138,11 @@ def unpatched_pass(
         for index in range(model.config.n_layers):
             block, n = model.layer(index), read if index == model.config.n_layers - 1 else None
             code, value = block.codes(stream)
-            layers.append(Layer(stream, *((code, value) if index in kept else (None, None))))
-            stream = block.after_codes(last_tokens(stream, n), _of_last(code, n), value)
+            z = block.attn.z(code, value) if ("z", index) in places else None
+            layers.append(Layer(stream, *((code, value, z) if index in kept else [None] * 3)))
+            queries = last_tokens(stream, n)
+            stream = (block.after_codes(queries, _of_last(code, n), value) if z is None
+                      else block.after_z(queries, _z_of_last(z, n)))
         return Unpatched(model, inputs, read, model.read_out(stream), layers)
 
 
@@ -171,6 +183,11 @@ def _through(
     if "residual" in written:
         stream = written["residual"](stream)
     put = {site for site, edit in written.items() if isinstance(edit, Put)}
+    queries = last_tokens(stream, read)
+    if "z" in put and written.keys() <= {"residual", "z"}:  # what is given is not computed
+        return block.after_z(queries, _z_of_last(written["z"](stream), read))
+    if "z" in written:  # an edit of it is given that of all queries
+        read, last = None, read
     if "code" not in put:
         edit = written.get("code")
         of_last = edit.of_last(read) if isinstance(edit, InScope) else None
@@ -182,7 +199,9 @@ def _through(
         code = written["code"](stream)
         value = written["value"](stream) if "value" in put else block.values(stream)
     code, value = _written(code, value, written)
-    return block.after_codes(last_tokens(stream, read), _of_last(code, read), value)
+    if "z" in written:
+        return block.after_z(queries, _z_of_last(written["z"](block.attn.z(code, value)), last))
+    return block.after_codes(queries, _of_last(code, read), value)
 
 
 def _written(code: Tensor, value: Tensor, written: Mapping[str, Edit]) -> tuple[Tensor, Tensor]:
@@ -203,6 +222,11 @@ def _few_queries(written: Mapping[str, Edit]) -> tuple[InScope, Tensor, Tensor] 
         return None
     instance, query = queries.nonzero(as_tuple=True)
     return edit, instance, query
+
+
+def _z_of_last(z: Tensor, read: int | None) -> Tensor:
+    """Return what the heads put out for the last queries, or for all."""
+    return z if read is None else z[:, -read:]
 
 
 def _of_last(code: Tensor, read: int | None) -> Tensor:

@@ -125,8 +125,9 @@ class Patch(Added):
                  `everything`, `context` or `within context`; a mask, bool [query, key]; or a
                  function of the problems (`MinimalPairs`) that returns bool [B, query, key]
     layers       in which layers, all in one pass
-    site         `code`, `value` or `residual`: the activation that is written; several joined by
-                 `+`, such as `code+value`, are written in one pass
+    site         the activation that is written: `code`; `value`; `z`, what heads put out before
+                 W_O; or `residual`, the stream entering the layer. Several joined by `+`, such as
+                 `code+value`, are written in one pass
     alpha        how far `steer` goes
     heads        of which heads alone; None: all
     renormalize  bring what was written back to the constraint of the model's codes
@@ -263,10 +264,11 @@ class Patch(Added):
               "expected another scope")
         every_key = ("row", "feature", *(
             name for name in task.place_scopes if not name.startswith("within")))
-        for name, of, site in (("queries", "keys", "value"), ("keys", "queries", "residual")):
-            check(getattr(self, name) is None or site not in self.sites, f"{name} is "
-                  f"{getattr(self, name)} at site {self.site!r}; expected None, or {of}=, as "
-                  f"{site}s are those of {of}")
+        for name, of in (("queries", "keys"), ("keys", "queries")):
+            whose = [site for site in self.sites if SITES[site].of == of]
+            check(getattr(self, name) is None or not whose, f"{name} is {getattr(self, name)} at "
+                  f"site {self.site!r}; expected None, or {of}=, as {' and '.join(whose)} is of "
+                  f"{of} alone")
         check("value" not in self.sites or self.keys is not None or self.where not in every_key,
               f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
               "all queries; expected 'everything', the keys of a place with 'within ...', single "
@@ -283,7 +285,7 @@ class Patch(Added):
         for head in self.heads or ():
             check("residual" not in self.sites and head in range(model.cfg.n_heads),
                   f"head {head} at site {self.site!r}; expected 0 to {model.cfg.n_heads - 1}, "
-                  "heads of codes or values")
+                  "heads of codes, values or z")
 
     def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
         """Return what puts the value into the codes, or whatever the site holds, of each layer."""

@@ -50,9 +50,9 @@ def register_patch(
         lc.intervene(run, interventions=lc.Patch("halfway", where="context", layers=(0, 1)))
 
     The function (base, source, problem) returns what is put there, of the shape of `base`: codes
-    [B, H, Q, K], values [B, K, H, d] or residual streams [B, T, D]. `base` is what is computed at
-    the place in the patched run, `source` what the model computes there for the source (None where
-    the patch has none), `problem` a `Problem`: the pairs, the place, `alpha`, a generator for
+    [B, H, Q, K], values or z [B, T, H, d], or residual streams [B, T, D]. `base` is what is
+    computed at the place in the patched run, `source` what the model computes there for the source
+    (None where the patch has none), `problem` a `Problem`: the pairs, the place, `alpha`, a generator for
     noise. Where it is put is the business of `lc.Patch`.
 
     description  one sentence; default: the first of the function's docstring
@@ -61,7 +61,7 @@ def register_patch(
     control   nothing should come of it
     means     it asks for means over training problems: `problem.mean(problem.pairs.source_label)`.
               Bases count whose own and whose source's constituents were measured
-    sites     where it can be put: some of `code`, `value`, `residual`
+    sites     where it can be put: some of `code`, `value`, `z`, `residual`
     replace   take the place of an earlier patch of that name, as when a cell of a notebook runs
               again
 

@@ -1,4 +1,5 @@
-"""Where can be written: codes, values and residual streams, and the constraint of a code."""
+"""Where can be written: codes, values, outputs of heads and residual streams, and the constraint
+of a code."""
 
 from __future__ import annotations
 
@@ -31,24 +32,26 @@ class Site:
     hook    name of its hook point, with {} for the layer
     vector  the axis along which one token's, or one pair's, numbers lie
     heads   the axis of the heads, if it has one
+    of      whose it is: of the `queries` or of the `keys` of a scope; None: of both, a pair's
     """
 
     hook: str
     vector: int
     heads: int | None
+    of: str | None = None
 
     def mask(self, scope: Tensor, heads: tuple[int, ...] | None, n_heads: int) -> Tensor:
         """Return what of the activation a scope [B, Q, K] of some heads covers, broadcastable.
 
-        Codes are those of the scope; values are those of its keys, residual streams those of
-        its queries.
+        Codes are those of the scope; values are those of its keys, z and residual streams those
+        of its queries.
         """
-        if self.hook.endswith("pattern"):
+        if self.of is None:
             mask = scope[:, None]  # [B, H, Q, K]
-        elif self.heads is None:
-            return scope.any(2)[..., None]  # [B, T, D]
         else:
-            mask = scope.any(1)[..., None, None]  # [B, K, H, d]
+            mask = scope.any(1 if self.of == "keys" else 2)[..., None]  # [B, T, D]
+            if self.heads is not None:
+                mask = mask[..., None]  # [B, T, H, d]
         if heads is None:
             return mask
         assert self.heads is not None
@@ -61,10 +64,12 @@ class Site:
 
 SITES: Mapping[str, Site] = {
     "code": Site("blocks.{}.attn.hook_pattern", 1, 1),
-    "value": Site("blocks.{}.attn.hook_v", -1, 2),
-    "residual": Site("blocks.{}.hook_resid_pre", -1, None),
+    "value": Site("blocks.{}.attn.hook_v", -1, 2, "keys"),
+    "z": Site("blocks.{}.attn.hook_z", -1, 2, "queries"),
+    "residual": Site("blocks.{}.hook_resid_pre", -1, None, "queries"),
 }
-"""Code a[:, q, k]; value of a key, which all queries see; residual stream entering the layer."""
+"""Code a[:, q, k]; value of a key, which all queries see; z, what a head puts out for a query,
+before W_O; residual stream entering the layer."""
 
 
 def capture(
@@ -148,15 +153,20 @@ def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None
 
     inputs  a few instances: zeros at all places of a site have to change their logits
     """
-    sites = sorted({site for site, _ in places})
-    if "code" in sites:
+    by_site = {site: [place for place in places if place[0] == site]
+               for site in sorted({site for site, _ in places})}
+    if "code" in by_site:
         layout(model).check_writable()
-    logits, _ = capture(model, inputs, ())
-    for site in sites:
-        hooks = [place for place in places if place[0] == site]
+    for site, hooks in by_site.items():
         unknown = [name for name in map(_hook, hooks) if name not in model.hook_dict]
         check(not unknown, f"the model has no hook {', '.join(unknown)}; expected one for site "
               f"{site!r} in every layer")
+    logits, shown = capture(model, inputs, [
+        place for place in places if SITES[place[0]].heads is not None])
+    for place, x in shown.items():
+        check(x.ndim == 4, f"{_hook(place)} shows {list(x.shape)}; expected four dimensions, one "
+              "of them that of the heads")
+    for site, hooks in by_site.items():
         with warnings.catch_warnings():
             # TransformerLens warns of some edits that it discards; the error says more.
             warnings.simplefilter("ignore")

@@ -114,7 +114,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         assert result.settings["n_known"] == 6
         tables = len(result.settings["interventions"])
         once = {
-            ("check_written", ITEM): 3,  # one for each site: do zeros change the logits?
+            ("check_written", ITEM): len(SITES),  # one for each site: do zeros change the logits?
             ("_clean", MASK): 1,  # which pairs count
             ("outcomes_of_model", ITEM): 1 + tables,  # how many; whether the logits are finite
         }

@@ -124,7 +124,7 @@ def test_scopes_are_the_named_codes(gpt2: Any) -> None:
     assert single.scopes == ("pair", "row", "everything")
 
 
-@pytest.mark.parametrize("site", ["code", "value", "residual"])
+@pytest.mark.parametrize("site", ["code", "value", "z", "residual"])
 def test_identity_changes_nothing_and_noise_does(
     model: Any, rows: list[dict[str, Any]], site: str
 ) -> None:

@@ -74,5 +74,7 @@ def test_values_of_a_place_are_those_of_its_tokens() -> None:
         name, "everything", (0,), heads=(2,), queries=(3,), keys=(1, 2))
     assert put(name, ("value",), "everything", [0], [], clicked) == Patch(
         name, "everything", (0,), "value", keys=(1, 2))
+    assert put(name, ("z",), "context", [0], [2], clicked) == Patch(
+        name, "everything", (0,), "z", heads=(2,), queries=(1, 2, 3))
     assert put(name, ("residual",), "context", [0], [], clicked) == Patch(
         name, "everything", (0,), "residual", queries=(1, 2, 3))

@@ -65,6 +65,7 @@ def test_codes_that_are_the_operation_have_no_subspace_of_the_operands(tmp_path:
 
 @pytest.mark.parametrize(("name", "place"), [
     ("operands", ("residual", 0)), ("operands", ("residual", 1)), ("operands", ("code", 1)),
+    ("operands", ("z", 0)), ("operands", ("z", 1)),
     ("answer", ("code", 0)), ("operation", ("code", 0))])
 def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     name: str, place: tuple[str, int]
@@ -76,7 +77,8 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     sources = held.pairs.batch(BOTH)
     _, theirs = capture(search.model, sources.inputs, [place])
     mask = search.task.scope("row", held.pairs)
-    mask = mask[:, None] if place[0] == "code" else mask.any(2)[..., None]
+    mask = mask[:, None] if place[0] == "code" else mask.any(2).view(
+        *mask.shape[:2], *[1] * (theirs[place].ndim - 2))
     expected = run_patched(search.model, held.pairs.bases.inputs, {
         place: lambda live: torch.where(mask, theirs[place], live)})
     with torch.no_grad():

@@ -60,7 +60,7 @@ def test_a_search_finds_what_a_random_subspace_does_not_have(learnt_models: Lear
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
-@pytest.mark.parametrize("place", [("residual", 1), ("code", 0), ("code", 1)])
+@pytest.mark.parametrize("place", [("residual", 1), ("code", 0), ("code", 1), ("z", 0)])
 def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     learnt_models: LearntModels, architecture: str, place: tuple[str, int]
 ) -> None:

@@ -109,6 +109,7 @@ PATCHES: dict[str, dict[str, Any]] = {
     "values": {"patches": lc.Patch(_halved, where="everything", layers=1, site="value",
                                    keys="generated")},
     "residual": {"patches": [lc.Patch(_halved, layers=1, site="residual", queries=[-2, 9])]},
+    "z": {"patches": lc.Patch(_halved, layers=0, site="z", heads=2, queries=[-2, 9])},
     "renormalised": {"patches": lc.Patch("zero_ablation", layers=1, keys=0, queries="generated",
                                          renormalize=True)},
     "several": {"patches": lc.Patch(_halved, layers=0, heads=0)
@@ -136,9 +137,10 @@ def test_patches_land_on_the_same_places_with_and_without_a_cache(
     assert first == (patch in ("generated", "values", "renormalised"))
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_a_head_without_codes_is_one_without_weights(
-    small_models: SmallModels, tmp_path: Path, architecture: str
+@pytest.mark.parametrize(("architecture", "site"), [
+    ("gpt2", "code"), ("llama", "code"), ("llama", "z")])
+def test_a_head_without_codes_or_output_is_one_without_weights(
+    small_models: SmallModels, tmp_path: Path, architecture: str, site: str
 ) -> None:
     """Independent of hooks: rows of W_O are zero instead."""
     folder = small_models(architecture)
@@ -152,11 +154,12 @@ def test_a_head_without_codes_is_one_without_weights(
     network.save_pretrained(tmp_path / "cut")
     make_tokenizer().save_pretrained(tmp_path / "cut")
     found = lc.generate(_model(folder), PROMPT, max_new_tokens=N, stop=False,
-                        patches=lc.Patch("zero_ablation", layers=1, heads=3))
+                        patches=lc.Patch("zero_ablation", layers=1, heads=3, site=site))
     tokens = torch.tensor([found.tokens[:found.n_prompt]])
     wanted, rows = _of_transformers(tmp_path / "cut", tokens, N)
     assert list(found.tokens) == wanted
-    rows[:, 1, 3] = 0.0
+    if site == "code":
+        rows[:, 1, 3] = 0.0
     np.testing.assert_allclose(found.scores[..., :-1], rows, atol=1e-6)
 
 
@@ -315,7 +318,7 @@ def test_what_is_kept_wrongly_is_not_used(
     ({"patches": lc.Patch("zero_ablation", layers=2)}, "unknown layer 2"),
     ({"patches": lc.Patch("zero_ablation", queries=40)}, "queries has 40; expected positions from"),
     ({"patches": lc.Patch("zero_ablation", queries="context")}, "unknown place 'context'"),
-    ({"patches": {("z", 0): _squared}}, "unknown site 'z'; expected one of: code, value, residual"),
+    ({"patches": {("q", 0): _squared}}, "unknown site 'q'; expected one of: code, value, z, "),
     ({"patches": [_squared]}, r"expected lc.Patch\(...\), several of them"),
     ({"fwd_hooks": [("blocks.0.attn.hook_patern", _without_head)]}, "unknown hook"),
     ({"patches": {("code", 0): lambda live: live[:, :1]}}, "the edit at site 'code' of layer 0 "

@@ -55,7 +55,7 @@ def test_the_whole_residual_stream_of_a_source_gives_what_the_model_answers_to_i
         assert not np.allclose(out.control("random"), out.before, atol=1e-3)
 
 
-@pytest.mark.parametrize("site", ["code", "value", "residual", "code+value"])
+@pytest.mark.parametrize("site", ["code", "value", "z", "residual", "code+value"])
 def test_own_activations_leave_every_bit_at_every_site(sraven: Bench, site: str) -> None:
     for where in ("within context", "within operands", "within response", "everything"):
         out = sraven.outcome(asked(1, sraven.targets(1, 0)[0], 0, BOTH, where, (0, 1), site=site))

@@ -33,9 +33,9 @@ def patched(
     model: lc.HookedTransformer, task: Counterfactuals, intervention: Patch
 ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
     """Return the logits of the patched run and of the sources, and what was there before and after
-    at codes and values."""
+    at codes, values and z."""
     pairs = task.sample("ood", 12, make_generator(0, "pairs"))
-    places = [(site, layer) for site in ("code", "value") for layer in (0, 1)]
+    places = [(site, layer) for site in ("code", "value", "z") for layer in (0, 1)]
     sources = pairs.others["operation+operands"].inputs
     _, before = capture(model, pairs.bases.inputs, places)
     logits, theirs = capture(model, sources, intervention.places)
@@ -58,28 +58,30 @@ def test_with_codes_values_and_residual_streams_it_is_the_source(
     model: lc.HookedTransformer, task: Counterfactuals
 ) -> None:
     outs = {}
-    for site in ("code", "value", "code+value", "code+value+residual"):
+    for site in ("code", "value", "z", "code+value", "code+value+residual"):
         intervention = replace(EVERYTHING, site=site)
         assert intervention.places == tuple(
             (part, layer) for part in site.split("+") for layer in (0, 1))
         outs[site], source, *_ = patched(model, task, intervention)
     torch.testing.assert_close(outs["code+value+residual"], source)
+    # What codes and values make is all that heads put out.
+    torch.testing.assert_close(outs["code+value"], outs["z"])
     for site in ("code", "value"):
         assert (outs["code+value"] - outs[site]).abs().amax((1, 2)).min() > 1e-6
 
 
-def test_codes_and_values_are_written_of_the_heads_alone(
+def test_codes_values_and_z_are_written_of_the_heads_alone(
     model: lc.HookedTransformer, task: Counterfactuals
 ) -> None:
     *_, before, after = patched(model, task, replace(
-        EVERYTHING, layers=(0,), site="code+value", heads=(1, 3)))
-    for site, axis in (("code", 1), ("value", 2)):
+        EVERYTHING, layers=(0,), site="code+value+z", heads=(1, 3)))
+    for site, axis in (("code", 1), ("value", 2), ("z", 2)):
         changed = (after[site, 0] != before[site, 0]).movedim(axis, 0).flatten(1).any(1)
         assert changed.tolist() == [False, True, False, True]
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"site": "code+key"}, "unknown site 'key'; expected one of: code, value, residual"),
+    ({"site": "code+key"}, "unknown site 'key'; expected one of: code, value, z, residual"),
     ({"site": "code+"}, "unknown site ''"),
     ({"site": "code+value+code"}, "expected each of its parts once"),
     ({"where": "row"}, "where it covers every key"),

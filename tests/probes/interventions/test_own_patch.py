@@ -77,8 +77,9 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
 @pytest.mark.parametrize(("where", "message"), [
     ({"value": "elsewhere", "where": torch.ones(3, 3) > 0}, "leaves no other position"),
     ({"layers": (0, 0)}, "expected each layer once"),
-    ({"site": "value", "where": "everything", "queries": 0}, "values are those of keys"),
-    ({"site": "residual", "keys": 0}, "residuals are those of queries"),
+    ({"site": "value", "where": "everything", "queries": 0}, "value is of keys alone"),
+    ({"site": "residual", "keys": 0}, "residual is of queries alone"),
+    ({"site": "z", "keys": 0}, "expected None, or queries=, as z is of queries alone"),
     ({"value": lc.ByHand((1.0, 2.0))}, "one per head"),
     ({"value": lc.ByHand((1.0,) * K), "site": "residual"}, "expected 'code', where it can be put"),
     ({"where": "column"}, "unknown scope 'column'"),

@@ -37,7 +37,7 @@ from latentcode.probes.interventions.sites import (
 from latentcode.seeds import make_generator
 
 N_LAYERS, N_TOKENS = 3, 12
-PLACES: list[Place] = [(site, layer) for site in ("code", "value", "residual")
+PLACES: list[Place] = [(site, layer) for site in SITES
                        for layer in range(N_LAYERS)]
 KINDS = ("softmax", "linear", "hyla", "softmax_moe", "causal text")
 DTYPES = (torch.float32, torch.float64)
@@ -103,7 +103,7 @@ def test_every_site_and_layer_as_in_a_whole_pass(
         assert kernels or torch.equal(logits, clean)
         for read, of in shared.items():
             torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
-        for site in ("code", "value", "residual", "code+value"):
+        for site in ("code", "value", "z", "residual", "code+value", "code+z"):
             for layers in ((0,), (2,), (0, 2), (1, 2)):
                 for scope in ("row", "rows of some", "everything"):
                     _as_in_a_whole_pass(model, shared, own, (scope, layers, site),

@@ -178,7 +178,7 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
 @pytest.mark.parametrize(("change", "message"), [
     ({"value": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
     ({"where": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
-    ({"site": "key"}, "unknown site 'key'; expected one of: code, value, residual"),
+    ({"site": "key"}, "unknown site 'key'; expected one of: code, value, z, residual"),
     ({"layers": ()}, "layers is empty"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
     ({"heads": (4,)}, "head 4 at site 'code'; expected 0 to 3"),
