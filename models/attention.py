@@ -183,31 +183,3 @@ def apply_value_network(
     if hook_hidden is not None:
         hidden = hook_hidden(hidden)
     return torch.einsum("...hqk,...qkd->...qhd", code, hidden)
-
-
-def plain_attention(
-    q: Float[Tensor, "*E B Q H d"],
-    k: Float[Tensor, "*E B K H d"],
-    v: Float[Tensor, "*E B K H dv"],
-    bias: Float[Tensor, "*E #B H Q K"] | None = None,
-    kept: Float[Tensor, "*E #B #H Q K"] | None = None,
-    *,
-    causal: bool = False,
-    normalization: str,
-    value_network: str,
-    nonlinearity_name: str = "identity",
-    hook_code: Callable[[Tensor], Tensor] = _identity,
-) -> Float[Tensor, "*E B Q H dv"]:
-    """z of the functions above one after the other: what every kernel is measured against.
-
-    kept       what the normalised code is multiplied by, m / (1 - p)
-    causal     hide the keys after a query
-    hook_code  sees the dropped code, [*E, B, H, Q, K], and may replace it
-    """
-    mask = None
-    if causal:
-        mask = torch.ones(q.shape[-3], k.shape[-3], dtype=torch.bool, device=q.device).tril()
-        mask = mask.view(*(1,) * (q.ndim - 2), *mask.shape)
-    code = normalize(attention_scores(q, k, bias, mask, normalization), normalization)
-    return apply_value_network(hook_code(code if kept is None else code * kept), v, value_network,
-                               nonlinearity(nonlinearity_name))

@@ -52,8 +52,8 @@ def register_patch(
     The function (base, source, problem) returns what is put there, of the shape of `base`: codes
     [B, H, Q, K], values or z [B, T, H, d], or residual streams [B, T, D]. `base` is what is
     computed at the place in the patched run, `source` what the model computes there for the source
-    (None where the patch has none), `problem` a `Problem`: the pairs, the place, `alpha`, a generator for
-    noise. Where it is put is the business of `lc.Patch`.
+    (None where the patch has none), `problem` a `Problem`: the pairs, the place, `alpha`, a
+    generator for noise. Where it is put is the business of `lc.Patch`.
 
     description  one sentence; default: the first of the function's docstring
     source    whose activations it is given, and whose answer would come out: `interchange` (the

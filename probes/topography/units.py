@@ -16,14 +16,6 @@ from latentcode.probes.common.features import varies
 from latentcode.probes.similarity.measures import cosine_matrix
 
 
-def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return Spearman's rank correlation of x and y [..., n] along the last axis.
-
-    NaN where one of them is constant.
-    """
-    return _pearson(rankdata(x, axis=-1), rankdata(y, axis=-1))
-
-
 def _rank(values: np.ndarray) -> np.ndarray:
     """Return ranks along the last axis among what is not NaN, which stays NaN."""
     return np.asarray(rankdata(values, axis=-1, nan_policy="omit"))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from latentcode.models.attention import plain_attention
+from latentcode.models.attention import (
+    apply_value_network,
+    attention_scores,
+    nonlinearity,
+    normalize,
+)
 from latentcode.models.kernels.fused import asked_for, fused_attention
 from latentcode.models.kernels.served import SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS
 
@@ -42,11 +48,22 @@ def attention_inputs(
 
 def reference(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None, causal: bool,
-    kind: tuple[str, str, str], **options: Any,
+    kind: tuple[str, str, str], hook_code: Callable[[Tensor], Tensor] = lambda code: code,
 ) -> Tensor:
+    """z of the functions of `latentcode.models.attention`, one after the other.
+
+    kept       what the normalised code is multiplied by, m / (1 - p)
+    causal     hide the keys after a query
+    hook_code  sees the dropped code, [*E, B, H, Q, K], and may replace it
+    """
     normalization, value_network, phi = kind
-    return plain_attention(q, k, v, bias, kept, causal=causal, normalization=normalization,
-                           value_network=value_network, nonlinearity_name=phi, **options)
+    mask = None
+    if causal:
+        mask = torch.ones(q.shape[-3], k.shape[-3], dtype=torch.bool, device=q.device).tril()
+        mask = mask.view(*(1,) * (q.ndim - 2), *mask.shape)
+    code = normalize(attention_scores(q, k, bias, mask, normalization), normalization)
+    return apply_value_network(hook_code(code if kept is None else code * kept), v, value_network,
+                               nonlinearity(phi))
 
 
 def reference_of_rounded(*inputs: Any) -> Tensor:

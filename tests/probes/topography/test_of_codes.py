@@ -19,7 +19,6 @@ from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.topography.of_codes import topography_codes
 from latentcode.probes.topography.result import TopographyResult
-from latentcode.probes.topography.units import spearman
 from latentcode.tasks.pairs import Pair
 
 Planted = Callable[..., LatentCodes]
@@ -114,14 +113,6 @@ def test_controls_stand_beside_the_code(planted: Planted, tmp_path: Path) -> Non
     assert len(again.correlation) == 0
     with pytest.raises(ProbeError, match="lacks the values"):
         topography_codes(planted("ood"), {"terms": {"line": line.iloc[:3, :3]}}, **FAST)
-
-
-def test_spearman_is_scipys() -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 5, (2, 3, 20))
-    for a, b, mine in zip(x, y, spearman(x, y), strict=True):
-        assert mine == pytest.approx(stats.spearmanr(a, b).statistic)
-    assert np.isnan(spearman(np.ones(5), np.arange(5.0)))
 
 
 def drawn_rows(codes: LatentCodes, n_bootstrap: int) -> list[np.ndarray]:
