@@ -79,7 +79,9 @@ def documents_of(frame: pd.DataFrame) -> list[Any]:
     of_document, names = pd.factorize(given)
     of_text, _ = pd.factorize(frame[TEXT].map(lambda text: " ".join(str(text).split())))
     n = len(names) + int(of_text.max()) + 1
-    graph = coo_array((np.ones(len(frame)), (of_document, len(names) + of_text)), shape=(n, n))
+    # scipy 1.11 wants indices of 32 bits.
+    edges = tuple(x.astype(np.int32) for x in (of_document, len(names) + of_text))
+    graph = coo_array((np.ones(len(frame)), edges), shape=(n, n))
     _, together = connected_components(graph, directed=False)
     first: dict[int, Any] = {}
     return [first.setdefault(int(together[document]), names[int(document)])

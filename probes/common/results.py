@@ -180,8 +180,10 @@ class TableResult(ABC):
                     keep_default_na=False, na_values=[""], **EXACTLY)
             except (OSError, ValueError) as error:
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
-            table = tables[name].rename(columns=cls.FORMERLY).replace(
-                {column: dict(to) for column, to in cls.RENAMED.items()})
+            table = tables[name].rename(columns=cls.FORMERLY)
+            table = table.assign(**{
+                column: table[column].map(lambda value, to=to: to.get(value, value))
+                for column, to in cls.RENAMED.items() if column in table})
             try:
                 tables[name] = cls.as_today(table, meta["settings"])
                 found = set(tables[name])

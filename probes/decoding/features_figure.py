@@ -46,7 +46,7 @@ def _grid(
     line: tuple[str, str], title: str,
 ) -> Figure:
     check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
-    table = parted(table.assign(width=table["width"].astype(object).fillna("all").map(_plain)))
+    table = parted(table.assign(width=table["width"].map(_plain)))
     kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
     layers = layers_in(table)
     feature_sets = list(table["features"].unique())
@@ -89,5 +89,5 @@ def _draw(
     axes.set_xlim(-0.5, len(layers) - 0.5)
 
 
-def _plain(width: object) -> object:
-    return int(width) if isinstance(width, float) else width
+def _plain(width: Any) -> object:
+    return "all" if pd.isna(width) else int(width) if isinstance(width, float) else width

@@ -282,7 +282,9 @@ def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.D
     """Return rows with what they are above their control by."""
     found = contrasts.rename(columns=dict(zip(("value", "low", "high"), APART, strict=True)))
     kept = [*keys, *(["against"] if "against" in found else []), *APART]
-    return rows.merge(found[kept].drop_duplicates(keys), on=keys, how="left")
+    # Where there is nothing to compare, the columns would be of objects.
+    found = found[kept].drop_duplicates(keys).astype(dict.fromkeys(APART, float))
+    return rows.merge(found, on=keys, how="left")
 
 
 __all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "as_table", "check_measurable",

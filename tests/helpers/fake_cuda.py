@@ -25,6 +25,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -316,6 +317,8 @@ def fake_cuda() -> Iterator[FakeDevice]:
         # Draws until all numbers are within bounds, and there are none.
         (nn.init, "trunc_normal_", lambda tensor, *_, **__: tensor),
         # Tensors without numbers must not stay in a cache that outlives this context.
+        # torch 2.6 knows no `avoid_device_init`.
+        (fake_tensor, "init_gpu_context", lambda *_, **__: None),
         (positions, "_buckets_on", cache(positions._buckets_on.__wrapped__)),
     ]
     fake = _Mode()

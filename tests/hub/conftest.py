@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hub_server import WRITER, Hub, Repo, hub_server
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_api
 from small_runs import CONFIG
 
 import latentcode as lc
@@ -40,6 +40,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(socket, "create_connection", only_here)
     with hub_server() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(hf_api.api, "endpoint", server.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE",
                             server.url + "/{repo_id}/resolve/{revision}/{filename}")
         monkeypatch.setenv("HF_TOKEN", WRITER)

@@ -71,7 +71,8 @@ def of_table(work: Work) -> Findings:
                   comparable=work.preset == "paper")
     return _beside_printed(
         "tabA1", work, OF_TABLE[work.preset], _summary(runs), rows,
-        pd.concat(runs.values(), ignore_index=True),
+        pd.concat([table for table in runs.values() if len(table)] or list(runs.values()),
+                  ignore_index=True),
         [Numbers(rows[rows["task"] == task], title) for task, title in COLUMNS.items()],
         "Rows marked ? leave room for another reading; the column `reading` says which one was "
         "run.")

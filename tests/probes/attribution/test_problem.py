@@ -39,7 +39,7 @@ def test_estimates_sum_to_the_effect_of_all_codes(name: str) -> None:
     pairs = bench.pairs(instance, 0, target, 1)
     for batch in (pairs.bases, pairs.sources):
         object.__setattr__(batch, "inputs", batch.inputs.double())
-    found = attribute_problem(bench.model, bench.task, pairs, n_points=40)
+    found = attribute_problem(bench.model, bench.task, pairs, n_points=400)
     assert found.estimated == pytest.approx(found.everything, rel=0.02, abs=1e-6)
     assert found.everything != 0.0
     assert found.estimates.shape == found.effects.shape == (
