@@ -86,7 +86,9 @@ def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
                     key="target", default=lambda: open_.telling(instance, which, usually))
         with columns[1]:
             site = choose("What is put", list(SITES), key="site", default=next(
-                name for name, parts in SITES.items() if parts == usually.sites))
+                name for name, parts in SITES.items() if parts == usually.sites),
+                help="codes: of a query and a key; values: of a key, by head; z: what a head puts "
+                "out for a query, before W_O; residual stream: what enters the layer at a query.")
         with columns[2]:
             scope = _choose_scope(bench, usually)
         with columns[3]:
