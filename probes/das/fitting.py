@@ -1,4 +1,4 @@
-"""z <- z + R R^T (z' - z): an orthonormal basis R that is trained to change what comes out.
+"""h <- h + R R^T (h' - h): an orthonormal basis R that is trained to change what comes out.
 
 Distributed alignment search (Geiger et al., CLeaR 2024). R [d, k] is the Q of the QR decomposition
 of a free matrix, so that every step of the optimiser leaves it orthonormal.
@@ -38,7 +38,7 @@ class Fit:
 def interchange(
     own: Float[Tensor, "B d"], source: Float[Tensor, "B d"], basis: Float[Tensor, "d k"]
 ) -> Float[Tensor, "B d"]:
-    """z + R R^T (z' - z): the source's coordinates within a subspace, one's own outside of it."""
+    """h + R R^T (h' - h): the source's coordinates within a subspace, one's own outside of it."""
     return own + (source - own) @ basis @ basis.T
 
 

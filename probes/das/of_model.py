@@ -49,9 +49,9 @@ def das_model(
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> DASResult:
-    """z + R R^T (z' - z): for which R does the source's operation arrive, and its operands do not?
+    """h + R R^T (h' - h): for which R does the source's operation arrive, and its operands do not?
 
-    z, z' [d] are an activation of the base's response and of its source's, which has another
+    h, h' [d] are an activation of the base's response and of its source's, which has another
     operation B and other operands x'. R [d, k] is trained on training combinations (distributed
     alignment search, Geiger et al. 2024), with the model as it is, and scored on held-out ones.
 
@@ -60,9 +60,9 @@ def das_model(
     task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`, or
                `PromptCounterfactuals` of every operation with every operands
     objective  `operation`, towards B(x), `operands`, towards A(x'), or both, each for itself
-    site, layer  `code`, the row of the response in a layer (d = H K), `z`, what the
-               heads put out for it (d = H d_head_v), or `residual`, the stream of the response's
-               token entering the layer (d = D); layer: default the last
+    site, layer  `code`, the row of the response in a layer (d = H K), `z`, what the heads put out
+               for it before W_O (d = H d_head_v), or `residual`, the stream of the response's token
+               entering the layer (d = D); layer: default the last
     rank       k, or several, each searched for itself
     searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
     untrained  the model's initial weights, or the same architecture with fresh ones

@@ -69,8 +69,8 @@ def generate(
                `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
                source is None; `queries` and `keys` choose `prompt`, `generated` or positions, from
                0, negative ones from the end of the prompt. Or site and layer -> edit, a function
-               of what a pass computes there: codes [1, H, Q, K], values [1, K, H, d], residual
-               streams [1, Q, D], Q and K the tokens of the pass
+               of what a pass computes there: codes [1, H, Q, K], values [1, K, H, d], z
+               [1, Q, H, d], residual streams [1, Q, D], Q and K the tokens of the pass
     fwd_hooks  hooks as TransformerLens takes them, (name, function of activation and hook), after
                the patches
     layers     whose codes are kept; default: all; none with ()

@@ -36,8 +36,8 @@ def computed_by_layers(model: Any) -> bool:
 class Layer:
     """What a layer computes at each site where nothing is written.
 
-    Codes [B, H, T, T] and values are None where only streams are asked for, and z [B, T, H, d]
-    where it is not itself.
+    Codes [B, H, T, T] and values [B, T, H, d] are None where only streams are asked for, z
+    [B, T, H, d] where it is not asked for.
     """
 
     residual: Float[Tensor, "B T D"]

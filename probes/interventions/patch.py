@@ -265,10 +265,11 @@ class Patch(Added):
         every_key = ("row", "feature", *(
             name for name in task.place_scopes if not name.startswith("within")))
         for name, of in (("queries", "keys"), ("keys", "queries")):
-            whose = [site for site in self.sites if SITES[site].of == of]
-            check(getattr(self, name) is None or not whose, f"{name} is {getattr(self, name)} at "
-                  f"site {self.site!r}; expected None, or {of}=, as {' and '.join(whose)} is of "
-                  f"{of} alone")
+            whose = next((site for site in self.sites if SITES[site].of == of), None)
+            instead = f"{of}=" if len(self.sites) == 1 else "a patch of each site, a + b"
+            check(getattr(self, name) is None or whose is None, f"{name} is {getattr(self, name)} "
+                  f"at site {self.site!r}; expected None, or {instead}, as {whose} is of {of} "
+                  "alone")
         check("value" not in self.sites or self.keys is not None or self.where not in every_key,
               f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
               "all queries; expected 'everything', the keys of a place with 'within ...', single "

@@ -129,7 +129,7 @@ def prompt_interventions(
     sources, too; another position, another instance's source, noise and the identity at rows of
     the upper half. The patch `control` only where there are prompts for it, and renormalised codes
     only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
-    heads, values and residual streams have to be asked for.
+    heads, values, z and residual streams have to be asked for.
     """
     every, _ = _every_and_upper(layers)
     chosen = [

@@ -20,11 +20,11 @@ def test_the_command_says_what_the_function_says(
 ) -> None:
     folder, out = small_models("gpt2"), tmp_path / "codes"
     model = lc.load_pretrained(folder)
-    plain = lc.generate(model, PROMPT, max_new_tokens=5)
-    cut = lc.generate(model, PROMPT, max_new_tokens=5, patches=[
+    plain = lc.generate(model, PROMPT, max_new_tokens=5, logits=True)
+    cut = lc.generate(model, PROMPT, max_new_tokens=5, logits=True, patches=[
         lc.Patch("zero_ablation", layers=0, heads=3, queries="prompt"),
         lc.Patch("zero_ablation", layers=1, queries="prompt")])
-    assert not np.allclose(plain.scores, cut.scores, atol=1e-4)
+    assert not np.allclose(plain.logits, cut.logits, atol=1e-4)
     main(["generate", str(folder), PROMPT, "--max-new-tokens", "5", "--without", "L0H3", "1",
           "--at", "prompt", "--out", str(out)])
     said = capsys.readouterr().out.splitlines()

@@ -316,9 +316,9 @@ def fake_cuda() -> Iterator[FakeDevice]:
         (nn.Module, "_apply", _apply),
         # Draws until all numbers are within bounds, and there are none.
         (nn.init, "trunc_normal_", lambda tensor, *_, **__: tensor),
-        # Tensors without numbers must not stay in a cache that outlives this context.
         # torch 2.6 knows no `avoid_device_init`.
         (fake_tensor, "init_gpu_context", lambda *_, **__: None),
+        # Tensors without numbers must not stay in a cache that outlives this context.
         (positions, "_buckets_on", cache(positions._buckets_on.__wrapped__)),
     ]
     fake = _Mode()

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import load_language_model
 
@@ -147,21 +148,31 @@ def test_a_head_without_codes_or_output_is_one_without_weights(
     folder = small_models(architecture)
     network = AutoModelForCausalLM.from_pretrained(folder)
     head = slice(3 * 8, 4 * 8)
+    layer = 1 if site == "code" else 0  # codes of the layer above depend on it
     with torch.no_grad():
         if architecture == "gpt2":
-            network.transformer.h[1].attn.c_proj.weight[head] = 0.0
+            network.transformer.h[layer].attn.c_proj.weight[head] = 0.0
         else:
-            network.model.layers[1].self_attn.o_proj.weight[:, head] = 0.0
+            network.model.layers[layer].self_attn.o_proj.weight[:, head] = 0.0
     network.save_pretrained(tmp_path / "cut")
     make_tokenizer().save_pretrained(tmp_path / "cut")
     found = lc.generate(_model(folder), PROMPT, max_new_tokens=N, stop=False,
-                        patches=lc.Patch("zero_ablation", layers=1, heads=3, site=site))
+                        patches=lc.Patch("zero_ablation", layers=layer, heads=3, site=site))
     tokens = torch.tensor([found.tokens[:found.n_prompt]])
     wanted, rows = _of_transformers(tmp_path / "cut", tokens, N)
     assert list(found.tokens) == wanted
     if site == "code":
         rows[:, 1, 3] = 0.0
     np.testing.assert_allclose(found.scores[..., :-1], rows, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_tokens", [4, 6])  # as many as heads, and more
+def test_values_that_lie_otherwise_are_not_written(tmp_path: Path, n_tokens: int) -> None:
+    make("DeepseekV2ForCausalLM", tmp_path / "latent")  # [B, H, T, d]
+    model = load_pretrained(tmp_path / "latent")
+    with pytest.raises(ConfigError, match=r"hook_v shows \[1, 4, .* tokens; expected \[B, T,"):
+        lc.generate(model, list(range(5, 5 + n_tokens)), max_new_tokens=1, stop=False,
+                    patches=lc.Patch("zero_ablation", "everything", site="value", keys=0))
 
 
 def test_codes_written_at_positions_are_those_of_a_pass_by_hand(small_models: SmallModels) -> None:

@@ -103,7 +103,7 @@ def test_every_site_and_layer_as_in_a_whole_pass(
         assert kernels or torch.equal(logits, clean)
         for read, of in shared.items():
             torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
-        for site in ("code", "value", "z", "residual", "code+value", "code+z"):
+        for site in ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual"):
             for layers in ((0,), (2,), (0, 2), (1, 2)):
                 for scope in ("row", "rows of some", "everything"):
                     _as_in_a_whole_pass(model, shared, own, (scope, layers, site),
