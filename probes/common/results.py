@@ -182,7 +182,8 @@ class TableResult(ABC):
                 raise ArtifactError(f"{folder} is damaged: {error}") from None
             table = tables[name].rename(columns=cls.FORMERLY)
             table = table.assign(**{
-                column: table[column].map(lambda value, to=to: to.get(value, value))
+                column: table[column].map(lambda value, to=to: to.get(value, value)).astype(
+                    table[column].dtype)  # also where nothing but missing values tells it
                 for column, to in cls.RENAMED.items() if column in table})
             try:
                 tables[name] = cls.as_today(table, meta["settings"])
