@@ -167,8 +167,7 @@ def check_written(model: Any, inputs: Tensor, places: Collection[Place]) -> None
         model, inputs, [place for place in places if SITES[place[0]].heads == 2])
     for place, x in shown.items():
         check(x.ndim == 4 and x.shape[1] == inputs.shape[1], f"{_hook(place)} shows "
-              f"{list(x.shape)} for {inputs.shape[1]} tokens; expected [B, T, H, d], as of an "
-              "architecture whose heads have values")
+              f"{list(x.shape)} for {inputs.shape[1]} tokens; expected [B, T, H, d]")
     for site, hooks in by_site.items():
         with warnings.catch_warnings():
             # TransformerLens warns of some edits that it discards; the error says more.
