@@ -238,8 +238,9 @@ class OwnLanguageModel(LanguageModel):
 
 def check_bridged(model: Any) -> None:
     """Raise `ConfigError` for a model of `transformers`, whose codes are not shown yet."""
-    transformers = sys.modules.get("transformers")  # of which there is none before that
-    check(transformers is None or not isinstance(model, transformers.PreTrainedModel),
+    # Of which there is none before that; the package itself imports it when asked for the class.
+    loaded = sys.modules.get("transformers.modeling_utils")
+    check(loaded is None or not isinstance(model, loaded.PreTrainedModel),
           f"the model is a {type(model).__name__} of transformers, whose codes are not shown; "
           "expected lc.load_pretrained(model, tokenizer=tokenizer), the bridge that shows them")
 

@@ -58,14 +58,20 @@ def test_what_cannot_be_loaded_is_left_to_the_page_that_needs_it(
 
 @pytest.mark.slow
 def test_it_loads_what_the_bench_needs() -> None:
-    """In a process of its own, which has nothing yet: the modules exist, and the task is made."""
+    """In a process of its own, which has nothing yet: the modules exist, and the task is made.
+
+    Neither torch's compiler nor the models of transformers, which take seconds, are among them.
+    """
     code = ("import sys\n"
             "from latentcode.app.data import preload\n"
             "from latentcode.app.data.catalog import find_entry\n"
             "assert 'torch' not in sys.modules\n"
             "preload.in_background(find_entry('sraven-hyla', []), 'ood').join()\n"
             "assert not set(preload.MODULES) - set(sys.modules)\n"
-            "assert any(name.startswith('latentcode.tasks.sraven') for name in sys.modules)\n")
+            "assert any(name.startswith('latentcode.tasks.sraven') for name in sys.modules)\n"
+            "from latentcode.prompts.language_models import check_bridged\n"
+            "check_bridged(None)\n"
+            "assert not {'torch._dynamo', 'transformers.modeling_utils'} & {*sys.modules}\n")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
