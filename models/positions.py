@@ -57,8 +57,8 @@ def _buckets(
     n_query: int, n_key: int, n_buckets: int, max_distance: int, device: torch.device,
     one_hot: torch.dtype | None = None,
 ) -> Tensor:
-    # What is kept is no part of a program. The decorator would import torch's compiler, which takes
-    # a second, in every process that opens a model.
+    # What is kept is no part of a program. The decorator would import torch's compiler, for
+    # seconds on a slow core, in every process that opens a model.
     kept = torch.compiler.disable(_buckets_on) if torch.compiler.is_compiling() else _buckets_on
     return kept(n_query, n_key, n_buckets, max_distance, device, one_hot)
 

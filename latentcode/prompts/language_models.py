@@ -238,9 +238,10 @@ class OwnLanguageModel(LanguageModel):
 
 def check_bridged(model: Any) -> None:
     """Raise `ConfigError` for a model of `transformers`, whose codes are not shown yet."""
-    # Of which there is none before that; the package itself imports it when asked for the class.
-    loaded = sys.modules.get("transformers.modeling_utils")
-    check(loaded is None or not isinstance(model, loaded.PreTrainedModel),
+    # Of which there is none before that, nor while another thread imports it; the package itself
+    # would import it when asked for the class.
+    known = getattr(sys.modules.get("transformers.modeling_utils"), "PreTrainedModel", ())
+    check(not isinstance(model, known),
           f"the model is a {type(model).__name__} of transformers, whose codes are not shown; "
           "expected lc.load_pretrained(model, tokenizer=tokenizer), the bridge that shows them")
 
