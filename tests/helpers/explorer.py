@@ -77,11 +77,18 @@ class Explorer:
     run: str = "ended"
 
     @classmethod
-    def opened(cls, browser: Browser, server: Server, *, dark: bool = False) -> Explorer:
-        """Open a browser that knows nothing of earlier ones."""
+    def opened(
+        cls, browser: Browser, server: Server, *, dark: bool = False, still: bool = False
+    ) -> Explorer:
+        """Open a browser that knows nothing of earlier ones.
+
+        still  as for people who ask for less motion: without a graphics card, animations take a
+               fifth of what a test takes
+        """
         context: BrowserContext = browser.new_context(
             viewport={"width": WINDOW[0], "height": WINDOW[1]},
-            color_scheme="dark" if dark else "light")
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce" if still else "no-preference")
         context.set_default_timeout(1e3 * PATIENCE)
         explorer = cls(context.new_page(), server)
         explorer.page.on("pageerror", lambda error: explorer.errors.append(str(error)))

@@ -45,6 +45,8 @@ def server(
 @pytest.fixture(scope="package")
 def windows(browser: Browser) -> Iterator[list[Explorer]]:
     """The one that tests share: to a new one all scripts of the page are new, which takes seconds.
+
+    Nothing moves in it; in those that a test opens for itself pictures glide as they do for most.
     """
     shared: list[Explorer] = []
     yield shared
@@ -55,7 +57,7 @@ def windows(browser: Browser) -> Iterator[list[Explorer]]:
 @pytest.fixture
 def explorer(browser: Browser, server: Server, windows: list[Explorer]) -> Explorer:
     if not windows:
-        windows.append(Explorer.opened(browser, server))
+        windows.append(Explorer.opened(browser, server, still=True))
     return windows[0].cleared(server)
 
 

@@ -22,6 +22,9 @@ from latentcode.prompts import load_language_model
 
 PROMPT = "The capital of France is"
 N = 9
+N_DRAWS = 120
+COLD = 0.03
+"""A temperature: at 1, the four best of the small model are nearly equally probable."""
 ARCHITECTURES = ["gpt2", "llama", "neox", "qwen2", "gemma2"]
 Generate = Callable[..., lc.Generation]
 
@@ -222,14 +225,14 @@ def test_tokens_are_drawn_by_their_probabilities(small_models: SmallModels) -> N
     model = _model(small_models("gpt2"))
     prompt = [5, 60, 7]
     first = model(torch.tensor([prompt]))[0, -1]
-    drawn = [lc.generate(model, prompt, max_new_tokens=1, temperature=0.5, top_k=4, seed=seed,
-                         layers=()).tokens[-1] for seed in range(300)]
+    drawn = [lc.generate(model, prompt, max_new_tokens=1, temperature=COLD, top_k=4, seed=seed,
+                         layers=()).tokens[-1] for seed in range(N_DRAWS)]
     best = first.topk(4)
-    wanted = dict(zip(best.indices.tolist(), (best.values / 0.5).softmax(0).tolist(), strict=True))
+    wanted = dict(zip(best.indices.tolist(), (best.values / COLD).softmax(0).tolist(), strict=True))
     assert {*drawn} <= {*wanted}
     for token, probability in wanted.items():
-        deviation = (probability * (1 - probability) / 300) ** 0.5
-        assert abs(drawn.count(token) / 300 - probability) < 4 * deviation + 1e-9
+        deviation = (probability * (1 - probability) / N_DRAWS) ** 0.5
+        assert abs(drawn.count(token) / N_DRAWS - probability) < 4 * deviation + 1e-9
     texts = [lc.generate(model, prompt, temperature=1.0, seed=seed, stop=False).tokens
              for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]

@@ -40,7 +40,6 @@ N_LAYERS, N_TOKENS = 3, 12
 PLACES: list[Place] = [(site, layer) for site in SITES
                        for layer in range(N_LAYERS)]
 KINDS = ("softmax", "linear", "hyla", "softmax_moe", "causal text")
-DTYPES = (torch.float32, torch.float64)
 CLOSE = {torch.float32: {"rtol": 1e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-11, "atol": 1e-12}}
 """Rounding: what is computed of fewer tokens at once may be summed in another order."""
 
@@ -86,7 +85,7 @@ def edits_of(
 
 
 @pytest.mark.parametrize(("kind", "dtype", "kernels"), [
-    *((kind, dtype, False) for kind in KINDS for dtype in DTYPES),
+    *((kind, torch.float64, False) for kind in KINDS), ("hyla", torch.float32, False),
     ("hyla", torch.float32, True), ("hyla", torch.float64, True), ("softmax", torch.float32, True)])
 def test_every_site_and_layer_as_in_a_whole_pass(
     kind: str, dtype: torch.dtype, kernels: bool
