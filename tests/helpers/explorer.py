@@ -82,8 +82,8 @@ class Explorer:
     ) -> Explorer:
         """Open a browser that knows nothing of earlier ones.
 
-        still  as for people who ask for less motion: without a graphics card, animations take a
-               fifth of what a test takes
+        still  as for people who ask for less motion: without a graphics card, what moves on a page
+               costs processor time
         """
         context: BrowserContext = browser.new_context(
             viewport={"width": WINDOW[0], "height": WINDOW[1]},
