@@ -33,7 +33,7 @@ CORES = 2
 """Of the machine that hours are stated for."""
 GPU_MINUTES: Mapping[str, tuple[float, float]] = {"logic": (2, 3), "sraven": (20, 200)}
 """Minutes of a run on one GPU, as the paper has them (D.1: RTX 3090 or 4090), its smallest to its
-largest; we have had no GPU."""
+largest."""
 GPU, UTILISATION = "H100", (0.4, 0.2)
 """The GPU that a language model's hours are stated for, and what share of its peak rate (bfloat16)
 a training reaches: what we aim at, and half of it."""

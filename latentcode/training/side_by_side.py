@@ -16,7 +16,7 @@ from latentcode.devices import available_cores
 from latentcode.errors import ArtifactError, RunError, check
 from latentcode.progress import Bar, Display
 from latentcode.runs import Run
-from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.metric_file import METRICS, recorded_step
 from latentcode.tasks import make_task
 from latentcode.training.loop import train
 from latentcode.training.processes import check_alone
@@ -77,14 +77,22 @@ class _MemberProgress:
         self.display, self.path = display, path
         self.headline = make_task(config.task).headline
         self.bar = Bar(display, path.name, config.training.steps)
-        self.score = ""
+        self.read, self.score = 0, ""
 
     def update(self) -> None:
-        step, score = recorded_step(self.path), self._newest_score()
+        step, score, size = recorded_step(self.path), self.score, self._size()
+        if size != self.read:  # a run is opened only where it has something new to tell
+            self.read, score = size, self._newest_score()
         self.bar.update(step, text=score)
         if score != self.score:
             self.score = score
             self.display.line(f"{self.path.name}: step {step:,} of {self.bar.total:,}  {score}")
+
+    def _size(self) -> int:
+        try:
+            return (self.path / METRICS).stat().st_size
+        except OSError:  # not there yet
+            return 0
 
     def _newest_score(self) -> str:
         try:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
-from latentcode.probes.decoding.newton import MOST_PARAMETERS, fit_multinomial
+from latentcode.probes.decoding.newton import MOST_PARAMETERS, fit_binary, fit_multinomial
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log
@@ -178,11 +178,11 @@ def _fit_path(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield (weights [class, d], bias [class], converged) for each penalty, warm-started."""
     n, n_classes = len(z), y.shape[1]
-    if not multilabel:
-        seen = np.flatnonzero(y.any(axis=0))
-        if len(seen) > 2 and len(seen) * (z.shape[1] + 1) <= MOST_PARAMETERS:
-            yield from _newton_path(z, y[:, seen].argmax(axis=1), seen, n_classes, penalties)
-            return
+    seen = np.flatnonzero(y.any(axis=0))
+    together = len(seen) if not multilabel and len(seen) > 2 else 1
+    if together * (z.shape[1] + 1) <= MOST_PARAMETERS:
+        yield from _newton_path(z, y, seen, multilabel, penalties)
+        return
     targets = list(y.T) if multilabel else [y.argmax(axis=1)]
     # Residual streams are so ill-conditioned that L-BFGS needs a thousand steps and more.
     models = [LogisticRegression(solver="newton-cg", tol=TOLERANCE, max_iter=MAX_ITERATIONS,
@@ -214,18 +214,31 @@ def _fit_path(
 
 
 def _newton_path(
-    z: np.ndarray, target: np.ndarray, seen: np.ndarray, n_classes: int,
-    penalties: Sequence[float],
+    z: np.ndarray, y: np.ndarray, seen: np.ndarray, multilabel: bool, penalties: Sequence[float]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """As `_fit_path` for the classes `seen` of a problem with few weights."""
-    theta = None
+    """As `_fit_path`, of a problem with few weights of which the classes `seen` occur."""
+    always = np.asarray(y.all(axis=0))
+    # Of two classes that exclude each other, the first has score 0.
+    fitted = seen[~always[seen]] if multilabel else seen[1:] if len(seen) <= 2 else seen
+    theta, converged = None, True
     for penalty in penalties:
-        theta, converged = fit_multinomial(
-            z, target, len(seen), penalty, tolerance=TOLERANCE, max_iterations=MAX_ITERATIONS,
-            start=theta)
-        weights = np.zeros((n_classes, z.shape[1]))
-        bias = np.full(n_classes, -np.inf)
-        weights[seen], bias[seen] = theta[:, :-1], theta[:, -1]
+        if multilabel or len(seen) == 2:
+            theta, converged = fit_binary(
+                z, y[:, fitted], penalty, balanced=multilabel, tolerance=TOLERANCE,
+                max_iterations=MAX_ITERATIONS, start=theta)
+        elif len(seen) > 2:
+            theta, converged = fit_multinomial(
+                z, y[:, seen].argmax(axis=1), len(seen), penalty, tolerance=TOLERANCE,
+                max_iterations=MAX_ITERATIONS, start=theta)
+        weights = np.zeros((y.shape[1], z.shape[1]))
+        # What was never seen is never given; what was always seen is always given.
+        bias = np.full(y.shape[1], -np.inf)
+        if multilabel:
+            bias[always] = np.inf
+        else:
+            bias[seen] = 0.0
+        if theta is not None:
+            weights[fitted], bias[fitted] = theta[:, :-1], theta[:, -1]
         yield weights, bias, converged
 
 

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression by Newton's method, for problems with few parameters.
+"""Logistic regression by Newton's method, for problems with few parameters.
 
 With a few hundred parameters the matrix of second derivatives fits the cache, and a part of the
 instances tells it well enough. The gradient, which decides where the minimum is, is always that
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
 
 MOST_PARAMETERS = 512
 """Most weights and biases for which the matrix of second derivatives is worth its cost."""
@@ -62,6 +63,89 @@ def fit_multinomial(
             return theta, converged
         stride = max(1, stride // 4)
         part = whole.every(stride)
+
+
+def fit_binary(
+    z: np.ndarray,
+    y: np.ndarray,
+    penalty: float,
+    *,
+    balanced: bool,
+    tolerance: float,
+    max_iterations: int,
+    start: np.ndarray | None = None,
+) -> tuple[np.ndarray, bool]:
+    """Return, for each of several classes, argmin_w,b of the mean log loss + penalty / 2 |w|^2.
+
+    The log loss is -log sigmoid(s) where y and -log sigmoid(-s) where not, s = w z + b.
+
+    z         float64 [N, d]
+    y         bool [N, class], both True and False in each column
+    penalty   above 0
+    balanced  weigh instances by N / (2 n), n as many as have the same y, so that yes and no
+              weigh the same
+    tolerance  largest entry of the gradient at which the fit of a class is done
+    max_iterations  most steps
+    start     [class, d + 1] to begin at, by default zero
+
+    Returns [w, b], float64 [class, d + 1], and whether all gradients are below the tolerance there.
+    All classes are fitted at once: each is a problem of its own, but their scores are one product.
+    """
+    x = np.concatenate([z, np.ones((len(z), 1))], axis=1)
+    yes = np.ascontiguousarray(y.T)
+    share = yes.mean(axis=1, keepdims=True)
+    weights = np.where(yes, 0.5 / share, 0.5 / (1.0 - share)) if balanced else np.ones(yes.shape)
+    ridge = np.full(x.shape[1], penalty)
+    ridge[-1] = 0.0
+
+    def look(theta: np.ndarray, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the loss [class] and its gradient [class, d + 1] of some classes."""
+        loss, gradient = np.zeros(len(of)), np.zeros_like(theta)
+        for first in range(0, len(x), BLOCK):
+            here = slice(first, first + BLOCK)
+            scores = theta @ x[here].T
+            own, weight = yes[of, here], weights[of, here]
+            loss += (weight * np.logaddexp(0.0, np.where(own, -scores, scores))).sum(axis=1)
+            gradient += (weight * (expit(scores) - own)) @ x[here]
+        return (loss / len(x) + np.square(theta) @ ridge / 2, gradient / len(x) + theta * ridge)
+
+    def curvature(theta: np.ndarray, of: np.ndarray) -> np.ndarray:
+        """Return the second derivatives [class, d + 1, d + 1] of some classes."""
+        second = np.zeros((len(of), len(ridge), len(ridge)))
+        for first in range(0, len(x), BLOCK):
+            here = slice(first, first + BLOCK)
+            p = expit(theta @ x[here].T)
+            p *= (1.0 - p) * weights[of, here]
+            for one, weight in zip(second, p, strict=True):
+                one += (x[here].T * weight) @ x[here]
+        # A class whose scores are all large has next to no curvature left, least of its bias.
+        return second / len(x) + np.diag(np.maximum(ridge, 1e-10))
+
+    theta = np.zeros((len(yes), x.shape[1])) if start is None else start.copy()
+    going = np.arange(len(yes))
+    loss, gradient = look(theta, going)
+    for _ in range(max_iterations):
+        size = np.abs(gradient).max(axis=1)
+        going = going[size[going] > tolerance]
+        if not len(going):
+            break
+        step = np.linalg.solve(curvature(theta[going], going), gradient[going, :, None])[..., 0]
+        left = np.arange(len(going))
+        for halving in range(HALVINGS):
+            of = going[left]
+            moved = theta[of] - step[left] / 2**halving
+            loss_there, gradient_there = look(moved, of)
+            # The losses of the last steps differ by less than rounding; gradients do not.
+            better = ((loss_there < loss[of])
+                      | (np.abs(gradient_there).max(axis=1) < SLOW * size[of]))
+            of = of[better]
+            theta[of], loss[of], gradient[of] = (
+                moved[better], loss_there[better], gradient_there[better])
+            left = left[~better]
+            if not len(left):
+                break
+        going = np.delete(going, left)  # where no step is better, nothing will be
+    return theta, bool(np.abs(gradient).max() <= tolerance)
 
 
 class _Problem:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
+from latentcode.errors import ProbeError
 from latentcode.probes.decoding import logistic, newton
-from latentcode.probes.decoding.newton import fit_multinomial
+from latentcode.probes.decoding.newton import fit_binary, fit_multinomial
 
 
 def problem(
@@ -66,6 +67,32 @@ def test_the_answer_is_scikit_learns(penalty: float) -> None:
                                atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.parametrize("penalty", [0.1, 1e-4])
+@pytest.mark.parametrize("balanced", [True, False])
+@pytest.mark.parametrize("strength", [1.0, 5.0])
+def test_the_answers_of_several_classes_are_scikit_learns(
+    penalty: float, balanced: bool, strength: float
+) -> None:
+    """Those of classes that are rare, frequent and, but for the penalty, told apart wholly, too."""
+    z, classes = problem(1, n=newton.BLOCK + 200, strength=strength)
+    y = np.stack([classes == 3, classes > 0, np.arange(len(z)) < 3, z[:, 0] > 0.5], axis=1)
+    theta, converged = fit_binary(z, y, penalty, balanced=balanced, tolerance=1e-8,
+                                  max_iterations=50)
+    assert converged
+    for own, of_class in zip(theta, y.T, strict=True):
+        reference = LogisticRegression(
+            C=1 / (penalty * len(z)), tol=1e-9, max_iter=2_000, solver="newton-cg",
+            class_weight="balanced" if balanced else None).fit(z, of_class)
+        np.testing.assert_allclose(own[:-1], reference.coef_[0], atol=2e-4, rtol=2e-4)
+        np.testing.assert_allclose(own[-1:], reference.intercept_, atol=2e-4, rtol=2e-4)
+    again, converged = fit_binary(z, y, penalty, balanced=balanced, tolerance=1e-8,
+                                  max_iterations=1, start=theta)
+    assert converged
+    np.testing.assert_array_equal(again, theta)
+    few = fit_binary(z, y, penalty, balanced=balanced, tolerance=1e-8, max_iterations=1)
+    assert not few[1]
+
+
 def test_a_part_that_misleads_is_given_up() -> None:
     """Every second instance, the part, is noise; the others are told apart with ease."""
     z, classes = problem(2, n=2 * newton.PART, strength=4.0)
@@ -96,22 +123,31 @@ def test_too_few_steps_are_reported() -> None:
     assert not converged
 
 
-@pytest.mark.parametrize("missing", [None, 1])
+@pytest.mark.parametrize("missing", [[], [1], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("multilabel", [True, False])
 def test_probes_agree_whichever_solver_fits_them(
-    missing: int | None, monkeypatch: pytest.MonkeyPatch
+    missing: list[int], multilabel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     z, classes = problem(5)
     y = np.eye(4, dtype=bool)[classes]
     groups = np.arange(len(z)) % 7
-    if missing is not None:
-        keep = classes != missing
-        z, y, groups = z[keep], y[keep], groups[keep]
+    keep = ~np.isin(classes, missing)
+    z, y, groups = z[keep], y[keep], groups[keep]
+    if multilabel:
+        y = np.concatenate([y, z[:, :1] > 0], axis=1)
     monkeypatch.setattr(logistic, "TOLERANCE", 1e-8)
-    ours = logistic.fit_probe(z, y, groups, multilabel=False)
+    if len(missing) == 3 and not multilabel:
+        with pytest.raises(ProbeError, match="a single class"):
+            logistic.fit_probe(z, y, groups, multilabel=multilabel)
+        return
+    ours = logistic.fit_probe(z, y, groups, multilabel=multilabel)
     monkeypatch.setattr(logistic, "MOST_PARAMETERS", 0)
-    theirs = logistic.fit_probe(z, y, groups, multilabel=False)
+    theirs = logistic.fit_probe(z, y, groups, multilabel=multilabel)
     assert ours.penalty == theirs.penalty
+    assert ours.converged
+    assert theirs.converged
     np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-3)
-    np.testing.assert_array_equal(ours.predict(z).argmax(1), theirs.predict(z).argmax(1))
-    if missing is not None:
-        assert ours.bias[missing] == -np.inf
+    np.testing.assert_array_equal(ours.predict(z), theirs.predict(z))
+    assert (ours.bias[missing] == -np.inf).all()
+    if len(missing) == 3:
+        assert ours.bias[3] == np.inf
