@@ -12,6 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -163,6 +165,12 @@ def from_yaml(cls: type[T], text: str, where: str = "configuration") -> T:
 
 def parse_yaml(text: str, where: str) -> Any:
     """Return the plain data that YAML says; `ConfigError` says what is wrong with it."""
+    return deepcopy(_parsed(text, where))
+
+
+# Reading takes milliseconds, and who looks for runs opens each of them many times.
+@lru_cache(maxsize=512)
+def _parsed(text: str, where: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
