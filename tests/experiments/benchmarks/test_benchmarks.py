@@ -22,6 +22,7 @@ from latentcode.experiments.benchmarks import (
     extraction,
     heads,
     interventions,
+    labels,
     language_step,
     probes,
     training_step,
@@ -208,6 +209,17 @@ def test_probes_at_smoke_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_labels_at_smoke_size(tmp_path: Path) -> None:
+    labels.main(smoke=True, out=tmp_path)
+    (case,) = load(tmp_path, "labels")["cases"]
+    assert case["converged"]
+    assert case["n_labels"] > 10
+    raw = case["times"]["raw_seconds_per_unit"]
+    ratios = [a / b for a, b in zip(raw[labels.THEIRS], raw[labels.OURS], strict=True)]
+    assert case["times"]["speedup"][labels.OURS]["median"] == pytest.approx(np.median(ratios))
+
+
+@pytest.mark.slow
 def test_the_explorer_at_smoke_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("playwright") is None or browser_path() is None:
         pytest.skip("the explorer is timed in a real browser, and there is none")
@@ -225,7 +237,6 @@ def test_the_explorer_at_smoke_size(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "page to picture, all warm": 2, "click to answer, stored": 2,
         "click to answer, computed": 2,
         "page to picture, first time, 2,000 points": 1, "lasso to panels, 2,000 points": 2,
-        "page to picture, first time, 5,000 points": 1, "lasso to panels, 5,000 points": 2,
         "lasso to panels and the answer, sraven-hyla": 2}
 
 
