@@ -223,7 +223,8 @@ def _judged_by(claims: Sequence[Judged]) -> str:
     for claim in claims:
         why = claim["why"] + by_test(claim["parts"])
         if claim["needs"]:
-            price = f" (its grid lacks {cost.in_words(claim['cost'])})" if claim["cost"] else ""
+            price = (f" (all that the claim lacks: {cost.in_words(claim['cost'])})"
+                     if claim["cost"] else "")
             why += f" Needed: {claim['needs']}{price}."
         text = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
         if claim["reading"]:

@@ -168,7 +168,7 @@ def parse_yaml(text: str, where: str) -> Any:
     return deepcopy(_parsed(text, where))
 
 
-# Reading takes milliseconds, and who looks for runs opens each of them many times.
+# Parsing takes milliseconds, and a search for runs opens each of them many times.
 @lru_cache(maxsize=512)
 def _parsed(text: str, where: str) -> Any:
     import yaml

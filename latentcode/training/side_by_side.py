@@ -77,12 +77,13 @@ class _MemberProgress:
         self.display, self.path = display, path
         self.headline = make_task(config.task).headline
         self.bar = Bar(display, path.name, config.training.steps)
-        self.read, self.score = 0, ""
+        self.size_read, self.score = 0, ""
 
     def update(self) -> None:
         step, score, size = recorded_step(self.path), self.score, self._size()
-        if size != self.read:  # a run is opened only where it has something new to tell
-            self.read, score = size, self._newest_score()
+        # A run is opened only where it has something new to tell.
+        if size != self.size_read and (newest := self._newest_score()):
+            self.size_read, score = size, newest
         self.bar.update(step, text=score)
         if score != self.score:
             self.score = score

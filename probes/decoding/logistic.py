@@ -21,7 +21,12 @@ from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
-from latentcode.probes.decoding.newton import MOST_PARAMETERS, fit_binary, fit_multinomial
+from latentcode.probes.decoding.newton import (
+    MOST_FEATURES,
+    MOST_PARAMETERS,
+    fit_binary,
+    fit_multinomial,
+)
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log
@@ -179,8 +184,8 @@ def _fit_path(
     """Yield (weights [class, d], bias [class], converged) for each penalty, warm-started."""
     n, n_classes = len(z), y.shape[1]
     seen = np.flatnonzero(y.any(axis=0))
-    together = len(seen) if not multilabel and len(seen) > 2 else 1
-    if together * (z.shape[1] + 1) <= MOST_PARAMETERS:
+    if (z.shape[1] <= MOST_FEATURES if multilabel or len(seen) <= 2
+            else len(seen) * (z.shape[1] + 1) <= MOST_PARAMETERS):
         yield from _newton_path(z, y, seen, multilabel, penalties)
         return
     targets = list(y.T) if multilabel else [y.argmax(axis=1)]

@@ -1,9 +1,9 @@
 """Logistic regression by Newton's method, for problems with few parameters.
 
-With a few hundred parameters the matrix of second derivatives fits the cache, and a part of the
-instances tells it well enough. The gradient, which decides where the minimum is, is always that
-of all instances. Solvers that know the curvature from products alone look at all of them several
-times as often.
+With a few hundred parameters the matrix of second derivatives fits the cache, and of many classes
+that exclude each other (`fit_multinomial`) a part of the instances tells it well enough. The
+gradient, which decides where the minimum is, is always that of all instances. Solvers that know the
+curvature from products alone look at all of them several times as often.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from scipy.special import expit
 
 MOST_PARAMETERS = 512
 """Most weights and biases for which the matrix of second derivatives is worth its cost."""
+MOST_FEATURES = 256
+"""Most features for which that of a single yes or no (`fit_binary`) is: it is smaller, but is made
+anew from all instances for every step of every class."""
 PART = 4_096
 """Fewest instances that are asked for the curvature, where there are more."""
 BLOCK = 1_024
 """Instances that are looked at together, so that what is computed from them stays in the cache."""
 SLOW = 0.5
-"""A step after which more than this share of the gradient is left asks for better curvature."""
+"""A step after which less than this share of the gradient is left is good, whatever the loss says;
+one that leaves more asks for better curvature, where that is of a part."""
 HALVINGS = 30
 """Most halvings of a step that overshoots."""
 
@@ -119,7 +123,9 @@ def fit_binary(
             for one, weight in zip(second, p, strict=True):
                 one += (x[here].T * weight) @ x[here]
         # A class whose scores are all large has next to no curvature left, least of its bias.
-        return second / len(x) + np.diag(np.maximum(ridge, 1e-10))
+        second /= len(x)
+        second[:, np.arange(len(ridge)), np.arange(len(ridge))] += np.maximum(ridge, 1e-10)
+        return second
 
     theta = np.zeros((len(yes), x.shape[1])) if start is None else start.copy()
     going = np.arange(len(yes))
@@ -145,7 +151,7 @@ def fit_binary(
             if not len(left):
                 break
         going = np.delete(going, left)  # where no step is better, nothing will be
-    return theta, bool(np.abs(gradient).max() <= tolerance)
+    return theta, bool((np.abs(gradient) <= tolerance).all())
 
 
 class _Problem:

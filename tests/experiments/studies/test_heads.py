@@ -151,7 +151,7 @@ def test_cells_are_over_seeds() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(MODELS)[1:])
 def test_what_the_results_say_is_found_again(name: str, tmp_path: Path) -> None:
-    # Of twelve heads on all prompts; of many, which take ten times as long, on one kind of them.
+    # Twelve heads are asked on all kinds of prompts, 144, which take ten times as long, on one.
     for kind in KINDS if name == "12 heads" else KINDS[:1]:
         found = asking.ask(name, kind, tmp_path, seed=0)
         for table, columns in (

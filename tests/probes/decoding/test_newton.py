@@ -123,6 +123,26 @@ def test_too_few_steps_are_reported() -> None:
     assert not converged
 
 
+def _by_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MOST_PARAMETERS", "MOST_FEATURES"):
+        monkeypatch.setattr(logistic, limit, 0)
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_what_one_combination_alone_has_or_lacks_varies_in_no_other_fold(
+    has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, _ = problem(6)
+    groups = np.arange(len(z)) % 5
+    y = ((groups == 0) == has)[:, None]
+    ours = logistic.fit_probe(z, y, groups, multilabel=True)
+    _by_scikit_learn(monkeypatch)
+    theirs = logistic.fit_probe(z, y, groups, multilabel=True)
+    assert ours.converged
+    assert ours.selection == theirs.selection
+    np.testing.assert_array_equal(ours.predict(z), theirs.predict(z))
+
+
 @pytest.mark.parametrize("missing", [[], [1], [1, 2], [0, 1, 2]])
 @pytest.mark.parametrize("multilabel", [True, False])
 def test_probes_agree_whichever_solver_fits_them(
@@ -141,7 +161,7 @@ def test_probes_agree_whichever_solver_fits_them(
             logistic.fit_probe(z, y, groups, multilabel=multilabel)
         return
     ours = logistic.fit_probe(z, y, groups, multilabel=multilabel)
-    monkeypatch.setattr(logistic, "MOST_PARAMETERS", 0)
+    _by_scikit_learn(monkeypatch)
     theirs = logistic.fit_probe(z, y, groups, multilabel=multilabel)
     assert ours.penalty == theirs.penalty
     assert ours.converged
