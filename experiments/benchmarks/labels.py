@@ -101,8 +101,7 @@ def main(model: str = "logic-hyla", n: int = 2_000, rounds: int = 5, smoke: bool
         y, groups = make_target(codes, codes, "terms", PAIR).train, combination_clusters(codes)
         features = {"codes": codes.select(layer=layer, pair=PAIR)}
         if not smoke:
-            features["residual streams"] = codes.select_residual(
-                layer=layer, pair=PAIR)
+            features["residual streams"] = codes.select_residual(layer=layer, pair=PAIR)
         cases = [measure(np.asarray(x, np.float64), y, groups, name, rounds)
                  for name, x in features.items()]
         report.finish(out, cases, table(cases), figure(cases))

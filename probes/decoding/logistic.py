@@ -182,69 +182,53 @@ def _fit_path(
     z: np.ndarray, y: np.ndarray, multilabel: bool, penalties: Sequence[float]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield (weights [class, d], bias [class], converged) for each penalty, warm-started."""
-    n, n_classes = len(z), y.shape[1]
-    seen = np.flatnonzero(y.any(axis=0))
-    if (z.shape[1] <= MOST_FEATURES if multilabel or len(seen) <= 2
-            else len(seen) * (z.shape[1] + 1) <= MOST_PARAMETERS):
-        yield from _newton_path(z, y, seen, multilabel, penalties)
+    seen, always = np.flatnonzero(y.any(axis=0)), np.asarray(y.all(axis=0))
+    # What was never seen is never given; what was always seen is always given.
+    known = np.full(y.shape[1], -np.inf)
+    if multilabel:
+        fitted, known[always] = seen[~always[seen]], np.inf
+    else:  # of two classes that exclude each other, the first has score 0
+        fitted, known[seen] = seen[1:] if len(seen) <= 2 else seen, 0.0
+    one_by_one = multilabel or len(seen) <= 2
+    for theta, converged in _minima(z, y[:, fitted], one_by_one, multilabel, penalties):
+        weights, bias = np.zeros((y.shape[1], z.shape[1])), known.copy()
+        weights[fitted], bias[fitted] = theta[:, :-1], theta[:, -1]
+        yield weights, bias, converged
+
+
+def _minima(
+    z: np.ndarray, y: np.ndarray, one_by_one: bool, balanced: bool, penalties: Sequence[float]
+) -> Iterator[tuple[np.ndarray, bool]]:
+    """Yield (weights and bias [class, d + 1], converged) for each penalty: each class a yes or no
+    of its own, or of classes of which each instance has one."""
+    n, d = z.shape
+    theta = None
+    if one_by_one and d <= MOST_FEATURES:
+        for penalty in penalties:
+            theta, converged = fit_binary(
+                z, y, penalty, balanced=balanced, tolerance=TOLERANCE,
+                max_iterations=MAX_ITERATIONS, start=theta)
+            yield theta, converged
         return
-    targets = list(y.T) if multilabel else [y.argmax(axis=1)]
+    if not one_by_one and y.shape[1] * (d + 1) <= MOST_PARAMETERS:
+        for penalty in penalties:
+            theta, converged = fit_multinomial(
+                z, y.argmax(axis=1), y.shape[1], penalty, tolerance=TOLERANCE,
+                max_iterations=MAX_ITERATIONS, start=theta)
+            yield theta, converged
+        return
+    targets = list(y.T) if one_by_one else [y.argmax(axis=1)]
     # Residual streams are so ill-conditioned that L-BFGS needs a thousand steps and more.
     models = [LogisticRegression(solver="newton-cg", tol=TOLERANCE, max_iter=MAX_ITERATIONS,
-                                 warm_start=True, class_weight="balanced" if multilabel else None)
+                                 warm_start=True, class_weight="balanced" if balanced else None)
               for _ in targets]
     for penalty in penalties:
-        weights = np.zeros((n_classes, z.shape[1]))
-        # What was never seen is never given; what was always seen is always given.
-        bias = np.full(n_classes, -np.inf)
-        converged = True
-        for i, (model, target) in enumerate(zip(models, targets, strict=True)):
-            classes = np.unique(target)
-            if len(classes) == 1:
-                if multilabel:
-                    bias[i] = np.inf if target[0] else -np.inf
-                else:
-                    bias[classes[0]] = 0.0
-                continue
+        theta, converged = np.empty((0, d + 1)), True
+        for model, target in zip(models, targets, strict=True):
             model.set_params(C=1.0 / (penalty * n))
             converged &= _converges(model, z, target)
-            if multilabel:
-                weights[i], bias[i] = model.coef_[0], model.intercept_[0]
-            elif len(classes) == 2:
-                weights[classes[1]] = model.coef_[0]
-                bias[classes] = 0.0, model.intercept_[0]
-            else:
-                weights[classes], bias[classes] = model.coef_, model.intercept_
-        yield weights, bias, converged
-
-
-def _newton_path(
-    z: np.ndarray, y: np.ndarray, seen: np.ndarray, multilabel: bool, penalties: Sequence[float]
-) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """As `_fit_path`, of a problem with few weights of which the classes `seen` occur."""
-    always = np.asarray(y.all(axis=0))
-    # Of two classes that exclude each other, the first has score 0.
-    fitted = seen[~always[seen]] if multilabel else seen[1:] if len(seen) <= 2 else seen
-    theta, converged = None, True
-    for penalty in penalties:
-        if multilabel or len(seen) == 2:
-            theta, converged = fit_binary(
-                z, y[:, fitted], penalty, balanced=multilabel, tolerance=TOLERANCE,
-                max_iterations=MAX_ITERATIONS, start=theta)
-        elif len(seen) > 2:
-            theta, converged = fit_multinomial(
-                z, y[:, seen].argmax(axis=1), len(seen), penalty, tolerance=TOLERANCE,
-                max_iterations=MAX_ITERATIONS, start=theta)
-        weights = np.zeros((y.shape[1], z.shape[1]))
-        # What was never seen is never given; what was always seen is always given.
-        bias = np.full(y.shape[1], -np.inf)
-        if multilabel:
-            bias[always] = np.inf
-        else:
-            bias[seen] = 0.0
-        if theta is not None:
-            weights[fitted], bias[fitted] = theta[:, :-1], theta[:, -1]
-        yield weights, bias, converged
+            theta = np.concatenate([theta, np.column_stack([model.coef_, model.intercept_])])
+        yield theta, converged
 
 
 def _converges(model: LogisticRegression, z: np.ndarray, target: np.ndarray) -> bool:

@@ -122,8 +122,8 @@ def fit_binary(
             p *= (1.0 - p) * weights[of, here]
             for one, weight in zip(second, p, strict=True):
                 one += (x[here].T * weight) @ x[here]
-        # A class whose scores are all large has next to no curvature left, least of its bias.
         second /= len(x)
+        # A class whose scores are all large has next to no curvature left, least of its bias.
         second[:, np.arange(len(ridge)), np.arange(len(ridge))] += np.maximum(ridge, 1e-10)
         return second
 
