@@ -248,12 +248,14 @@ class Explorer:
 
     def chart(self, key: str) -> list[dict[str, Any]]:
         """Return the traces of a chart, with arrays as lists."""
-        plot = f"{_styled(key)} .js-plotly-plot"
-        self.page.locator(plot).first.wait_for()
-        data: list[dict[str, Any]] = json.loads(self.page.evaluate(
-            "plot => JSON.stringify(document.querySelector(plot)._fullData.map(trace => ({"
+        # A chart that is drawn anew is missing for a moment.
+        drawn = self.page.wait_for_function(
+            "plot => { const data = document.querySelector(plot)?._fullData;"
+            "return data && JSON.stringify(data.map(trace => ({"
             "name: trace.name, x: Array.from(trace.x || []), y: Array.from(trace.y || []), "
-            "z: trace.z ? Array.from(trace.z, row => Array.from(row)) : []})))", plot))
+            "z: trace.z ? Array.from(trace.z, row => Array.from(row)) : []}))); }",
+            arg=f"{_styled(key)} .js-plotly-plot")
+        data: list[dict[str, Any]] = json.loads(drawn.json_value())
         return data
 
     def listed(self) -> int:

@@ -56,7 +56,7 @@ function columns(points, n, { centre, half }) {
     return { x, y };
 }
 
-const written = ({ zoom, hidden }) => JSON.stringify([zoom, hidden]);
+const written = ({ zoom, hidden }) => ({ zoom, hidden: hidden.join() });
 
 class Panel {
     constructor(map, library, renderer) {
@@ -314,7 +314,7 @@ class CodeMap {
         this.named = true;
         this.ringed = -1;
         this.legend = { hidden: new Set() };
-        this.told = '';  // where one looks and what is hidden, as page and map both know
+        this.told = {};  // where one looks and what is hidden, as page and map both know
         this.panels = [];
         this.selected = [];
         this.waiting = Promise.resolve();
@@ -411,12 +411,14 @@ class CodeMap {
         if (before?.colour.values !== data.colour.values) {
             // Of other values what is hidden is told anew, and heard, though the page says the same.
             this.legend.hidden = new Set();
-            this.told = '';
+            this.told.hidden = undefined;
             this.waits = 0;
         }
         const look = this.look(data, values);
         const renewed = this.panels.length !== data.planes.length || before?.height !== data.height;
         if (renewed) this.renew(data, library);
+        const elsewhere = renewed || data.view.zoom !== this.told.zoom
+            || data.planes.some((plane, i) => plane.points !== before?.planes[i].points);
         const asked = this.askedView(data, renewed);
         if (asked) this.legend.hidden = new Set(asked.hidden);
         this.values = values;
@@ -441,7 +443,8 @@ class CodeMap {
             await panel.draw(plane, planes[i], values, glide);
         }
         if (changed || asked) this.sift();
-        if (asked) {
+        // Colours that come late must not take back where one has moved to in the meantime.
+        if (asked && elsewhere) {
             const zooms = asked.zoom.split('~'); // of whole pictures it says nothing
             this.panels.forEach((panel, i) => panel.lookAt(zooms[i] ?? ''));
         }
@@ -518,11 +521,16 @@ class CodeMap {
     // or the browser has gone back. What it says until it has heard of the last move is not.
     askedView({ view, tells }, renewed) {
         if (!tells) return null;
-        const said = written(view);
-        if (said === this.told) this.waits = 0;
-        if ((said === this.told && !renewed) || performance.now() < this.waits) return null;
-        this.told = said;
+        const known = this.knows(view);
+        if (known) this.waits = 0;
+        if ((known && !renewed) || performance.now() < this.waits) return null;
+        this.told = written(view);
         return view;
+    }
+
+    knows(view) {
+        const { zoom, hidden } = written(view);
+        return zoom === this.told.zoom && hidden === this.told.hidden;
     }
 
     // Tell the page where one looks and what is hidden, once nothing has moved for a moment.
@@ -538,9 +546,8 @@ class CodeMap {
             const zooms = this.panels.map(panel => panel.zoom);
             const view = { zoom: zooms.some(zoom => zoom) ? zooms.join('~') : '',
                            hidden: [...this.legend.hidden].sort((a, b) => a - b) };
-            const said = written(view);
-            if (said === this.told) return;
-            this.told = said;
+            if (this.knows(view)) return;
+            this.told = written(view);
             this.waits = performance.now() + ANSWERS;
             this.say('view', view);
         }, SETTLES);

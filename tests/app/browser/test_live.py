@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 from explorer import Explorer, expect
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, Route
 
+from latentcode.app.charts.map.addresses import ARRAYS
 from latentcode.experiments.benchmarks.browser import settle
 
 MODEL = "sraven-hyla"
@@ -137,9 +138,17 @@ def test_each_picture_of_a_comparison_has_a_zoom_of_its_own(
     settle(explorer.page)
     whole = explorer.domains(".st-key-compare-chart")
     before = explorer.query()["colour"]
+    # What is zoomed while the new colours are on their way stays, too.
+    under_way: list[Route] = []
+    explorer.page.route(f"**{ARRAYS}/*", lambda route: under_way.append(route))
     explorer.choose("Colour by", "shared neighbours")
+    explorer.until(lambda: bool(under_way))
     explorer.page.mouse.move(field["x"] + field["width"] / 2, field["y"] + field["height"] / 2)
     explorer.page.mouse.wheel(0, -500)
+    explorer.until(lambda: not np.allclose(explorer.domains(".st-key-compare-chart"), whole))
+    for request in under_way:
+        request.continue_()
+    explorer.page.unroute(f"**{ARRAYS}/*")
     explorer.until(lambda: explorer.query().get("zooms", "").startswith("~"))
     settle(explorer.page)
     explorer.page.go_back()
