@@ -134,10 +134,10 @@ def table(
 ) -> pd.DataFrame:
     """Return one row per stage: runs complete, steps done of all, hours that the rest will take.
 
-    Hours are those of one core each, from what the runs of the same grid have taken per step.
+    Hours are those of one core each, from what runs of the same grid have taken per step on a CPU.
     A run that is complete nowhere but among the published ones counts as done.
     """
-    rows = []
+    rows, others = [], left_elsewhere([], at, stages)
     for stage in stages:
         runs = members(stage, at)
         steps = sum(config.training.steps for config in runs.values())
@@ -147,7 +147,7 @@ def table(
         done = sum(config.training.steps if path in (*complete, *elsewhere)
                    else recorded_step(path) for path, config in runs.items())
         paces = [seconds_per_step(path) for path in queue(at, stages)
-                 if path.parent.name == stage.grid]
+                 if path.parent.name == stage.grid and path not in others]
         speeds = [pace for pace in paces if pace is not None]
         left = (steps - done) * sum(speeds) / len(speeds) / 3600 if speeds else float("nan")
         seeds = list(dict.fromkeys(_seeds(path.name) for path in runs))

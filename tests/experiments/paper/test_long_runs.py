@@ -127,6 +127,12 @@ def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     said = capsys.readouterr().out
     assert f"{name}: left to the device" in said
     assert "0 runs to go" in said
+    # What a step takes on the one says nothing of the other.
+    (path / "timing.jsonl").write_text("".join(
+        f'{{"step": {step}, "event": "{event}", "seconds": {step}}}\n'
+        for step, event in ((0, "start"), (20, "log"))))
+    assert len(attempts(path)[0]) == 2
+    assert table(at, stages)["core-hours left"].isna().all()
     exact = replace(half, training=replace(half.training, precision="float32"))
     assert not goes_on(run, exact)  # such a run could not go on either
     # What was finished elsewhere meanwhile is kept no longer.
