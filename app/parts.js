@@ -20,6 +20,14 @@ const button = (attributes, ...inside) =>
 const rootIn = (parent, kind) => parent.querySelector(`.${kind}`)
     ?? parent.appendChild(element('div', { class: kind }));
 
+// Whether what the page says is older than what it was told last: `data.turn` is the number of the
+// last telling that it has heard of, `told` the number of the next.
+const isLate = (one, data) => {
+    one.turn = Math.max(one.turn ?? 0, data.turn);
+    return data.turn < one.turn;
+};
+const turned = (one, told) => ({ ...told, turn: one.turn += 1 });
+
 // Put other parts into a root; the button that has the focus is told by its data, and keeps it.
 const refill = (root, ...parts) => {
     const told = one => JSON.stringify({ ...one.dataset });

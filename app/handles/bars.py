@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import streamlit as st
 
 from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
+from latentcode.app.state.turns import heard, turn
 
 STEP = 0.01
 
@@ -29,7 +29,8 @@ def bars(
             them after all that a drag changes
     """
     def noted() -> None:
-        moved = numbers_of(st.session_state[key]["values"], len(values), most)
+        told = heard(key, "values")
+        moved = numbers_of(told.get("values"), len(values), most)
         if moved is not None:
             note(moved)
 
@@ -37,6 +38,7 @@ def bars(
     component(key=key, on_values_change=answering(noted), data={
         "values": [float(value) for value in values], "ghost": [float(value) for value in ghost],
         "most": float(most), "step": STEP, "label": label, "live": live,
+        "turn": turn(key),
         "ticks": [{"name": name, "numbers": [float(value) for value in numbers],
                    "marked": name == marked} for name, numbers in (ticks or {}).items()]})
 

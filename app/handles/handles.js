@@ -5,8 +5,9 @@
 // data.label                what a bar is called, before its number
 // data.ticks                [{name, numbers, marked}]: marks beside the bars
 // data.live                 tell what a bar has come to while it is dragged, too
+// data.turn                 the number of the last telling that the server has heard of
 //
-// Triggers `values`, all numbers, when a bar is let go or a key is.
+// Triggers `values`, all numbers and their `turn`, when a bar is let go or a key is.
 const DIGIT = 7, GAP = 6;  // pixels of a digit under a bar, and between two numbers
 const PATIENCE = 1500;  // milliseconds within which the page is taken to answer a drag
 const KEYS = {
@@ -32,15 +33,18 @@ class Bars {
     }
 
     show(data, report) {
-        const values = [...data.values];
-        // What comes back from the server does not move a bar out of somebody's hand.
+        // What comes back from the server does not undo what was moved since, nor move a bar out of
+        // somebody's hand.
+        const late = isLate(this, data) && this.values.length === data.values.length;
+        const values = [...(late ? this.values : data.values)];
         for (const bar of [this.held, this.stepped])
             if (bar) values[bar.number] = this.values[bar.number];
-        Object.assign(this, { data, report, values, told: [...data.values] });
+        Object.assign(this, { data, report, values, told: late ? this.told : [...data.values] });
         if (this.root.children.length !== values.length)
             this.root.replaceChildren(...values.map((_, number) => this.made(number)));
         values.forEach((_, number) => this.draw(number));
         this.arrange();
+        if (late) return;
         this.waits = 0;
         // After this, in which the page would not hear it.
         if (this.held && data.live) setTimeout(() => { if (this.held) this.tell(); });
@@ -137,7 +141,7 @@ class Bars {
         if (!this.values.some((value, number) => value !== this.told[number])) return;
         this.told = [...this.values];
         this.waits = performance.now() + PATIENCE;
-        this.report(this.told);
+        this.report(turned(this, { values: this.told }));
     }
 }
 

@@ -4,8 +4,9 @@
 // data.chosen   {queries, keys}: tokens that somebody has chosen
 // data.written  {queries, keys}: tokens of which something is written, which are marked
 // data.label    what the problem is called
+// data.turn     the number of the last telling that the server has heard of
 //
-// Triggers `chosen`, {queries, keys}, when the mouse is let go or a key is pressed.
+// Triggers `chosen`, {queries, keys, turn}, when the mouse is let go or a key is pressed.
 const MARK = { queries: 'token-query', keys: 'token-key' };
 const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
@@ -23,6 +24,7 @@ class Tokens {
     }
 
     show(data, report) {
+        const late = isLate(this, data);
         Object.assign(this, { data, report });
         this.problem.setAttribute('aria-label', data.label);
         if (this.shown !== data.html) {
@@ -34,8 +36,9 @@ class Tokens {
                 token.tabIndex = at ? -1 : 0;
             });
         }
-        this.chosen = Object.fromEntries(Object.entries(data.chosen).map(
-            ([role, tokens]) => [role, new Set(tokens)]));
+        // What comes back from the server does not undo what was chosen since.
+        if (!late && !this.drawing) this.chosen = Object.fromEntries(
+            Object.entries(data.chosen).map(([role, tokens]) => [role, new Set(tokens)]));
         this.draw();
     }
 
@@ -111,8 +114,8 @@ class Tokens {
     }
 
     tell() {
-        this.report(Object.fromEntries(Object.entries(this.chosen).map(
-            ([role, tokens]) => [role, [...tokens]])));
+        this.report(turned(this, Object.fromEntries(Object.entries(this.chosen).map(
+            ([role, tokens]) => [role, [...tokens]]))));
     }
 }
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-import streamlit as st
-
 from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
+from latentcode.app.state.turns import heard, turn
 
 ROLES = ("queries", "keys")
 """What a token that is clicked is chosen as: what attends, or what is attended to."""
@@ -29,13 +28,13 @@ def tokens(
     label    what the problem is called, for those who hear the page
     """
     def noted() -> None:
-        told = tokens_of(st.session_state[key]["chosen"], n)
+        told = tokens_of(heard(key, "chosen"), n)
         if told is not None:
             note(told)
 
     own_component(__name__, "tokens")(
         key=key, on_chosen_change=answering(noted), height="content", data={
-            "html": html, "label": label,
+            "html": html, "label": label, "turn": turn(key),
             "chosen": {role: list(chosen.get(role, ())) for role in ROLES},
             "written": {role: list(written.get(role, ())) for role in ROLES}})
 

@@ -20,6 +20,10 @@ class Editing {
 
     show(data, report) {
         Object.assign(this, { report });
+        if (this.writing) {  // what is being written stays
+            this.late = data;
+            return;
+        }
         if (JSON.stringify(data) === this.drawn) return;
         this.drawn = JSON.stringify(data);
         const before = partsOf(data.text);
@@ -73,20 +77,26 @@ class Editing {
         const leave = (keeps, focus) => {
             if (left) return;
             left = true;
+            const late = this.late;
+            Object.assign(this, { writing: false, late: null });
             const text = field.value.trim(), parts = [...this.parts];
             parts[i] = text;
             if (keeps && text && text !== this.parts[i]) {
                 this.parts[i] = text;  // until the page comes with what it was
                 this.report(parts.join(''));
-            }
-            this.fill();
+                this.fill();
+            } else if (late) this.show(late, this.report);
+            else this.fill();
             if (focus) this.focusable(this.at)?.focus();
         };
         field.addEventListener('blur', () => leave(true, false));
         field.addEventListener('keydown', event => {
             event.stopPropagation();
-            if (event.key === 'Enter' || event.key === 'Escape') leave(event.key === 'Enter', true);
+            if (event.key !== 'Enter' && event.key !== 'Escape') return;
+            event.preventDefault();  // nor does it press the word that gets the focus
+            leave(event.key === 'Enter', true);
         });
+        this.writing = true;
         word.replaceWith(field);
         field.focus();
         field.select();

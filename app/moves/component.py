@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import streamlit as st
-
 from latentcode.app.assets import own_component
 from latentcode.app.data.moves import MOST
 from latentcode.app.state.messages import answering
+from latentcode.app.state.turns import heard, turn
 
 NOTHING = "nothing"
 """The place where nothing is put in."""
-TURN = "turn of the moves"
-"""Name in the session: the number of the choice that the page has heard of last."""
 
 
 def moves(
@@ -27,15 +24,13 @@ def moves(
     state  `task`, `kind`, `put` (codes or values), `drop` (a place, or `NOTHING`), `problem`
     """
     def noted() -> None:
-        chosen = st.session_state[key]["state"]
-        if isinstance(chosen, Mapping) and type(chosen.get("turn")) is int:
-            st.session_state[TURN] = chosen["turn"]
+        chosen = heard(key, "state")
         if is_state(view, chosen):
             note(chosen)
 
     own_component(__name__, "moves")(
         key=key, data={**view, "state": dict(state), "alone": False,
-                       "turn": st.session_state.get(TURN, 0)},
+                       "turn": turn(key)},
         on_state_change=answering(noted), height="content")
 
 

@@ -27,10 +27,9 @@ class Moves {
 
     show(data, report) {
         // What comes back from the server does not undo what has been chosen since.
-        this.turn ??= data.turn;
-        const waits = this.state && data.turn !== this.turn;
+        const late = isLate(this, data);
         Object.assign(this, { data, report });
-        if (!waits) this.state = { ...data.state };
+        if (!late) this.state = { ...data.state };
         // What is drawn already stays, with what somebody is about to press.
         if (this.drawn !== this.needed()) this.draw();
     }
@@ -54,8 +53,7 @@ class Moves {
         this.state = { ...this.state, ...change };
         if (!this.move && this.state.drop !== 'nothing') this.state.drop = this.moves[0].place;
         this.draw();
-        this.turn += 1;
-        this.report({ ...this.state, turn: this.turn });
+        this.report(turned(this, this.state));
     }
 
     put(place) { this.set({ drop: this.state.drop === place ? 'nothing' : place }); }

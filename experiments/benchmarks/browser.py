@@ -31,6 +31,7 @@ PATIENCE = 60.0
 
 DRAWN = """chart => {
     const map = document.querySelector(`${chart} .lc-map[data-drawn]`);
+    if (map?.codeMap.showing) return false;
     const canvases = [...(map?.querySelectorAll('.lc-field canvas') ?? [])];
     return canvases.length > 0 && canvases.every(canvas => {
         const {data} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
@@ -40,7 +41,8 @@ DRAWN = """chart => {
         return false;
     });
 }"""
-"""Whether points have been painted: some pixel of every picture has not the ground's colour."""
+"""Whether points have been painted, and no other picture is on its way: some pixel of every picture
+has not the ground's colour."""
 
 LONELY = """chart => {
     const [panel] = document.querySelector(`${chart} .lc-map`).codeMap.panels;

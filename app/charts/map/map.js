@@ -408,7 +408,8 @@ class CodeMap {
         this.root.style.setProperty('--lc-ink', data.ink);
         this.root.style.setProperty('--lc-accent', data.accent);
         this.grid.style.gridTemplateColumns = `repeat(${data.across}, minmax(0, 1fr))`;
-        if (before?.colour.values !== data.colour.values) {
+        const { label, names } = data.colour;
+        if (before?.colour.label !== label || before.colour.names.join() !== names.join()) {
             // Of other values what is hidden is told anew, and heard, though the page says the same.
             this.legend.hidden = new Set();
             this.told.hidden = undefined;
@@ -434,20 +435,17 @@ class CodeMap {
             panel.canvas.setAttribute('aria-label', data.alt);
             if (!panel.plot) panel.start({ ...look, ...this.mouse() });
             else if (changed) panel.plot.set(look);
-            if (!changed) continue;
             const glide = !renewed && before?.n === data.n
                 && before?.planes[i].points !== plane.points
                 && data.glides && before?.glides === data.glides
                 && before?.colour.values === data.colour.values
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
-            await panel.draw(plane, planes[i], values, glide);
+            if (changed) await panel.draw(plane, planes[i], values, glide);
+            // What comes late must not take back where one has moved to in the meantime. Of whole
+            // pictures nothing is said.
+            if (asked && elsewhere) panel.lookAt(asked.zoom.split('~')[i] ?? '');
         }
         if (changed || asked) this.sift();
-        // Colours that come late must not take back where one has moved to in the meantime.
-        if (asked && elsewhere) {
-            const zooms = asked.zoom.split('~'); // of whole pictures it says nothing
-            this.panels.forEach((panel, i) => panel.lookAt(zooms[i] ?? ''));
-        }
         this.choose(Array.from(selected), changed);
         this.panels.forEach(panel => panel.mark());
         this.root.dataset.drawn = data.planes.map(plane => plane.points).join();
@@ -538,8 +536,9 @@ class CodeMap {
         if (!this.data?.tells) return;
         clearTimeout(this.moving);
         this.moving = setTimeout(() => {
-            if (this.gone || this.panels.some(panel => !panel.drawn)) return;
-            if (this.showing) { // what one looked at is yet to come back
+            if (this.gone) return;
+            // What one looked at is yet to come back.
+            if (this.showing || this.panels.some(panel => !panel.drawn)) {
                 this.tellSoon();
                 return;
             }

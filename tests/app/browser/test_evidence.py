@@ -25,7 +25,7 @@ def test_a_verdict_is_found_opened_and_its_data_downloaded(explorer: Explorer) -
     click_row(explorer, row)
     claim = explorer.headline(differ["claim"].iloc[row][:20])
     claim.wait_for()
-    assert explorer.query()["claim"] == "figA9-number-of-tasks"
+    explorer.until(lambda: explorer.query().get("claim") == "figA9-number-of-tasks")
     figure = page.locator(".st-key-evidence-figure img")
     explorer.until(lambda: figure.evaluate("image => image.naturalWidth") > 0)
     file = explorer.download(page.get_by_role("button", name="counts.csv"))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from latentcode.experiments.benchmarks.browser import settle
+
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
 expect = playwright.expect
 
@@ -18,6 +20,12 @@ pytestmark = pytest.mark.slow
 MODEL = "sraven-hyla"
 BY_HAND = {"model": MODEL, "instance": "3", "what": "by hand", "scope": "row", "layers": "3",
            "how": "set to"}
+ANSWER = """turn => {
+    const {bars} = document.querySelector('.handles');
+    const values = bars.values.map(() => 0);
+    bars.show({...bars.data, values, turn: bars.turn + turn}, bars.report);
+}"""
+"""All bars are at zero, says an answer to the last that the page was told, or to one before."""
 
 
 def bar(explorer: Explorer, head: int) -> Locator:
@@ -144,4 +152,9 @@ def test_every_score_of_the_idea_is_dragged(explorer: Explorer) -> None:
     drag(explorer, bar(explorer, 5), 25, live=True)
     explorer.until(lambda: changed(3, 5))
     explorer.until(lambda: explorer.chart("moved") != before)
+    settle(explorer.page)
+    moved = [value(bar(explorer, head)) for head in (3, 5)]
+    for turn, values in ((-1, moved), (0, [0.0, 0.0])):
+        explorer.page.evaluate(ANSWER, turn)
+        assert [value(bar(explorer, head)) for head in (3, 5)] == values
     explorer.check()

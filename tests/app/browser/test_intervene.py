@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+ANSWER = """turn => {
+    const {tokens} = document.querySelector('.tokens'), chosen = {queries: [], keys: []};
+    tokens.show({...tokens.data, chosen, turn: tokens.turn + turn}, tokens.report);
+}"""
+"""No token is chosen, says an answer to the last that the page was told, or to one before."""
+
 SRAVEN = "sraven-hyla"
 LOGIC = "logic-hyla"
 LONG = 600_000.0
@@ -136,6 +142,9 @@ def test_tokens_are_clicked_drawn_over_and_reached_by_keys(explorer: Explorer) -
     explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
     settle(page)
     assert token.nth(24).get_attribute("aria-pressed") == "true"
+    for turn, pressed in ((-1, "true"), (0, "false")):
+        page.evaluate(ANSWER, turn)
+        assert token.nth(24).get_attribute("aria-pressed") == pressed
     assert first
     explorer.check()
 

@@ -25,16 +25,25 @@ READ = "() => !document.querySelector('[data-testid=stProgress]')"
 PINS = """() => ['.lc-pin:not(.lc-before)', '.lc-before'].map(kind => [
     ...document.querySelectorAll(`.st-key-map ${kind}`)].map(pin => pin.getAttribute('d')))"""
 """Where the codes of a prompt are, and where they were before it was edited."""
-AXES = """() => { const {xaxis, yaxis} = document.querySelector(
-    '.st-key-heads .js-plotly-plot').layout; return [xaxis.title.text, yaxis.title.text]; }"""
+ANSWER = """edited => {
+    const {editing} = document.querySelector('.editing');
+    editing.show({text: editing.own, edited, most: editing.most}, editing.report);
+}"""
+"""The page answers with a prompt as it was edited last."""
+AXES = """() => {
+    const layout = document.querySelector('.st-key-heads .js-plotly-plot')?.layout;
+    return [layout?.xaxis.title.text, layout?.yaxis.title.text];
+}"""
+"""What the scatter of heads has along its axes; nothing while it is drawn anew."""
 HEAD = """() => {
     const plot = document.querySelector('.st-key-heads .js-plotly-plot');
+    if (!plot?._fullLayout?.xaxis || !plot._fullData?.length) return null;
     const {xaxis, yaxis} = plot._fullLayout, {left, top} = plot.getBoundingClientRect();
     const [trace] = plot._fullData;
     return {name: trace.customdata[0][0], x: left + xaxis._offset + xaxis.l2p(trace.x[0]),
             y: top + yaxis._offset + yaxis.l2p(trace.y[0])};
 }"""
-"""The first head of the scatter, and where it is on the screen."""
+"""The first head of the scatter, and where it is on the screen; null while it is drawn anew."""
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +135,8 @@ def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
     with explorer.rerun():
         box.press("Enter")
     assert explorer.query()["prompt"] == PROMPT
+    explorer.until(lambda: len(page.evaluate(PINS)[0]) >= len(PROMPT.split()))
     pins, none = page.evaluate(PINS)
-    assert len(pins) >= len(PROMPT.split())
     assert none == []
     words = page.locator(".editing [data-word]")
     assert words.all_inner_texts() == PROMPT.split()
@@ -149,6 +158,13 @@ def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
     assert len(moved) == len(pins)  # both words are one token
     assert sorted(before) == sorted(pins)
     expect(page.get_by_text(re.compile("^The edit moves the code of"))).to_be_visible()
+    # A word that is being written stays while an answer comes.
+    page.locator(".editing-new").click()
+    page.evaluate(ANSWER, PROMPT)
+    expect(page.get_by_role("textbox", name=f"In place of {OTHER}")).to_be_focused()
+    page.keyboard.press("Escape")
+    assert words.all_inner_texts() == PROMPT.split()
+    page.evaluate(ANSWER, edited)
     with explorer.rerun():
         page.get_by_role("button", name="Undo").click()
     assert "edited" not in explorer.query()
@@ -174,7 +190,7 @@ def test_a_source_prompt_is_clicked_and_patched_from(explorer: Explorer, width: 
 def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width: int) -> None:
     page = opened(explorer, "heads", width).page
     page.locator(".st-key-heads .js-plotly-plot").scroll_into_view_if_needed()
-    assert page.evaluate(AXES) == ["previous token", "induction"]
+    explorer.until(lambda: page.evaluate(AXES) == ["previous token", "induction"])
     if width == WIDTHS[0]:
         explorer.choose("x axis", "entropy")
         explorer.until(lambda: page.evaluate(AXES) == ["entropy", "induction"])
@@ -182,6 +198,8 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
 
     def hovered() -> bool:
         head = page.evaluate(HEAD)
+        if head is None:
+            return False
         for aside in (3, 0):
             page.mouse.move(head["x"] - aside, head["y"])
         page.wait_for_timeout(300)  # the label comes a moment later

@@ -76,7 +76,7 @@ def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
     assert 0 < few < more < all_ == 2_000
     for key, before in panels.items():
         explorer.until(lambda key=key, before=before: explorer.panel(key) != before)
-    assert explorer.map()["painted"] == [few]
+    explorer.until(lambda: explorer.map()["painted"] == [few])
     assert len(explorer.map()["outlines"]) == 1
     explorer.press("Beside the map", "List")
     explorer.until(lambda: explorer.listed() == min(few, 1_000))
@@ -101,7 +101,7 @@ def test_a_box_selects_what_lies_in_it_and_a_double_click_clears(explorer: Explo
     explorer.page.mouse.dblclick(field["x"] + 6, field["y"] + 6)
     expect(explorer.headline("No selection")).to_be_visible()
     assert explorer.map()["painted"] == [0]
-    assert "select" not in explorer.query()
+    explorer.until(lambda: "select" not in explorer.query())
     explorer.check()
 
 
@@ -241,7 +241,7 @@ def test_an_outline_leaves_out_what_the_legend_hides(explorer: Explorer) -> None
     # A little larger, so that it begins outside of the first.
     fewer, _ = explorer.lasso(91)
     assert 0 < fewer < everything
-    assert explorer.map()["painted"] == [fewer]
+    explorer.until(lambda: explorer.map()["painted"] == [fewer])
     assert all((shares(explorer)[name] > 0) == (name not in hidden)
                for name, share in before.items() if share > 2)
     said = explorer.page.get_by_text(f"hidden: 2 values of context_1 ({', '.join(hidden)})")
@@ -323,4 +323,4 @@ def test_no_other_site_frames_the_explorer(
     explorer.page.on("console", lambda message: told.append(message.text))
     explorer.page.goto(other_site(explorer.server.url()))
     explorer.until(lambda: explorer.page.frames[-1].url.startswith("chrome-error:"))
-    assert any("frame-ancestors" in text for text in told)
+    explorer.until(lambda: any("frame-ancestors" in text for text in told))

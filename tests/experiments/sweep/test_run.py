@@ -235,8 +235,10 @@ def test_what_a_killed_member_left_is_cleared_away_when_it_is_complete(
     assert (out / "table.csv").read_bytes() == wanted
 
 
-LONG = ["--preset", "smoke", "--fix", "training.steps=3000", "--fix", "training.eval_every=3000",
-        "--fix", "training.checkpoint_every=3000", "--axis", "training.seed=0,1,2"]
+LONG_STEPS = 100_000
+LONG = ["--preset", "smoke", *(
+    word for name in ("steps", "eval_every", "checkpoint_every")
+    for word in ("--fix", f"training.{name}={LONG_STEPS}")), "--axis", "training.seed=0,1,2"]
 
 
 @pytest.mark.slow
@@ -260,7 +262,7 @@ def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Pa
     assert process.returncode == (130 if executor == "local" else 143)
     assert "continue with: latentcode sweep --out" in " ".join(error.decode().split())
     for seed in (0, 1):
-        assert 0 < lc.Run.open(out / f"seed={seed}").checkpoints()[-1] < 3000
+        assert 0 < lc.Run.open(out / f"seed={seed}").checkpoints()[-1] < LONG_STEPS
     assert not (out / "seed=2").exists()
     assert pd.read_csv(out / "table.csv")["complete"].tolist().count(False) > 0
 
