@@ -21,7 +21,7 @@ const rootIn = (parent, kind) => parent.querySelector(`.${kind}`)
     ?? parent.appendChild(element('div', { class: kind }));
 
 // Whether what the page says is older than what it was told last: `data.turn` is the number of the
-// last telling that it has heard of, `told` the number of the next.
+// last telling that it has heard of, `one.turn` that of the last one, which `turned` counts.
 const isLate = (one, data) => {
     one.turn = Math.max(one.turn ?? 0, data.turn);
     return data.turn < one.turn;

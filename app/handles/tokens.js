@@ -69,6 +69,7 @@ class Tokens {
         if (!token || event.button !== 0) return;
         this.on = !this.chosen[this.role].has(Number(token.dataset.token));
         this.drawing = true;
+        this.problem.setPointerCapture(event.pointerId);  // it may be let go beside it
         this.take(token);
     }
 

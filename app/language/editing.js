@@ -3,8 +3,10 @@
 // data.text    the prompt
 // data.edited  the prompt as it was edited last, or the same
 // data.most    characters of a text that is taken: a word becomes no longer than there is room
+// data.turn    the number of the last telling that the server has heard of
 //
-// Triggers `edited`, the whole text, when a word was changed: by Enter, or by leaving the field.
+// Triggers `edited`, the whole text and its `turn`, when a word was changed: by Enter, or by leaving
+// the field.
 const partsOf = text => text.match(/\s+|\S+/g) ?? [];
 const isWord = part => /\S/.test(part);
 
@@ -20,20 +22,31 @@ class Editing {
 
     show(data, report) {
         Object.assign(this, { report });
+        if (isLate(this, data)) return;
         if (this.writing) {  // what is being written stays
-            this.late = data;
+            this.waiting = data;
             return;
         }
-        if (JSON.stringify(data) === this.drawn) return;
-        this.drawn = JSON.stringify(data);
-        const before = partsOf(data.text);
-        this.parts = partsOf(data.edited);
+        const { text, edited, most } = data, shown = JSON.stringify([text, edited, most]);
+        if (shown === this.shown) return;
+        Object.assign(this, { shown, own: text, most });
+        this.become(edited);
+    }
+
+    become(edited) {
+        const before = partsOf(this.own);
+        this.parts = partsOf(edited);
         const same = before.length === this.parts.length;  // else nobody knows which was which
         this.was = this.parts.map((part, i) => same && before[i] !== part ? before[i] : null);
-        this.changed = data.text !== data.edited;
-        this.own = data.text;
-        this.most = data.most;
+        this.changed = this.own !== edited;
         this.fill();
+    }
+
+    // Show a text at once, and tell the page.
+    tell(edited) {
+        this.shown = null;
+        this.become(edited);
+        this.report(turned(this, { edited }));
     }
 
     fill() {
@@ -43,7 +56,7 @@ class Editing {
             'aria-label': this.was[i] === null ? null : `${part}, which was ${this.was[i]}`,
         }, ...this.was[i] === null ? [] : [element('del', {}, this.was[i]), ' '], part));
         const back = this.changed ? [' ', button({
-            class: 'editing-back', 'data-back': '', onclick: () => this.report(this.own),
+            class: 'editing-back', 'data-back': '', onclick: () => this.tell(this.own),
         }, 'Undo')] : [];
         refill(this.root, ...words, ...back);
         this.focusable(this.at);
@@ -66,26 +79,22 @@ class Editing {
 
     open(i) {
         const word = this.root.querySelector(`[data-word="${i}"]`);
+        const was = this.parts[i];
         const room = this.most - this.parts.join('').length;
         const field = element('input', {
-            class: 'editing-field', value: this.parts[i], 'aria-label': `In place of ${this.parts[i]}`,
-            maxlength: this.parts[i].length + Math.max(room, 0),
-            size: Math.max(4, this.parts[i].length + 2),
+            class: 'editing-field', value: was, 'aria-label': `In place of ${was}`,
+            maxlength: was.length + Math.max(room, 0), size: Math.max(4, was.length + 2),
         });
         this.at = [...this.root.querySelectorAll('[data-word]')].indexOf(word);
         let left = false;
         const leave = (keeps, focus) => {
             if (left) return;
             left = true;
-            const late = this.late;
-            Object.assign(this, { writing: false, late: null });
-            const text = field.value.trim(), parts = [...this.parts];
-            parts[i] = text;
-            if (keeps && text && text !== this.parts[i]) {
-                this.parts[i] = text;  // until the page comes with what it was
-                this.report(parts.join(''));
-                this.fill();
-            } else if (late) this.show(late, this.report);
+            const { waiting } = this, text = field.value.trim();
+            Object.assign(this, { writing: false, waiting: null });
+            if (waiting) this.show(waiting, this.report);
+            if (keeps && text && text !== was && this.parts[i] === was)
+                this.tell(this.parts.map((part, n) => n === i ? text : part).join(''));
             else this.fill();
             if (focus) this.focusable(this.at)?.focus();
         };
@@ -106,5 +115,5 @@ class Editing {
 export default function ({ data, parentElement, setTriggerValue }) {
     const root = rootIn(parentElement, 'editing');
     root.editing ??= new Editing(root);
-    root.editing.show(data, text => setTriggerValue('edited', text));
+    root.editing.show(data, told => setTriggerValue('edited', told));
 }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import streamlit as st
-
 from latentcode.app.assets import own_component
 from latentcode.app.state.messages import answering
+from latentcode.app.state.turns import heard, turn
 
 
 def editing(text: str, edited: str, note: Callable[[str], None], *, key: str, most: int) -> None:
@@ -17,13 +16,14 @@ def editing(text: str, edited: str, note: Callable[[str], None], *, key: str, mo
     most  characters of a text that is taken
     """
     def noted() -> None:
-        told = st.session_state[key]["edited"]
+        told = heard(key, "edited").get("edited")
         if isinstance(told, str) and 0 < len(told) <= most:
             note(told)
 
     own_component(__name__, "editing")(key=key, on_edited_change=answering(noted),
                                        height="content",
-                                       data={"text": text, "edited": edited, "most": most})
+                                       data={"text": text, "edited": edited, "most": most,
+                                             "turn": turn(key)})
 
 
 __all__ = ["editing"]

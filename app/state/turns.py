@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ def heard(key: str, trigger: str) -> dict[str, Any]:
 
 
 def turn(key: str) -> int:
-    """Return the number of what was `heard` of a component last; 0 before there is one."""
-    number: int = st.session_state.get(f"{TURN} {key}", 0)
+    """Return the number of what was `heard` of a component last."""
+    # The browser may have counted in a session that is lost: a new one begins above its numbers.
+    number: int = st.session_state.setdefault(f"{TURN} {key}", round(1e3 * time.time()))
     return number

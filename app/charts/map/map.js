@@ -149,10 +149,10 @@ class Panel {
         this.plot.redraw();
     }
 
-    async draw(plane, points, values, glide) {
+    // Draw points, and look where `zoom` says; null: as before.
+    async draw(plane, points, values, glide, zoom) {
         await this.rescale(plane);
-        // Where one was zoomed to in another picture means nothing in this one.
-        if (this.plane && this.plane.points !== plane.points) this.plot.reset({ preventEvent: true });
+        if (zoom !== null) this.lookAt(zoom);
         this.plane = plane;
         this.points = points;
         await this.plot.draw(
@@ -408,27 +408,21 @@ class CodeMap {
         this.root.style.setProperty('--lc-ink', data.ink);
         this.root.style.setProperty('--lc-accent', data.accent);
         this.grid.style.gridTemplateColumns = `repeat(${data.across}, minmax(0, 1fr))`;
-        const { label, names } = data.colour;
-        if (before?.colour.label !== label || before.colour.names.join() !== names.join()) {
-            // Of other values what is hidden is told anew, and heard, though the page says the same.
-            this.legend.hidden = new Set();
-            this.told.hidden = undefined;
-            this.waits = 0;
-        }
         const look = this.look(data, values);
         const renewed = this.panels.length !== data.planes.length || before?.height !== data.height;
         if (renewed) this.renew(data, library);
-        const elsewhere = renewed || data.view.zoom !== this.told.zoom
-            || data.planes.some((plane, i) => plane.points !== before?.planes[i].points);
-        const asked = this.askedView(data, renewed);
-        if (asked) this.legend.hidden = new Set(asked.hidden);
+        const moved = data.planes.map(
+            (plane, i) => renewed || plane.points !== before?.planes[i].points);
+        const { label, names } = data.colour;
+        const news = this.news(data.view, moved.some(Boolean),
+            before?.colour.label !== label || before.colour.names.join() !== names.join());
+        if (news.hidden) this.legend.hidden = new Set(data.view.hidden);
         this.values = values;
         this.fillLegend(data.colour);
         const changed = renewed || before?.n !== data.n
             || before?.colour.values !== data.colour.values
             || before?.dark !== data.dark
-            || data.planes.some((plane, i) => plane.points !== before?.planes[i].points
-                || plane.half !== before?.planes[i].half);
+            || data.planes.some((plane, i) => moved[i] || plane.half !== before?.planes[i].half);
         for (const [i, panel] of this.panels.entries()) {
             const plane = data.planes[i];
             panel.title.textContent = data.planes.length > 1 ? plane.title : '';
@@ -436,16 +430,16 @@ class CodeMap {
             if (!panel.plot) panel.start({ ...look, ...this.mouse() });
             else if (changed) panel.plot.set(look);
             const glide = !renewed && before?.n === data.n
-                && before?.planes[i].points !== plane.points
-                && data.glides && before?.glides === data.glides
+                && moved[i] && data.glides && before?.glides === data.glides
                 && before?.colour.values === data.colour.values
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
-            if (changed) await panel.draw(plane, planes[i], values, glide);
-            // What comes late must not take back where one has moved to in the meantime. Of whole
-            // pictures nothing is said.
-            if (asked && elsewhere) panel.lookAt(asked.zoom.split('~')[i] ?? '');
+            // In another picture one looks where the page says; in the same one what comes late must
+            // not take back where one has moved to in the meantime. Of whole pictures nothing is said.
+            const zoom = news.zoom || moved[i] ? data.view.zoom.split('~')[i] ?? '' : null;
+            if (changed) await panel.draw(plane, planes[i], values, glide, zoom);
+            else if (zoom !== null) panel.lookAt(zoom);
         }
-        if (changed || asked) this.sift();
+        if (changed || news.hidden) this.sift();
         this.choose(Array.from(selected), changed);
         this.panels.forEach(panel => panel.mark());
         this.root.dataset.drawn = data.planes.map(plane => plane.points).join();
@@ -515,15 +509,17 @@ class CodeMap {
         this.tellSoon();
     }
 
-    // Where the page wants one to look and what it hides, if that is news: an address was opened,
-    // or the browser has gone back. What it says until it has heard of the last move is not.
-    askedView({ view, tells }, renewed) {
-        if (!tells) return null;
-        const known = this.knows(view);
-        if (known) this.waits = 0;
-        if ((known && !renewed) || performance.now() < this.waits) return null;
-        this.told = written(view);
-        return view;
+    // Whether it is news where the page wants one to look and what it hides: an address was opened,
+    // or the browser has gone back. What it says until it has heard of the last move is none, but of
+    // pictures that were not there (`moved`), and of what is hidden of other values (`others`).
+    news(view, moved, others) {
+        const said = written(view), waits = performance.now() < this.waits;
+        if (moved || this.knows(view)) this.waits = 0;
+        const zoom = !waits && said.zoom !== this.told.zoom;
+        const hidden = others || (!waits && said.hidden !== this.told.hidden);
+        if (zoom || moved) this.told.zoom = said.zoom;
+        if (hidden) this.told.hidden = said.hidden;
+        return { zoom, hidden };
     }
 
     knows(view) {
@@ -537,11 +533,11 @@ class CodeMap {
         clearTimeout(this.moving);
         this.moving = setTimeout(() => {
             if (this.gone) return;
-            // What one looked at is yet to come back.
-            if (this.showing || this.panels.some(panel => !panel.drawn)) {
+            if (this.showing) { // what one looked at is yet to come back
                 this.tellSoon();
                 return;
             }
+            if (this.panels.some(panel => !panel.drawn)) return;
             const zooms = this.panels.map(panel => panel.zoom);
             const view = { zoom: zooms.some(zoom => zoom) ? zooms.join('~') : '',
                            hidden: [...this.legend.hidden].sort((a, b) => a - b) };

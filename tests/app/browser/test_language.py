@@ -27,7 +27,8 @@ PINS = """() => ['.lc-pin:not(.lc-before)', '.lc-before'].map(kind => [
 """Where the codes of a prompt are, and where they were before it was edited."""
 ANSWER = """edited => {
     const {editing} = document.querySelector('.editing');
-    editing.show({text: editing.own, edited, most: editing.most}, editing.report);
+    const {own: text, most, turn} = editing;
+    editing.show({text, edited, most, turn}, editing.report);
 }"""
 """The page answers with a prompt as it was edited last."""
 AXES = """() => {
@@ -158,11 +159,13 @@ def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
     assert len(moved) == len(pins)  # both words are one token
     assert sorted(before) == sorted(pins)
     expect(page.get_by_text(re.compile("^The edit moves the code of"))).to_be_visible()
-    # A word that is being written stays while an answer comes.
+    # A word that is being written stays while an answer comes, and is nowhere in another text.
     page.locator(".editing-new").click()
     page.evaluate(ANSWER, PROMPT)
-    expect(page.get_by_role("textbox", name=f"In place of {OTHER}")).to_be_focused()
-    page.keyboard.press("Escape")
+    field = page.get_by_role("textbox", name=f"In place of {OTHER}")
+    expect(field).to_be_focused()
+    field.fill("Rome")
+    field.press("Enter")
     assert words.all_inner_texts() == PROMPT.split()
     page.evaluate(ANSWER, edited)
     with explorer.rerun():

@@ -15,6 +15,12 @@ from latentcode.experiments.benchmarks.browser import settle
 MODEL = "sraven-hyla"
 PCA = {"model": MODEL, "projection": "PCA", "colour": "rule"}
 CONTROL = re.compile(r"\d+ of 16 give this answer\.")
+MORE = """() => {
+    const map = document.querySelector('.lc-map').codeMap, {planes} = map.data;
+    map.update({...map.data, planes: planes.map(
+        plane => ({...plane, points: `${plane.points}?more`}))});
+}"""
+"""Draw points anew that lie at another address."""
 
 
 def answer(explorer: Explorer) -> Locator:
@@ -83,6 +89,10 @@ def test_zoom_and_hidden_values_are_in_the_address(
     assert np.ptp(zoomed[0, :2]) < 0.9 * np.ptp(whole[0, :2])
     assert explorer.query()["off"] == "rule_2!sum"
     assert page.evaluate("history.length") == steps  # it is no step
+    # More points, as when texts are being read, are looked at as the page says.
+    page.evaluate(MORE)
+    explorer.picture()
+    assert np.allclose(explorer.domains(), zoomed, atol=0.01 * np.ptp(whole[0, :2]))
     other = opened()
     other.page.goto(page.url)
     other.picture()
