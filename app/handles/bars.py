@@ -29,16 +29,14 @@ def bars(
             them after all that a drag changes
     """
     def noted() -> None:
-        told = heard(key, "values")
-        moved = numbers_of(told.get("values"), len(values), most)
+        moved = numbers_of(heard(key, "values").get("values"), len(values), most)
         if moved is not None:
             note(moved)
 
     component = own_component(__name__, "handles")
     component(key=key, on_values_change=answering(noted), data={
         "values": [float(value) for value in values], "ghost": [float(value) for value in ghost],
-        "most": float(most), "step": STEP, "label": label, "live": live,
-        "turn": turn(key),
+        "most": float(most), "step": STEP, "label": label, "live": live, "turn": turn(key),
         "ticks": [{"name": name, "numbers": [float(value) for value in numbers],
                    "marked": name == marked} for name, numbers in (ticks or {}).items()]})
 

@@ -29,8 +29,7 @@ def moves(
             note(chosen)
 
     own_component(__name__, "moves")(
-        key=key, data={**view, "state": dict(state), "alone": False,
-                       "turn": turn(key)},
+        key=key, data={**view, "state": dict(state), "alone": False, "turn": turn(key)},
         on_state_change=answering(noted), height="content")
 
 
