@@ -14,6 +14,11 @@ and how many times faster than the official code we are. The comparison is of `s
 functions of `models/attention.py`, operation by operation; it is there where `train` computes it
 otherwise. Without `--official` our own contestants run alone. Our batches are drawn many at a time:
 a turn of ours is a whole number of such draws, the official loop draws every batch.
+
+    python -m latentcode.experiments.benchmarks.training_step --runs RUN ...
+
+times ours against plain PyTorch at the weights of trained models: how long a processor takes for a
+product may depend on the numbers.
 """
 
 from __future__ import annotations
@@ -53,6 +58,8 @@ from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
+from latentcode.runs import Run
+from latentcode.runs.checkpoints import Checkpoint
 from latentcode.training.batches import CHUNK
 
 MEASURED: tuple[str, ...] = ("step", "update")
@@ -67,13 +74,19 @@ def measure(
     precisions: Sequence[Precision],
     official: OfficialProcess | None,
     turns: Mapping[str, Any],
+    weights: Checkpoint | None = None,
 ) -> dict[str, Any]:
-    """Return one case, all contestants at one task and attention kind, as plain data."""
+    """Return one case, all contestants at one task and attention kind, as plain data.
+
+    weights  where ours begin (the optimiser begins anew); default: at fresh ones
+    """
     device = resolve_device(config.training.device)
     configs = {precision: replace(config, training=replace(config.training, precision=precision))
                for precision in precisions}
     case: dict[str, Any] = {
-        "name": f"{config.task.name}, {kind_of(config.model)}", "config": to_dict(config),
+        "name": f"{config.task.name}, {kind_of(config.model)}"
+                + ("" if weights is None else f", after {weights.step:,} updates"),
+        "config": to_dict(config),
         "n_parameters": HookedTransformer(config.model).n_parameters,
         "input_shape": [config.training.batch_size, config.task.n_tokens, config.task.d_input]}
     if official is not None:
@@ -87,10 +100,11 @@ def measure(
         contestants: list[Contestant] = [] if official is None else [OfficialSteps(official, what)]
         met = Case.of_training(config.model, device, torch.float32, config.task.n_tokens)
         if kernel_for(met) != "plain":
-            contestants.append(_updates(PLAIN, config, what, device, memory, alone=True,
+            contestants.append(_updates(PLAIN, config, what, device, memory, weights, alone=True,
                                         context=written_out))
         for precision, chosen in configs.items():
-            contestants.append(_updates(f"ours, {precision}", chosen, what, device, memory))
+            contestants.append(
+                _updates(f"ours, {precision}", chosen, what, device, memory, weights))
         sitting = sit(contestants, **turns, progress=bar(f"{case['name']}, {what}"))
         case[what] = sitting.record(contestants[0].name)
     if official is not None:
@@ -100,7 +114,8 @@ def measure(
 
 
 def _updates(
-    name: str, config: RunConfig, what: str, device: torch.device, memory: dict[str, float], *,
+    name: str, config: RunConfig, what: str, device: torch.device, memory: dict[str, float],
+    weights: Checkpoint | None, *,
     alone: bool | None = None,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Updates:
@@ -110,6 +125,8 @@ def _updates(
     sampling = what == "step"
     made = Updates(name, learner([config], sampling=sampling, alone=alone), device,
                    CHUNK if sampling else 1, context)
+    if weights is not None:
+        weights.restore_model(made.learner.member(0).model)
     made.seconds(2)
     memory[name] = max(peak_memory(device) - before, memory.get(name, 0.0))
     return made
@@ -164,6 +181,9 @@ class TrainingStep(Benchmark):
     multiplies matrices in tf32 unless told otherwise)."""
     device: str = "cpu"
     """cpu, cuda or cuda:N; the official code takes what its jax finds."""
+    runs: tuple[Path, ...] = ()
+    """Runs of which the newest weights are timed, on a CPU, instead of fresh models of `task` and
+    `kinds`."""
     official: Path | None = None
     """A checkout of github.com/smonsays/hypernetwork-attention."""
     official_python: str = "python3"
@@ -175,18 +195,25 @@ class TrainingStep(Benchmark):
         check(self.threads is None or 1 <= self.threads <= available_cores(),
               f"threads is {self.threads}; expected 1 to {available_cores()}, the cores of this "
               "machine")
+        check(not self.runs or (place.type == "cpu" and self.official is None),
+              f"runs are given with device {self.device} and official {self.official}; expected "
+              "cpu and None: a captured step and the official code begin at weights of their own")
+        trained = [Run.open(path) for path in self.runs]
+        begun: list[tuple[RunConfig, Checkpoint | None]] = [
+            (run.config, run.load_checkpoint(run.checkpoints()[-1])) for run in trained]
+        begun = begun or [(preset(self.size, name, kind), None)
+                          for name, kind in product(self.task, self.kinds)]
         with self.report(
                 place, threads=self.cores, precisions=list(self.precision),
                 torch_float32_matmul_precision=torch.get_float32_matmul_precision()) as report:
             cases = []
-            for name, kind in product(self.task, self.kinds):
-                config = preset(self.size, name, kind)
+            for config, weights in begun:
                 config = replace(config, training=replace(config.training, device=self.device))
                 # A process for each case, since its peak memory cannot be reset.
                 with (nullcontext() if self.official is None else official_process(
                         self.official, self.official_python, self.cores)) as process:
                     cases.append(measure(config, precisions=self.precision, official=process,
-                                         turns=self.turns))
+                                         turns=self.turns, weights=weights))
             report.finish(self.folder, cases, "\n\n".join([table(cases), *verdicts(cases, place)]),
                           figure(cases))
 

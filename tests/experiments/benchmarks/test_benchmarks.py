@@ -30,6 +30,7 @@ from latentcode.experiments.benchmarks import (
 from latentcode.experiments.benchmarks.browser import browser_path
 from latentcode.experiments.benchmarks.ours import learner
 from latentcode.experiments.benchmarks.plain_language import PlainLanguageModel
+from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.training.batches import CHUNK
 
@@ -87,6 +88,32 @@ def test_training_step_at_smoke_size(
     assert all(n % CHUNK == 0 for n in case["step"]["units_per_turn"].values())
     assert set(case["peak_memory_mib"]) == set(names)
     assert "ours, bf16" in capsys.readouterr().out
+
+
+def test_a_training_step_is_timed_at_the_weights_of_a_run(
+    tmp_path: Path, smoke_run: Callable[[str, str], Run]
+) -> None:
+    run = smoke_run("logic", "linear")
+    begun: list[dict[str, torch.Tensor]] = []
+
+    class Watched(training_step.Updates):
+        def seconds(self, n: int) -> float:
+            if self.learner.step == 0:
+                begun.append({name: value.clone() for name, value in
+                              self.learner.member(0).model.state_dict().items()})
+            return super().seconds(n)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_step, "Updates", Watched)
+        training_step.TrainingStep(runs=(run.path,), smoke=True, out=tmp_path).run()
+    (case,) = load(tmp_path, "training_step")["cases"]
+    assert case["name"] == f"logic, linear, after {run.checkpoints()[-1]:,} updates"
+    assert len(begun) == sum(len(case[what]["milliseconds"]) for what in ("step", "update"))
+    trained = run.load_model().state_dict()
+    for weights in begun:
+        assert all(torch.equal(value, trained[name]) for name, value in weights.items())
+    with pytest.raises(ConfigError, match="expected cpu and None"):
+        training_step.TrainingStep(runs=(run.path,), official=tmp_path).run()
 
 
 def test_plain_pytorch_is_the_same_language_model_and_learns_the_same() -> None:
