@@ -97,6 +97,16 @@ def test_gelu_is_that_of_torch(
             torch.testing.assert_close(got.double(), true, atol=tolerance, rtol=tolerance)
 
 
+def test_gelu_leaves_no_subnormal_numbers() -> None:
+    """A matrix product with them takes a processor many times as long."""
+    x = torch.linspace(-20.0, 0.0, 16 * 64).requires_grad_()
+    y = gelu(x)
+    dx = torch.autograd.grad(y, x, torch.full_like(x, 1e-12))[0]
+    for numbers in (y.detach(), dx):
+        assert numbers[0] == 0.0
+        assert not ((numbers != 0.0) & (numbers.abs() < torch.finfo().tiny)).any()
+
+
 def test_gelu_elsewhere_is_torchs_own() -> None:
     """Numbers that fill no row, that lie apart, of half precision, or looked at by torch.func."""
     for x in (draw(0, 5, 3), draw(0, 32, 16).T, draw(0, 4, 16, dtype=torch.bfloat16)):
