@@ -77,8 +77,8 @@ _GELU_SCALE, _GELU_CUBE = 2.0 * (2.0 / np.pi) ** 0.5, 0.044715
 _GELU_FLOOR = -40.0
 """Where the gate of GELU, e^-40 there, is 0, as (1 + tanh) / 2 is in float32 and in float64.
 
-A smaller gate times a gradient is a subnormal number, and a processor takes a hundred times as long
-for a product with one: an update of linear attention took 3.8 times as long."""
+A smaller gate times a gradient is a subnormal number, and products with those take a processor so
+long that an update of a trained model took 3.4 times as long (experiments/benchmarks/README.md)."""
 
 
 @_inner
