@@ -9,7 +9,7 @@ from latentcode.errors import ProbeError, check
 PALETTE: tuple[str, ...] = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7",
                             "#000000", "#E0D020")
 """The colours of Okabe and Ito (2008), the yellow a little darker to show on white."""
-MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v")
+MARKERS: tuple[str, ...] = ("o", "^", "s", "X", "D", "v", "P")
 """Shapes that tell categories apart beyond the eight colours, and features in print."""
 SEQUENTIAL = "cividis"
 """Colour map of continuous labels."""

@@ -73,8 +73,8 @@ def test_places_that_cannot_be_drawn_are_errors() -> None:
         ScatterCell("a", "b", np.zeros((3, 2)), pd.Series([1, 2], name="x"))
     with pytest.raises(ProbeError, match="1 values that are not finite"):
         scatter_figure([cell("a", "b", [0.5, float("nan")], "x")])
-    with pytest.raises(ProbeError, match="49 categories cannot be told apart"):
-        scatter_figure([cell("a", "b", list(range(49)), "x")])
+    with pytest.raises(ProbeError, match="57 categories cannot be told apart"):
+        scatter_figure([cell("a", "b", list(range(57)), "x")])
 
 
 def test_categories_are_told_apart_by_colour_then_shape() -> None:
