@@ -198,9 +198,8 @@ class TrainingStep(Benchmark):
         check(not self.runs or (place.type == "cpu" and self.official is None),
               f"runs are given with device {self.device} and official {self.official}; expected "
               "cpu and None: a captured step and the official code begin at weights of their own")
-        trained = [Run.open(path) for path in self.runs]
         begun: list[tuple[RunConfig, Checkpoint | None]] = [
-            (run.config, run.load_checkpoint(run.checkpoints()[-1])) for run in trained]
+            (run.config, run.load_checkpoint()) for run in map(Run.open, self.runs)]
         begun = begun or [(preset(self.size, name, kind), None)
                           for name, kind in product(self.task, self.kinds)]
         with self.report(
