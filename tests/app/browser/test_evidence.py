@@ -9,8 +9,14 @@ from latentcode.app.pages.evidence import ROW
 
 
 def click_row(explorer: Explorer, row: int) -> None:
-    frame = explorer.page.get_by_test_id("stDataFrame").first.bounding_box()
-    explorer.page.mouse.click(frame["x"] + 300, frame["y"] + 36 + ROW * (row + 0.5))
+    listed = explorer.page.get_by_test_id("stDataFrame").first
+    # The list shows some eight rows; it is drawn anew in the frame after it was scrolled.
+    top = listed.locator(".dvn-scroller").evaluate("""(list, top) => new Promise(resolve => {
+        list.scrollTop = top;
+        requestAnimationFrame(() => requestAnimationFrame(() => resolve(list.scrollTop)));
+    })""", ROW * (row - 1))
+    frame = listed.bounding_box()
+    explorer.page.mouse.click(frame["x"] + 300, frame["y"] + 36 + ROW * (row + 0.5) - top)
 
 
 def test_a_verdict_is_found_opened_and_its_data_downloaded(explorer: Explorer) -> None:
