@@ -19,8 +19,9 @@ copies the newest checkpoints of what is unfinished; `resume --unfinished FOLDER
 `--device cuda` of `resume` and `work` trains on a GPU, in tf32. One model leaves much of it idle:
 `--processes` says how many share it, and NVIDIA's MPS (`nvidia-cuda-mps-control -d`, where it is
 allowed) lets their kernels run at the same time. A run that was begun on one device, here or in
-`--unfinished`, goes on there alone. `accept` publishes a run that somebody else has trained, once
-its weights give the metrics that it records.
+`--unfinished`, goes on there alone; with `--move`, what `--unfinished` holds goes on here, with the
+instances that this device draws. `accept` publishes a run that somebody else has trained, once its
+weights give the metrics that it records.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ PAUSE_SECONDS = 1800.0
 def work(
     at: Path, stages: Sequence[Stage] = QUEUE, processes: int | None = None,
     published: Path | None = None, unfinished: Path | None = None, device: str | None = None,
-    nice: int | None = None,
+    nice: int | None = None, move: bool = False,
 ) -> None:
     """Train what is missing, `processes` at a time, until the end.
 
@@ -87,6 +88,7 @@ def work(
     device      `cpu` or `cuda`; default: as the grids say, a CPU
     processes   default: one per core, or `ON_ONE_GPU`
     nice        priority, 0 to 19; default: 19, the lowest
+    move        go on with those of `unfinished` that were begun on another device, too
 
     Texts that a grid names by a relative path lie in `at`; `make_texts` writes those it can.
     SIGTERM and Ctrl-C stop it with a checkpoint of every model. A run that fails is left out and
@@ -106,7 +108,7 @@ def work(
             claim_stage(at, stage)
         kept = [] if unfinished is None else [unfinished]
         for folder in kept:
-            for path in take_up(folder, at, stages, device):
+            for path in take_up(folder, at, stages, device, move):
                 _say(f"{path.relative_to(at)}: taken up at step {recorded_step(path):,}")
         elsewhere = left_elsewhere(kept, at, stages, device)
         for path in elsewhere:
@@ -213,6 +215,10 @@ class Training:
     nice: int | None = None
     """Priority, 0 to 19; default: 19, the lowest. A busy machine leaves that next to nothing."""
 
+    move: bool = False
+    """Go on with unfinished runs of another device, too: their later updates see other
+    instances than there."""
+
     def folders(self) -> dict[str, Path | None]:
         """Return where runs lie that are not begun anew."""
         return {name: _folder(name, getattr(self, name)) for name in ("published", "unfinished")}
@@ -236,7 +242,8 @@ class Resume(Training):
                  *(word for name, value in {**folders, "device": self.device,
                                              "processes": self.processes,
                                              "nice": self.nice}.items()
-                   if value is not None for word in (f"--{name}", str(value)))], cwd=at,
+                   if value is not None for word in (f"--{name}", str(value))),
+                 *(["--move"] if self.move else [])], cwd=at,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + START_SECONDS
         while owner(at) != process.pid and time.monotonic() < deadline:
@@ -319,7 +326,8 @@ class Work(Training):
     def run(self) -> None:
         folders = self.folders()
         work(self.at.absolute(), processes=self.processes, published=folders["published"],
-             unfinished=folders["unfinished"], device=self.device, nice=self.nice)
+             unfinished=folders["unfinished"], device=self.device, nice=self.nice,
+             move=self.move)
 
 
 @dataclass(frozen=True)

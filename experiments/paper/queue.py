@@ -24,6 +24,7 @@ from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK, TEXT
 from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.resumption import change_device
 from latentcode.tasks import task_class
 
 FIRST_ROWS = ("linear_rms_head", "hyla_linear", "hyla_no_rms_head", "hyla_deep", "hyla_softmax")
@@ -57,8 +58,8 @@ KEPT = """\
 The newest checkpoint of each, with the state of training, as `python -m
 latentcode.experiments.paper.long_runs keep` wrote them. `resume --at FOLDER --unfinished
 experiments/results/unfinished` of the same module goes on with those that were begun on a CPU, and
-with `--device cuda` with the others. Hours are those of one core, or of one GPU that all share, at
-the pace so far, beside whatever else it did.
+with `--device cuda` with the others; with `--move`, with all. Hours are those of one core, or of
+one GPU that all share, at the pace so far, beside whatever else it did.
 
 """
 ALONG: Mapping[str, tuple[int, ...]] = {
@@ -248,9 +249,12 @@ def _newest(run: Run) -> int:
 
 
 def take_up(
-    kept: Path, at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None
+    kept: Path, at: Path, stages: Sequence[Stage] = QUEUE, device: str | None = None,
+    move: bool = False,
 ) -> list[Path]:
     """Copy to `at` the runs of `keep` that are not there and can go on on this device.
+
+    move  also those that were begun otherwise (`goes_on`); see `change_device`
 
     Returns their folders. `RunError` for a run of another configuration than the grid's.
     """
@@ -261,9 +265,12 @@ def take_up(
             run = Run.open(source)
             check(is_member(run, config), f"{source} has another configuration than its name says "
                   f"in the grid {path.parent.name}; expected the same", RunError)
-            if goes_on(run, config):
+            stays = goes_on(run, config)
+            if stays or move:
                 with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
                     _copy(run, folder)
+                    if not stays:
+                        change_device(folder, config.training.device, config.training.precision)
                 new.append(path)
     return new
 

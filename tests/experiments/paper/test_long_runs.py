@@ -35,6 +35,7 @@ from latentcode.experiments.sweep.grid import Grid
 from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts
 from latentcode.runs import Run
+from latentcode.seeds import make_generator
 from latentcode.training.state import TrainingState
 
 
@@ -139,6 +140,47 @@ def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     shutil.rmtree(at / "other")
     published = lc.train(config, tmp_path / "done" / name, progress=False)
     assert keep(at, kept, stages, published.path.parents[1]) == []
+
+
+def test_a_run_is_moved_to_another_device_where_that_is_asked_for(
+    grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_runs, "Workers", Here)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "one that is not here")
+    at, kept, stages = tmp_path / "runs", tmp_path / "kept", [Stage("other")]
+    (path, config), = queue(at, stages).items()
+    name = path.relative_to(at)
+    begun = lc.train(config, tmp_path / "begun" / name, progress=False)
+    state = TrainingState.start(config)
+    state.restore([begun], 30)
+    there = replace(config, training=replace(
+        config.training, device="cuda", precision="tf32"))
+    run = Run.create(kept / name, there)
+    for step in (10, 30):  # the newest alone is moved
+        run.save_checkpoint(step, state.model, state.optimizer, state.generators,
+                            {"losses": []})
+    run.append_timing({"step": 30, "event": "start", "seconds": 0.0})
+    long_runs.work(at, stages, unfinished=kept, move=True)
+    said = capsys.readouterr().out
+    assert f"{name}: taken up" in said
+    assert "left to the device" not in said
+    moved = Run.open(path)
+    assert moved.config == config
+    assert moved.checkpoints() == [30, 40]
+    where, again = moved.provenance["resumed"]
+    assert (where["step"], where["device"], where["from"]) == (
+        30, "cpu", {"device": "cuda", "precision": "tf32"})
+    assert (again["step"], moved.provenance["device"]) == (30, "cuda")
+    assert Run.open(kept / name).config == there
+    # As if those weights and moments had been reached here, but for what is dropped.
+    masks = make_generator(config.training.seed, "train dropout from step 30")
+    run = Run.create(tmp_path / "here" / name, config)
+    run.save_checkpoint(30, state.model, state.optimizer, {"dropout": masks}, {"losses": []})
+    here = lc.train(config, run.path, resume=True, progress=False)
+    end, same, other = ((one.checkpoint_path(40) / "model.safetensors").read_bytes()
+                        for one in (moved, here, begun))
+    assert end == same != other
 
 
 def test_no_run_begins_where_there_is_no_gpu(
