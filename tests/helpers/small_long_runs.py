@@ -29,4 +29,6 @@ def use_small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (long_runs, queues):
         monkeypatch.setattr(module, "load_grid", small_grid)
     monkeypatch.setattr(queues, "ALONG", {"first": (10, 40)})
-    monkeypatch.setattr(os, "nice", lambda priority: priority)  # a test worker cannot take it back
+    # A test worker could not take its priority back, nor that of its session where it leads one.
+    monkeypatch.setattr(os, "nice", lambda priority: priority)
+    monkeypatch.setattr(os, "getsid", lambda process: 0)
