@@ -216,11 +216,16 @@ class Training:
     """Priority, 0 to 19; default: 19, the lowest. A busy machine leaves that next to nothing."""
 
     move: bool = False
-    """Go on with unfinished runs of another device, too: their later updates see other
-    instances than there."""
+    """Go on with what --unfinished holds of another device, too: a device draws instances of its
+    own."""
 
     def folders(self) -> dict[str, Path | None]:
-        """Return where runs lie that are not begun anew."""
+        """Return where runs lie that are not begun anew.
+
+        `RunError` for a folder that is not there, and for `move` with nothing to move.
+        """
+        check(not self.move or self.unfinished is not None, "move is set and unfinished is not; "
+              "expected the folder of the runs that are to go on here", RunError)
         return {name: _folder(name, getattr(self, name)) for name in ("published", "unfinished")}
 
 

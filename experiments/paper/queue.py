@@ -185,9 +185,13 @@ def publish(at: Path, out: Path, stages: Sequence[Stage] = QUEUE) -> list[Path]:
 
 
 def publish_run(run: Run, target: Path) -> None:
-    """Copy a finished run to OUT/GRID/MEMBER as its grid has it: see `ALONG` and `LARGE`."""
+    """Copy a finished run to OUT/GRID/MEMBER as its grid has it: see `ALONG` and `LARGE`.
+
+    A run that was taken up from what `keep` wrote has only the later steps of `ALONG`.
+    """
     grid, out = target.parent.name, target.parents[1]
-    along = ALONG.get(grid) if target in members(Stage(grid, 0, 1), out) else None
+    first = target in members(Stage(grid, 0, 1), out)
+    along = [step for step in ALONG.get(grid, ()) if first and step in run.checkpoints()] or None
     target.parent.mkdir(parents=True, exist_ok=True)
     large = grid in LARGE
     for measure in LARGE.get(grid, ()):
@@ -220,7 +224,8 @@ def keep(
     for path, config in queue(at, stages).items():
         if is_complete(path, config) or is_published(path, config, published):
             continue
-        found = [Run.open(folder) for folder in (path, out / path.relative_to(at))
+        # As far in both: as it was kept, before it was moved to another device.
+        found = [Run.open(folder) for folder in (out / path.relative_to(at), path)
                  if (folder / CONFIG).exists()]
         with_any = [run for run in found if run.checkpoints() and is_member(run, config)]
         if with_any:
@@ -266,7 +271,7 @@ def take_up(
             check(is_member(run, config), f"{source} has another configuration than its name says "
                   f"in the grid {path.parent.name}; expected the same", RunError)
             stays = goes_on(run, config)
-            if stays or move:
+            if stays or (move and not run.is_complete):
                 with replace_folder(path, overwrite=False, marker=CONFIG) as folder:
                     _copy(run, folder)
                     if not stays:

@@ -53,6 +53,7 @@ from latentcode.experiments.paper.runs import (
     missing_of_same_seeds,
     on_device,
     split_seed,
+    trained_on,
 )
 from latentcode.experiments.sweep.run import train_members
 from latentcode.experiments.texts import make_texts
@@ -297,10 +298,11 @@ def judged_claim(
 
 
 def _run_row(run: Run) -> dict[str, Any]:
+    precision, device = (", then ".join(names) for names in trained_on(run))
     return {"run": run.name, "id": run.id, "kind": kind_of(run.config.model),
             "seed": run.config.training.seed, "split_seed": split_seed(run.config),
-            "updates": run.checkpoints()[-1], "precision": run.config.training.precision,
-            "device": run.provenance["device_name"], "minutes": minutes(run.path),
+            "updates": run.checkpoints()[-1], "precision": precision,
+            "device": device, "minutes": minutes(run.path),
             "config": to_dict(run.config)}
 
 

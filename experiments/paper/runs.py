@@ -221,8 +221,19 @@ def _seeds_of(run: Run) -> tuple[int, int]:
     return split_seed(run.config), run.config.training.seed
 
 
+def trained_on(run: Run) -> tuple[list[str], list[str]]:
+    """Return the precisions and the devices in which a run was trained, in this order.
+
+    One of each, unless it was moved (`change_device`).
+    """
+    moves = [note for note in run.provenance["resumed"] if "from" in note]
+    return ([*(note["from"]["precision"] for note in moves), run.config.training.precision],
+            [run.provenance["device_name"], *(note["device_name"] for note in moves)])
+
+
 def _merit(run: Run) -> tuple[bool, bool]:
-    return run.has_weights, run.config.training.precision == "float32"
+    precisions, _ = trained_on(run)
+    return run.has_weights, set(precisions) == {"float32"}
 
 
 def missing(

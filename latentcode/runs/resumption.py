@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,15 @@ from latentcode.files.storage import read_json, write_json, write_text
 from latentcode.runs.checkpoints import redirect_checkpoint
 from latentcode.runs.folder import CONFIG, PROVENANCE, TIMING, read_folder
 from latentcode.runs.kept_checkpoints import delete_step, problem_of, set_aside, step_folders
-from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
+from latentcode.runs.metric_file import METRICS, append_lines, cut_metrics, cut_torn_line
 
 if TYPE_CHECKING:
     from latentcode.config.training import Precision
     from latentcode.runs.run import Run
+
+
+MOVED = "moved"
+"""The event of `timing.jsonl` from which on the pace is that of another device."""
 
 
 def check_resumable(run: Run, config: RunConfig) -> None:
@@ -53,10 +58,10 @@ def change_device(path: Path, device: str, precision: Precision) -> None:
     """Let the training in a folder go on on another device or in another precision.
 
     Weights and moments of the checkpoints stay, and `provenance.json` notes at which step what was
-    changed. From there on the instances are those that this device draws, and the dropout masks
-    have a stream of their own, for the state of a random stream is of one device: the configuration
-    alone no longer determines the result. The folder must be a copy that may be lost: its files
-    are changed one by one.
+    changed. From there on what is drawn (instances, those of evaluations too, and dropout masks) is
+    what this device draws, and a generator with a state begins anew: the configuration alone no
+    longer determines the result. The folder must be a copy that may be lost: its files are changed
+    one by one.
     """
     from latentcode.files.provenance import environment, now
     from latentcode.seeds import make_generator
@@ -73,6 +78,9 @@ def change_device(path: Path, device: str, precision: Precision) -> None:
             "from": {"device": there.device, "precision": there.precision}}
     write_json(path / PROVENANCE, {
         **known, "config_hash": config_hash(config), "resumed": [*known["resumed"], note]})
+    cut_torn_line(path / TIMING)
+    append_lines(path / TIMING, [
+        json.dumps({"step": max(steps), "event": MOVED, "seconds": 0.0})])
 
 
 def _is_published(run: Run) -> bool:

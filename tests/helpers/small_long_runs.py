@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from latentcode.experiments.paper import long_runs
@@ -29,6 +27,5 @@ def use_small_grids(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (long_runs, queues):
         monkeypatch.setattr(module, "load_grid", small_grid)
     monkeypatch.setattr(queues, "ALONG", {"first": (10, 40)})
-    # A test worker could not take its priority back, nor that of its session where it leads one.
-    monkeypatch.setattr(os, "nice", lambda priority: priority)
-    monkeypatch.setattr(os, "getsid", lambda process: 0)
+    # A test worker could not take its priority back, nor its session, where it leads one.
+    monkeypatch.setattr(long_runs, "give_way", lambda nice: None)

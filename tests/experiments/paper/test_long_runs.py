@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,10 @@ from latentcode.experiments.paper.queue import (
     table,
     take_up,
 )
+from latentcode.experiments.paper.runs import trained_on
 from latentcode.experiments.sweep.grid import Grid
 from latentcode.experiments.texts import SMOKE
-from latentcode.experiments.timing import attempts
+from latentcode.experiments.timing import attempts, minutes, seconds_per_step
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.training.state import TrainingState
@@ -160,8 +161,19 @@ def test_a_run_is_moved_to_another_device_where_that_is_asked_for(
     for step in (10, 30):  # the newest alone is moved
         run.save_checkpoint(step, state.model, state.optimizer, state.generators,
                             {"losses": []})
-    run.append_timing({"step": 30, "event": "start", "seconds": 0.0})
-    long_runs.work(at, stages, unfinished=kept, move=True)
+    for step, event in ((0, "start"), (30, "log")):
+        run.append_timing({"step": step, "event": event, "seconds": 6.0 * step})
+    assert take_up(kept, tmp_path / "waits", stages, move=True) == [tmp_path / "waits" / name]
+    # What a step took there says nothing of this device, but it took its time.
+    assert seconds_per_step(kept / name) == 6.0
+    assert seconds_per_step(tmp_path / "waits" / name) is None
+    assert minutes(tmp_path / "waits" / name) == 3.0
+    # A move of which nothing has come yet does not take the place of what was kept.
+    (kept / "README.md").touch()  # as `keep` leaves it
+    assert keep(tmp_path / "waits", kept, stages) == [kept / name]
+    assert Run.open(kept / name).config == there
+    monkeypatch.setattr(long_runs, "work", partial(long_runs.work, stages=stages))
+    main(["work", "--at", str(at), "--unfinished", str(kept), "--move"])
     said = capsys.readouterr().out
     assert f"{name}: taken up" in said
     assert "left to the device" not in said
@@ -172,6 +184,9 @@ def test_a_run_is_moved_to_another_device_where_that_is_asked_for(
     assert (where["step"], where["device"], where["from"]) == (
         30, "cpu", {"device": "cuda", "precision": "tf32"})
     assert (again["step"], moved.provenance["device"]) == (30, "cuda")
+    assert trained_on(moved) == (["tf32", "float32"], [
+        moved.provenance["device_name"], where["device_name"]])
+    assert seconds_per_step(path) != 6.0
     assert Run.open(kept / name).config == there
     # As if those weights and moments had been reached here, but for what is dropped.
     masks = make_generator(config.training.seed, "train dropout from step 30")
@@ -205,7 +220,7 @@ def test_a_text_is_written_beside_the_runs_that_name_it(
     grid = Grid(named, {"training.seed": (0,)})
     for module in (long_runs, queues):
         monkeypatch.setattr(module, "load_grid", lambda name: grid)
-    monkeypatch.setattr(os, "nice", lambda priority: priority)
+    monkeypatch.setattr(long_runs, "give_way", lambda nice: None)
     here = Path.cwd()
     long_runs.work(tmp_path / "runs", [Stage("text")], processes=1)
     assert Path.cwd() == here
@@ -319,6 +334,11 @@ def test_resume_begins_a_process_that_outlives_this_one(
     assert begun[-1][0] == [*command, "--published", str(tmp_path)]  # and no other option
     main(["resume", "--at", str(tmp_path / "runs"), "--nice", "0", "--processes", "1"])
     assert begun[-1][0] == [*command, "--processes", "1", "--nice", "0"]
+    main(["resume", "--at", str(tmp_path / "runs"), "--unfinished", str(tmp_path), "--move"])
+    assert begun[-1][0] == [*command, "--unfinished", str(tmp_path), "--move"]
+    with pytest.raises(SystemExit):
+        main(["resume", "--at", str(tmp_path / "runs"), "--move"])
+    assert "move is set and unfinished is not" in capsys.readouterr().err
     fails = True
     with pytest.raises(SystemExit):
         main(["resume", "--at", str(tmp_path / "runs")])
