@@ -28,13 +28,15 @@ SAID: Mapping[Verdict, str] = {"agrees": "met", "differs": "refuted", "undecided
 def criteria(study: str) -> Mapping[str, Any]:
     """Return the criteria of a study, in the words of today.
 
-    `statements` are the file's `words`; their `class` is one of `latentcode.answers.CLASSES`.
+    `statements`, of all runs and under `published` of those of the published size alone, are the
+    file's `words`; their `class` is one of `latentcode.answers.CLASSES`.
     `UnknownNameError` for a study that has none.
     """
     check_choice("criteria of study", study, sorted(path.stem for path in FOLDER.glob("*.yaml")))
     found: dict[str, Any] = yaml.safe_load((FOLDER / f"{study}.yaml").read_text(encoding="utf-8"))
-    if "words" in found:
-        found["statements"] = {
-            name: {**rule, "class": FORMER_CLASSES.get(rule["class"], rule["class"])}
-            for name, rule in found.pop("words").items()}
+    for part in (found, found.get("published", {})):
+        if "words" in part:
+            part["statements"] = {
+                name: {**rule, "class": FORMER_CLASSES.get(rule["class"], rule["class"])}
+                for name, rule in part.pop("words").items()}
     return found

@@ -61,10 +61,10 @@ class Contrast:
                 "site": site, "scope": scope, "layers": _text(layers)}
 
 
-def contrasts(known: Sequence[Key]) -> list[Contrast]:
-    """Return the contrasts of the criteria, of codes and of values, at all layers patched."""
+def contrasts(known: Sequence[Key], role: str = "confirmatory") -> list[Contrast]:
+    """Return the contrasts of a role's criteria, of codes and of values, at all layers patched."""
     found = []
-    for statement, rule in CONTEXT["statements"].items():
+    for statement, rule in criteria_of(role)["statements"].items():
         site, place = rule["patch"]["site"], rule["patch"]["place"]
         scope = f"within {place}" if site == "value" else place
         source = SOURCES.get(rule["source"], rule["source"])
@@ -111,7 +111,7 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
             first = block.iloc[0]
             counted.append({**name, **{key: int(first[key]) for key in (
                 "drawn", "counted", "known")}})
-            one = _Direction(block, plan, settings["seed"])
+            one = _Direction(block, plan, settings["seed"], of_run["role"])
             rates += [{**name, **row} for row in one.rates()]
             differences += [{**name, **row} for row in one.differences()]
     rows, of = pd.DataFrame(rates), pd.DataFrame(differences)
@@ -139,24 +139,27 @@ def described(run: Run, role: str) -> dict[str, Any]:
     return {"role": role,
             "task": task, "kind": kind_of(run.config.model), "run": run.name,
             "seed": run.config.training.seed, "known worst": rule, "least right": share,
-            "counts": share >= _of_role(role)["knows_rules"]}
+            "counts": share >= criteria_of(role)["knows_rules"]}
 
 
 def least_bases(role: str) -> int:
     """Return how many bases have to count in each direction for a run to count."""
-    return int(_of_role(role).get("least_bases", 0))
+    return int(criteria_of(role).get("least_bases", 0))
 
 
-def _of_role(role: str) -> Mapping[str, Any]:
-    """Return which runs count: the criteria have it for those of the published size apart."""
-    return {**CONTEXT, **CONTEXT["published"]} if role == "published" else CONTEXT
+def criteria_of(role: str) -> Mapping[str, Any]:
+    """Return the criteria: of the published size which runs count is apart, and more is stated."""
+    if role != "published":
+        return CONTEXT
+    own = CONTEXT["published"]
+    return {**CONTEXT, **own, "statements": {**CONTEXT["statements"], **own["statements"]}}
 
 
 class _Direction:
     """The bases of one run and direction, and whose answer each patch gave them."""
 
-    def __init__(self, block: pd.DataFrame, plan: Sequence[Patch], seed: int) -> None:
-        self.plan, self.seed = plan, seed
+    def __init__(self, block: pd.DataFrame, plan: Sequence[Patch], seed: int, role: str) -> None:
+        self.plan, self.seed, self.role = plan, seed, role
         n = int(block["number"].max()) + 1
         self.answers = np.full((n, len(plan)), -1)
         self.answers[block["number"], block["patch"]] = block["class"]
@@ -179,7 +182,7 @@ class _Direction:
                       for end, values in (("", means), (" low", low), (" high", high))}}
 
     def differences(self) -> Iterator[dict[str, Any]]:
-        for contrast in contrasts(list(self.column)):
+        for contrast in contrasts(list(self.column), self.role):
             one, other = (self.answers[:, self.column[key]] for key in (
                 contrast.one, contrast.other))
             both = (one >= 0) & (other >= 0)
@@ -239,7 +242,7 @@ def statements(
         assert isinstance(key, tuple)
         named: dict[str, Any] = dict(
             zip(("role", "task", "kind", "statement", *WHERE), key, strict=True))
-        rule = CONTEXT["statements"][named["statement"]]
+        rule = criteria_of(named["role"])["statements"][named["statement"]]
         asked = block[block["against"].isin(rule["against"])]
         beyond = {name: block[block["against"] == name] for name in CONTEXT["refuted_by"]}
         n_runs = asked["run"].nunique()
@@ -247,7 +250,8 @@ def statements(
         layers = [int(layer) for layer in named["layers"].split(",")]
         reached = [(early or {}).get((named["role"], named["task"], named["kind"], layer))
                    for layer in (layers[0], layers[-1])]
-        needs = rule["class"] == "operation" and not rule["source"].startswith("mean")
+        needs = (rule["class"] == "operation" and rule["patch"]["place"] == "context"
+                 and not rule["source"].startswith("mean"))
         rows.append({
             **named, "primary": named["layers"] == _text(rule["patch"]["layers"]),
             "expected": named["kind"] in rule["expected"], "runs": n_runs,

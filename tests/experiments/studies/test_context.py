@@ -21,6 +21,7 @@ from latentcode.experiments.evidence.study import study
 from latentcode.experiments.studies.context import inside, parts
 from latentcode.experiments.studies.context.contrasts import (
     contrasts,
+    criteria_of,
     described,
     key_of_patch,
     least_bases,
@@ -127,6 +128,20 @@ def test_the_layers_of_the_criteria_are_patched() -> None:
     assert sets == ((0,), (1,), (2,), (3,), (0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2, 3), (2, 3))
 
 
+def test_criteria_of_the_published_size_are_measured_at_their_layers() -> None:
+    words = study("context_published").plan.ask["patched"].settings["patches"]
+    task = lc.make_counterfactuals(lc.make_task(lc.preset("paper", "sraven").task))
+    plan = planned(words, task, "sraven", range(4))
+    asked = contrasts([key_of_patch(patch) for patch in plan], "published")
+    stated = criteria_of("published")["statements"]
+    assert set(CONTEXT["statements"]) < set(stated)
+    for statement, rule in stated.items():
+        mine = {one.against for one in asked if one.statement == statement
+                and one.one[3] == tuple(rule["patch"]["layers"])}
+        beyond = CONTEXT["refuted_by"] if statement.startswith("codes at the context") else ()
+        assert mine == {*rule["against"], *beyond}, statement
+
+
 def test_runs_of_the_published_size_count_by_their_own_criteria() -> None:
     folder = ROOT / "experiments/results/runs/paper_sraven"
     run = lc.load_run(folder / "seed=1,split_seed=1,kind=hyla")
@@ -136,7 +151,7 @@ def test_runs_of_the_published_size_count_by_their_own_criteria() -> None:
 
 
 def test_sources_of_the_criteria_are_writes() -> None:
-    for rule in CONTEXT["statements"].values():
+    for rule in criteria_of("published")["statements"].values():
         for source in (rule["source"], *rule["against"]):
             assert SOURCES.get(source, source) in PATCHES
         assert rule["class"] in CLASSES
