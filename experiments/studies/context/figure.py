@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from latentcode.experiments.evidence.found import Found, Tables
@@ -37,6 +39,13 @@ SHOWN: dict[str, tuple[tuple[str, str, str, str, str], ...]] = {
         ("values at the context, layer 1", BOTH, "value", "within context", "1")),
 }
 """Task -> the patches that are drawn: a name for people, and source, site, scope and layers."""
+BEYOND = {"published": (
+    ("codes at all other queries, all layers", BOTH, "code", "outside context", "0,1,2,3"),
+    ("the same, from another problem with the rule", f"{BOTH}+rest", "code", "outside context",
+     "0,1,2,3"),
+    ("the same, from a problem with a third rule", "unrelated", "code", "outside context",
+     "0,1,2,3"))}
+"""Role -> what is drawn for its runs, too."""
 LABELS = {"base": "the base's own answer", "operation": "source's operation, base's operands",
           "operands": "base's operation, source's operands", "answer": "the source's answer",
           "else": "none of these"}
@@ -50,7 +59,9 @@ CARRIED = {"hyla": "codes (0, 1)", "linear": "codes (0, 1)", "softmax": "values 
 
 def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
     """Return the figures, by file name."""
-    figures = {f"{role}_{task}.png": places_figure(where(tables["over_runs"], role=role), task)
+    figures = {f"{role}_{task}.png": places_figure(
+                   where(tables["over_runs"], role=role, task=task),
+                   (*SHOWN[task], *BEYOND.get(role, ())))
                for role, task in distinct(tables["over_runs"], "role", "task")}
     if "sets" in tables:
         figures["heads_and_keys.png"] = sets_figure(tables["sets"])
@@ -63,20 +74,24 @@ def drawn(tables: Tables, found: Found) -> dict[str, Figure]:
         for kind, run in kinds.items()}
 
 
-def places_figure(over: pd.DataFrame, task: str) -> Figure:
+def places_figure(
+    over: pd.DataFrame, shown: Sequence[tuple[str, str, str, str, str]]
+) -> Figure:
     """Draw the classes as stacked bars, a panel per kind and a bar per patch.
 
-    over  `contrasts.over_runs` of one role; whiskers reach from the run in which the commonest
-          class is rarest to that in which it is commonest, where it is one of the four answers
+    over  `contrasts.over_runs` of one role and task; whiskers reach from the run in which the
+          commonest class is rarest to that in which it is commonest, where it is one of the four
+          answers
+    shown  the patches, as in `SHOWN`
     """
-    rows = where(over, task=task, direction="each")
+    rows = where(over, direction="each")
     rows = rows[rows["alpha"].isna()]
     kinds = [kind for kind in KINDS if (kind,) in distinct(rows, "kind")]
-    names = [name for name, *_ in SHOWN[task]]
+    names = [name for name, *_ in shown]
     with panels(1, len(kinds), 2.5 * len(kinds) + 3.0, 0.33 * len(names) + 1.3,
                 sharey=True) as (figure, (row,)):
         for axes, kind in zip(row, kinds, strict=True):
-            for at, (_, source, site, scope, layers) in enumerate(SHOWN[task]):
+            for at, (_, source, site, scope, layers) in enumerate(shown):
                 found = where(rows, kind=kind, source=source, site=site, scope=scope, layers=layers)
                 if not len(found):
                     continue
