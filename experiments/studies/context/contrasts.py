@@ -61,7 +61,7 @@ class Contrast:
                 "site": site, "scope": scope, "layers": _text(layers)}
 
 
-def contrasts(known: Sequence[Key], role: str = "confirmatory") -> list[Contrast]:
+def contrasts(known: Sequence[Key], role: str) -> list[Contrast]:
     """Return the contrasts of a role's criteria, of codes and of values, at all layers patched."""
     found = []
     for statement, rule in criteria_of(role)["statements"].items():
@@ -148,11 +148,16 @@ def least_bases(role: str) -> int:
 
 
 def criteria_of(role: str) -> Mapping[str, Any]:
-    """Return the criteria: of the published size which runs count is apart, and more is stated."""
+    """Return the criteria: of the published size which runs count is apart, and more is stated.
+
+    What is stated there alone leaves out the runs that had been looked at.
+    """
     if role != "published":
         return CONTEXT
     own = CONTEXT["published"]
-    return {**CONTEXT, **own, "statements": {**CONTEXT["statements"], **own["statements"]}}
+    beyond = {name: {**rule, "leave_out": own["looked_at"], "fewest": own["fewest_others"]}
+              for name, rule in own["statements"].items()}
+    return {**CONTEXT, **own, "statements": {**CONTEXT["statements"], **beyond}}
 
 
 class _Direction:
@@ -233,8 +238,8 @@ def statements(
     the sources that are compared with, `but` (the refutations that a statement on the context does
     not pass), `runs` that count, `primary`, whether these are the layers that the criteria name,
     `answer entering first` and `last` (`entering`, of the layers that are patched), `met in these
-    layers` (whether, of an operation, neither is above the bound, too; means need none), and for
-    each direction and source the mean difference over the runs.
+    layers` (whether, of an operation, neither is above the bound, too; means need none, nor do
+    places beyond the context), and for each direction and source the mean difference over the runs.
     """
     kept, rows = differences[differences["counts"]], []
     for key, block in kept.groupby(
@@ -243,10 +248,12 @@ def statements(
         named: dict[str, Any] = dict(
             zip(("role", "task", "kind", "statement", *WHERE), key, strict=True))
         rule = criteria_of(named["role"])["statements"][named["statement"]]
+        block = block[~block["run"].isin(rule.get("leave_out", ()))]
+        fewest = rule.get("fewest", CONTEXT["fewest"])
         asked = block[block["against"].isin(rule["against"])]
         beyond = {name: block[block["against"] == name] for name in CONTEXT["refuted_by"]}
         n_runs = asked["run"].nunique()
-        found = verdict(asked, n_runs)
+        found = verdict(asked, n_runs, fewest)
         layers = [int(layer) for layer in named["layers"].split(",")]
         reached = [(early or {}).get((named["role"], named["task"], named["kind"], layer))
                    for layer in (layers[0], layers[-1])]
@@ -259,15 +266,16 @@ def statements(
             "answer entering last": reached[1],
             "met in these layers": found == "met" and (not needs or all(
                 over is not None and over <= CONTEXT["answer_not_there_yet"] for over in reached)),
-            "but": "; ".join(f"{name}: {verdict(part, n_runs)}" for name, part in beyond.items()
-                             if len(part) and verdict(part, n_runs) != "met"),
+            "but": "; ".join(f"{name}: {verdict(part, n_runs, fewest)}"
+                             for name, part in beyond.items()
+                             if len(part) and verdict(part, n_runs, fewest) != "met"),
             **{f"{direction}, against {against}": part["value"].mean()
                for (direction, against), part in block.groupby(
                    ["direction", "against"], sort=False)}})
     return pd.DataFrame(rows)
 
 
-def verdict(asked: pd.DataFrame, n_runs: int) -> str:
+def verdict(asked: pd.DataFrame, n_runs: int, fewest: int) -> str:
     """Return `met`, `refuted` or `undecided` of a statement's contrasts (`context.yaml`).
 
     asked  a row per run, direction and source that is compared with: `value`, `low`, `high`
@@ -275,7 +283,7 @@ def verdict(asked: pd.DataFrame, n_runs: int) -> str:
     parts = [difference(", ".join(map(str, key)), part, CONTEXT["least"], fewest=1,
                         differs="nowhere above 0")
              for key, part in asked.groupby(["direction", "against"], sort=False)]
-    return SAID[together(parts) if n_runs >= CONTEXT["fewest"] else "undecided"]
+    return SAID[together(parts) if n_runs >= fewest else "undecided"]
 
 
 def _text(layers: Sequence[int]) -> str:

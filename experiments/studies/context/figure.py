@@ -44,7 +44,8 @@ BEYOND = {"published": (
     ("the same, from another problem with the rule", f"{BOTH}+rest", "code", "outside context",
      "0,1,2,3"),
     ("the same, from a problem with a third rule", "unrelated", "code", "outside context",
-     "0,1,2,3"))}
+     "0,1,2,3"),
+    ("values at the context, layer 0", BOTH, "value", "within context", "0"))}
 """Role -> what is drawn for its runs, too."""
 LABELS = {"base": "the base's own answer", "operation": "source's operation, base's operands",
           "operands": "base's operation, source's operands", "answer": "the source's answer",

@@ -109,7 +109,7 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
     assert len(set(plan)) == len(plan)
     for pairs in directions(task).values():
         _check(model, pairs, plan, 10, 10, 100)
-    asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0])
+    asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0], "confirmatory")
     assert {one.statement for one in asked} == {
         statement for statement, rule in CONTEXT["statements"].items()
         if rule["patch"]["place"] in task.places}
@@ -118,7 +118,7 @@ def test_every_patch_fits_and_every_contrast_is_measured(name: str) -> None:
 def test_the_layers_of_the_criteria_are_patched() -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.preset("small", "sraven").task))
     plan = planned(WORDS, task, "sraven", range(4))
-    asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0])
+    asked = contrasts([key_of_patch(patch) for patch in plan if patch.alpha == 1.0], "confirmatory")
     for statement, rule in CONTEXT["statements"].items():
         mine = [one for one in asked
                 if one.statement == statement and one.one[3] == tuple(rule["patch"]["layers"])]
@@ -198,6 +198,19 @@ def test_two_runs_and_runs_that_do_not_know_their_rules_decide_nothing() -> None
     assert statements(whole[whole["run"] != "0"])["verdict"].tolist() == ["undecided"]
     whole["counts"] = whole["run"] != "0"
     assert statements(whole)["verdict"].tolist() == ["undecided"]
+
+
+def test_runs_that_chose_a_place_do_not_judge_it() -> None:
+    statement = "codes of all other queries carry the operation"
+    looked_at = criteria_of("published")["statements"][statement]["leave_out"][0]
+    whole = differences().assign(role="published", statement=statement)
+    whole = whole[whole["against"].isin(["operands", "unrelated"])]
+    whole["run"] = whole["run"].replace("0", looked_at)
+    assert statements(whole)[["verdict", "runs"]].values.tolist() == [["met", 2]]
+    whole.loc[whole["run"] != looked_at, ["low", "high"]] = -0.2, 0.0
+    assert statements(whole)["verdict"].tolist() == ["refuted"]
+    alone = statements(whole[whole["run"] == looked_at])
+    assert alone[["verdict", "runs"]].values.tolist() == [["undecided", 0]]
 
 
 @pytest.mark.parametrize(("which", "label"), [("source_labels", "to sum"),
