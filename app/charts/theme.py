@@ -111,6 +111,7 @@ STYLE = """<style>
 [data-testid="stSelectboxVirtualDropdown"], [data-testid="stMultiSelectDropdown"] {
   width: max-content !important; min-width: var(--trigger-width); max-width: 94vw;}
 [data-tag] > span {direction: rtl;}
+[data-testid="stSkillsNudge"] {display: none;}  /* Streamlit's offer to those who write an app */
 .problem {max-height: 70vh; overflow: auto; font-size: .8rem; line-height: 1.35;}
 .problem > div {font-size: .8rem !important;}
 .problem :is(td, th) {padding: 2px 3px !important; white-space: normal !important;}
