@@ -88,6 +88,7 @@ def pairs(small_models: SmallModels, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_intervene_prompts(
     small_models: SmallModels, pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

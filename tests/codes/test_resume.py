@@ -59,6 +59,7 @@ def test_interrupted_and_gone_on_with(
     assert names(tmp_path) == ["codes"]
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
     tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
     assert {5, 16 + 5, 32 + 5, None} <= finished
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_what_another_goes_on_from(
     tmp_path: Path, whole: dict[str, bytes]
 ) -> None:

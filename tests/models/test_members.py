@@ -62,6 +62,7 @@ def test_an_ensemble_is_its_members(name: str) -> None:
                                        rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_one_member_on_a_gpu_computes_as_a_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "_is_one_on_gpu", lambda w: len(w) == 1)
     inputs = _inputs(SMALL)[0][:1].float()

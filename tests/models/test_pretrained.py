@@ -95,8 +95,9 @@ def test_our_own_models_have_a_layout() -> None:
     assert {*shown.pattern_hooks.values(), *shown.residual_hooks.values()} <= set(model.hook_dict)
 
 
-@pytest.mark.parametrize(("architecture", "n_alive"), [("gpt2", 0), ("llama", 0), ("neox", 0),
-                                                      ("gptj", 1)])
+@pytest.mark.parametrize(("architecture", "n_alive"), [
+    ("gpt2", 0), *(pytest.param(*case, marks=pytest.mark.slow)
+                   for case in (("llama", 0), ("neox", 0), ("gptj", 1)))])
 def test_no_layer_keeps_its_pattern(
     architecture: str, n_alive: int, small_models: SmallModels
 ) -> None:

@@ -261,6 +261,7 @@ def test_looking_first_in_inference_mode_does_not_spoil_training() -> None:
     assert model.layer(0).attn.rel_pos_bias.grad is not None
 
 
+@pytest.mark.slow
 def test_what_the_kernel_has_no_rule_for_can_be_written_out() -> None:
     model = HookedTransformer(with_kind(TINY, "softmax")).double().eval()
     inputs = _inputs(TINY).double()

@@ -51,6 +51,7 @@ def test_a_task_without_readers_says_who_has_some() -> None:
             task_distances(task, "terms", "ood")
 
 
+@pytest.mark.slow
 def test_a_task_is_imported_without_its_readers() -> None:
     code = ("import sys; from latentcode.tasks.logic.task import FuzzyLogic; "
             "from latentcode.tasks.sraven.task import Sraven; "

@@ -198,6 +198,7 @@ def folders(root: Path, config: RunConfig) -> dict[Path, RunConfig]:
     return {root / f"member{i}": member for i, member in enumerate(members(config))}
 
 
+@pytest.mark.slow
 def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
     runs = train_ensemble(folders(tmp_path, tiny()), progress=False)
     for path, run in runs.items():
@@ -212,7 +213,8 @@ def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
             {path: run})
 
 
-@pytest.mark.parametrize(("step", "ahead"), [(1, False), (5, False), (7, False), (7, True)])
+@pytest.mark.parametrize(("step", "ahead"), [
+    *(pytest.param(step, False, marks=pytest.mark.slow) for step in (1, 5, 7)), (7, True)])
 def test_interrupted_and_resumed_is_uninterrupted(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, ahead: bool
 ) -> None:
@@ -236,6 +238,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     assert outcomes(train_ensemble(configs, progress=False)) == whole
 
 
+@pytest.mark.slow
 def test_a_kill_between_the_checkpoints_of_two_members_loses_neither(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +264,7 @@ def test_a_kill_between_the_checkpoints_of_two_members_loses_neither(
     assert outcomes(train_ensemble(configs, progress=False)) == whole
 
 
+@pytest.mark.slow
 def test_a_member_that_breaks_leaves_the_others_untouched(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

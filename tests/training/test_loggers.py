@@ -51,6 +51,7 @@ def test_libraries_are_imported_only_on_request(
     train(tiny(), tmp_path / "run", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_tensorboard_holds_the_metrics_also_after_a_crash(

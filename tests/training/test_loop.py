@@ -131,6 +131,7 @@ def test_bf16_is_refused_where_it_could_only_be_emulated(
     assert train(config, run.path, resume=True, progress=False).is_complete
 
 
+@pytest.mark.slow
 def test_milestones_are_evaluated_and_stay(tiny: Make, tmp_path: Path) -> None:
     config = tiny(milestones=(2, 5, 7))
     run = train(config, tmp_path / "run", progress=False)

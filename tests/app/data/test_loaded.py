@@ -176,6 +176,7 @@ def test_results_beside_a_run_are_read_inside_the_folders_alone(
     assert set(results.result_folders(source)) == {"own"}
 
 
+@pytest.mark.slow
 def test_few_codes_are_laid_out_as_far_as_they_allow(
     source: Entry, run: lc.Run
 ) -> None:

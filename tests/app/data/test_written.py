@@ -53,6 +53,7 @@ def test_a_mean_code_has_as_many_random_ones_beside_it() -> None:
     assert len(np.unique(found[1:, 0])) == written.CONTROLS
 
 
+@pytest.mark.slow
 def test_a_change_is_made_alike_at_every_code_of_a_place(opened: OpenBench) -> None:
     cells = written.cells(opened, 5, 0, 31, 4)
     pair, row = cells[written.PAIR], cells[written.ROW]
@@ -71,6 +72,7 @@ def test_a_change_is_made_alike_at_every_code_of_a_place(opened: OpenBench) -> N
     assert apart.min(1).values.max() < 1e-5
 
 
+@pytest.mark.slow
 def test_no_query_of_a_causal_model_attends_to_what_comes_after_it() -> None:
     entry = find_entry("text-hyla", ())
     opened = open_bench(entry, splits(entry)[0], 0)

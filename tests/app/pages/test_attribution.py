@@ -33,6 +33,7 @@ def difference(bench: Bench, instance: int) -> str:
                 if bool(bench.pairs(instance, 0, target).counts[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "across"), [("sraven", 3), ("logic", 0)])
 def test_the_map_comes_when_it_is_asked_for(
     shown: Open, bench_of: BenchOf, name: str, across: int

@@ -56,6 +56,7 @@ def shown(**query: str) -> AppTest:
     return shown_page("explore", **asked(**query))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "opened"), [("sraven-hyla", "t-SNE"), ("runs/a", "PCA")])
 def test_it_opens_on_a_projection_that_nobody_waits_for(
     model: str, opened: str, request: pytest.FixtureRequest
@@ -368,6 +369,7 @@ print(test.markdown[0].value.splitlines()[0])
 """
 
 
+@pytest.mark.slow
 def test_the_first_picture_and_the_evidence_need_no_torch(tmp_path: Path) -> None:
     shown = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True,
                            env={**os.environ, "LATENTCODE_CACHE": str(tmp_path)}, check=False)

@@ -31,6 +31,7 @@ def difference(app: AppTest) -> float:
     return float(app.metric[0].value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "n_layers"), [("sraven", 2), ("logic", 1)])
 def test_both_ways_are_equal(shown: Open, models: Path, model: str, n_layers: int) -> None:
     app = shown(model, query="3", layer="1")

@@ -119,6 +119,7 @@ def test_another_problem(shown: Open) -> None:
     text(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["other problem", "mean", "other rule and operands"])
 def test_everything_can_be_written(shown: Open, what: str) -> None:
     app = shown("sraven", what=what)
@@ -212,6 +213,7 @@ def test_a_patch_of_ones_own_is_among_the_codes(
     assert f"##### {outcome.sentence()}" in text(app)
 
 
+@pytest.mark.slow
 def test_places_sites_and_several_patches(shown: Open, bench_of: BenchOf) -> None:
     bench = bench_of("sraven")
     target = bench.targets(5, 0)[1]

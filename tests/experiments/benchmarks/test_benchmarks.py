@@ -90,6 +90,7 @@ def test_training_step_at_smoke_size(
     assert "ours, bf16" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_training_step_is_timed_at_the_weights_of_a_run(
     tmp_path: Path, smoke_run: Callable[[str, str], Run]
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_training_step_is_timed_at_the_weights_of_a_run(
         training_step.TrainingStep(runs=(run.path,), official=tmp_path).run()
 
 
+@pytest.mark.slow
 def test_plain_pytorch_is_the_same_language_model_and_learns_the_same() -> None:
     state = language_step.state_of(language_step.setting("softmax", 8, 2, smoke=True))
     state.model.double()
@@ -166,6 +168,7 @@ def test_ablations_at_smoke_size(tmp_path: Path) -> None:
     assert 100 < case["peak_mib"] < 10_000
 
 
+@pytest.mark.slow
 def test_heads_at_smoke_size(tmp_path: Path) -> None:
     heads.main(smoke=True, out=tmp_path)
     (case,) = load(tmp_path, "heads")["cases"]

@@ -52,6 +52,7 @@ def test_finished_runs_are_left_alone(trained: Path, capsys: pytest.CaptureFixtu
     assert "0 runs to go" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_published_is_not_trained_again(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_is_unfinished_is_kept_and_gone_on_with(
     assert "None." in (kept / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -143,6 +145,7 @@ def test_a_run_is_gone_on_with_on_the_device_on_which_it_was_begun(
     assert keep(at, kept, stages, published.path.parents[1]) == []
 
 
+@pytest.mark.slow
 def test_a_run_is_moved_to_another_device_where_that_is_asked_for(
     grids: None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -209,6 +212,7 @@ def test_no_run_begins_where_there_is_no_gpu(
     assert not (tmp_path / "at").exists()
 
 
+@pytest.mark.slow
 def test_a_text_is_written_beside_the_runs_that_name_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_large_runs_are_measured_and_published_without_weights(
     assert work.table(run, ends).equals(ends(Run.open(trained / run.path.relative_to(out))))
 
 
+@pytest.mark.slow
 def test_no_unfinished_run_is_dropped(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

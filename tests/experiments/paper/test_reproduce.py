@@ -170,6 +170,7 @@ def stopped_after_first_checkpoint(folder: Path, config: lc.RunConfig) -> None:
         lc.Run.save_checkpoint = original  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:

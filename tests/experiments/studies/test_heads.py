@@ -108,6 +108,7 @@ def test_random_heads_are_as_they_were_drawn() -> None:
         assert not torch.equal(mine.W_Q[head], other.layer(layer).attn.W_Q[head])
 
 
+@pytest.mark.slow
 def test_a_model_of_two_heads_is_told_and_its_export_read_back(tmp_path: Path) -> None:
     found = asking.ask("2 heads", "induction", tmp_path, seed=3, n_bootstrap=100)
     for row in found["known"]:

@@ -72,6 +72,7 @@ def test_a_sweep_trains_its_members_and_goes_on_where_it_was(here: Here, tmp_pat
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_groups_equal_members_alone_within_rounding(here: Here, tmp_path: Path) -> None:
     alone = sweep(SEEDS, tmp_path / "alone")
     together = sweep(SEEDS, tmp_path / "together", members_at_once=3)
@@ -82,6 +83,7 @@ def test_groups_equal_members_alone_within_rounding(here: Here, tmp_path: Path) 
                                                             rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_is_halved_until_it_works(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +202,7 @@ def test_what_is_wrong_with_a_command_is_one_line(
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_found_and_fails_if_a_member_did(
     here: Here, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -221,6 +224,7 @@ def test_the_command_says_what_it_found_and_fails_if_a_member_did(
     assert "error: member seed=0: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_a_killed_member_left_is_cleared_away_when_it_is_complete(
     here: Here, tmp_path: Path
 ) -> None:
@@ -267,6 +271,7 @@ def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Pa
     assert pd.read_csv(out / "table.csv")["complete"].tolist().count(False) > 0
 
 
+@pytest.mark.slow
 def test_a_budget_stops_at_checkpoints_and_the_next_start_goes_on(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

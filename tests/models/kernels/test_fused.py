@@ -49,6 +49,7 @@ def test_forward_and_gradients_are_those_of_the_reference(kind: Any, causal: boo
         compare(attention_inputs(b, n_query, n_key, 3, 2, 2, members=members), causal, kind, 1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     kind=st.sampled_from(KINDS), causal=st.booleans(), b=st.integers(1, 40),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 import latentcode as lc
 from latentcode.probes.alignment.of_subject import align
 
 
+@pytest.mark.slow
 def test_runs_that_began_alike_are_not_summarised(runs: list[lc.Run]) -> None:
     found = align(runs, labels=["rule"], n_train=100, n_heldout=80, layers=[1], n_bootstrap=100)
     assert found.settings["initial_seeds"] == {"softmax0": 0, "hyla0": 0, "softmax1": 1}

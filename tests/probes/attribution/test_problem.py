@@ -31,6 +31,7 @@ def some_pairs(bench: Bench) -> tuple[int, str]:
                 if bool(bench.pairs(i, 0, t, 1).counts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sraven", "logic"])
 def test_estimates_sum_to_the_effect_of_all_codes(name: str) -> None:
     bench = bench_of(name)

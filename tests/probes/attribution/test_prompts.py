@@ -57,6 +57,7 @@ def complete(model: Any, task: Counterfactuals, split: str, source: str, site: s
     assert moved.abs().min() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["code", "value"])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
 def test_along_the_path_estimates_sum_to_the_effect(
@@ -143,6 +144,7 @@ def totals(result: AttributionResult, site: str, **where: str) -> float:
     return float(rows["path"].sum())
 
 
+@pytest.mark.slow
 def test_roles_bring_layouts_together(learnt_models: LearntModels) -> None:
     model = load_pretrained(learnt_models("gpt2"), dtype=torch.float64)
     templates = (TEMPLATES[0], "in {1} the {0} is now")

@@ -36,6 +36,7 @@ def rate(result: DASResult, search: str, of: int, source: str = BOTH, rank: int 
     return float(rows["value"].iloc[0])
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_a_random_subspace_does_not_have(learnt_models: LearntModels) -> None:
     model = load_pretrained(learnt_models("gpt2"))
     task = PromptCounterfactuals(model, factorial_prompts())

@@ -83,6 +83,7 @@ class Stopped(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_effects_go_on_where_they_were(
     model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_interchange_is_left_out_where_the_model_answers_nothing_unless_it_is_as
         lc.heads(model, pairs, effects="interchange", n_bootstrap=100, controls=False)
 
 
+@pytest.mark.slow
 def test_labels_of_prompts_of_different_lengths_are_left_out_and_that_is_said(
     model: LanguageModel
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_run_is_read_where_its_text_is_not(run: lc.Run, elsewhere: Path) -> No
             } <= set(to_share("run", elsewhere))
 
 
+@pytest.mark.slow
 def test_training_does_not_go_on_with_another_text(run: lc.Run) -> None:
     config, found = run.config, drawn(run.config)
     longer = replace(config, training=replace(config.training, steps=40))
