@@ -32,7 +32,7 @@ Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None
 
 
 def test_records_what_was_asked_for(tiny: Make, tmp_path: Path) -> None:
-    run = train(tiny(), tmp_path / "run", progress=False)
+    run = train(tiny(eval_instances=20), tmp_path / "run", progress=False)
     metrics = run.metrics()
     steps_of = metrics.groupby("metric")["step"].agg(lambda s: sorted(set(s)))
     assert steps_of["training_loss"] == [4, 8, 12]
