@@ -128,7 +128,8 @@ def measured(task: str, state: Mapping[str, Any]) -> str:
     n = f"{rows[0]['n']:,} problems, {state['runs']} "
     if task == "sraven":
         first, *_, last = state["seeds"]
-        return f"Bars, stored: {n}confirmatory seeds ({first} to {last}), 9,000 updates."
+        return (f"Bars, stored: {n}confirmatory seeds ({first} to {last}), 9,000 updates. In "
+                "models of the published size codes at the context bring next to nothing.")
     if task == "logic":
         return f"Bars, stored: {n}runs at the published setting."
     return f"Bars, stored: {n}seeds, 6,000 updates."

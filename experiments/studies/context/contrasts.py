@@ -105,7 +105,7 @@ def tables(found: Found) -> dict[str, pd.DataFrame]:
                        range(run.config.model.n_layers))
         assert isinstance(result, Measured)
         of_run, patched = about[run.id], result.tables["patched"]
-        of_run["counts"] &= bool(patched["counted"].min() >= least_bases(of_run["role"]))
+        of_run["counts"] &= enough_bases(patched, of_run["role"])
         for direction, block in patched.groupby("direction", sort=False):
             name = {**of_run, "direction": direction}
             first = block.iloc[0]
@@ -142,9 +142,9 @@ def described(run: Run, role: str) -> dict[str, Any]:
             "counts": share >= criteria_of(role)["knows_rules"]}
 
 
-def least_bases(role: str) -> int:
-    """Return how many bases have to count in each direction for a run to count."""
-    return int(criteria_of(role).get("least_bases", 0))
+def enough_bases(patched: pd.DataFrame, role: str) -> bool:
+    """Return whether a run answers enough bases in each direction, all four answers, to count."""
+    return bool(patched["known"].min() >= criteria_of(role).get("least_bases", 0))
 
 
 def criteria_of(role: str) -> Mapping[str, Any]:

@@ -64,7 +64,8 @@ def measured(
 
     n  bases drawn in each direction. Columns: `direction`, `patch` (its place in `planned`),
     `number` and `combination` of the base, `base_label`, `source_label`, `class` (a row of
-    `CLASSES`), and the same of every row: `drawn`, `counted` (with four different answers).
+    `CLASSES`), and the same of every row of a direction: `drawn`, `counted` (with four different
+    answers) and `known` (of these, the model gives all four).
     """
     task, model = make_counterfactuals(make_task(run.config.task)), run.load_model()
     plan, parts = planned(patches, task, run.config.task.name, range(model.cfg.n_layers)), []

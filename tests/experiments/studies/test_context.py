@@ -23,8 +23,8 @@ from latentcode.experiments.studies.context.contrasts import (
     contrasts,
     criteria_of,
     described,
+    enough_bases,
     key_of_patch,
-    least_bases,
     statements,
 )
 from latentcode.experiments.studies.context.patches import (
@@ -147,7 +147,11 @@ def test_runs_of_the_published_size_count_by_their_own_criteria() -> None:
     run = lc.load_run(folder / "seed=1,split_seed=1,kind=hyla")
     assert not described(run, "confirmatory")["counts"]
     assert described(run, "published")["counts"]
-    assert [least_bases(role) for role in ("confirmatory", "published")] == [0, 40]
+    for known, enough in ((39, False), (40, True)):
+        patched = pd.DataFrame({"direction": ["to sum", "from sum"], "drawn": 400, "counted": 400,
+                                "known": [known, 400]})
+        assert enough_bases(patched, "published") is enough
+        assert enough_bases(patched, "confirmatory")
 
 
 def test_sources_of_the_criteria_are_writes() -> None:
