@@ -151,10 +151,8 @@ def _context() -> Sequence[Chapter]:
                 "The rule can be inferred from SRAVEN's rows 1 and 2. The criterion, written down "
                 "before the runs that decide: patched in there, codes of a problem with another "
                 "rule and other operands bring that rule, applied to the base's own operands, more "
-                "often than every control does, in both directions and in every run. These are "
-                "small models, of 9,000 updates. In those of the published size codes at the "
-                "context bring next to nothing "
-                "(experiments/results/context_published/README.md).",
+                "often than every control does, in both directions and in every run. In models of "
+                "the published size they bring next to nothing (QUESTIONS).",
                 picture if picture.is_file() else None,
                 page=("intervene", "Patch the context")),
         Chapter("Other places, other roles", (),

@@ -71,7 +71,7 @@ def test_a_claim_says_all_there_is() -> None:
     said, claim = text(app), evidence().claims[name]
     assert "✘ differs" in said
     for part in ("It holds in HYLA and linear attention in every run", "**The rule.**",
-                 "Runs<br>**9**"):
+                 "Runs<br>**30**"):
         assert part in said
     # To two digits they stay what they are where the runs are measured again.
     assert re.search(r"Ours, above the control<br>\*\*-0\.00\d+ to \+0\.9\d\*\*", said)
@@ -107,10 +107,10 @@ def test_an_address_of_nothing_is_a_message_and_one_of_a_figure_filters() -> Non
     assert len(app.warning) == 3
     assert len(listed(app)) == len(evidence().claims)
     # A figure that was not run shows the smaller models.
-    app = shown("evidence", figure="fig5e")
-    assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"fig5e"}
+    app = shown("evidence", figure="figA8")
+    assert set(evidence().table["result"][evidence().table["claim"].isin(listed(app))]) == {"figA8"}
     assert "stored runs: no verdict" in text(app)
-    assert app.code[0].value == "latentcode reproduce fig5e --preset small"
+    assert app.code[0].value == "latentcode reproduce figA8 --preset small"
 
 
 def test_without_results_it_says_where_they_are(
