@@ -32,11 +32,24 @@ def claims(path: Path) -> dict[str, dict[str, object]]:
     return {claim["id"]: claim for claim in json.loads(path.read_text())["claims"]}
 
 
+def to_digits(value: object) -> object:
+    """Return what JSON holds, its numbers to four digits."""
+    if isinstance(value, dict):
+        return {key: to_digits(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [to_digits(item) for item in value]
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
 def test_a_claim_is_judged_from_the_tables_that_are_kept(tmp_path: Path) -> None:
     name = "causal-hyla-sraven-codes-answer"
     path = without(tmp_path, "causal", name)
     assert rejudge("causal", tmp_path, find_runs(default_folders())) == [name]
-    assert claims(path) == claims(COMMITTED / "paper" / "causal" / "result.json")
+    # The tables that are kept are rounded; a claim is judged before that.
+    measured = claims(COMMITTED / "paper" / "causal" / "result.json")
+    judged = claims(path)
+    assert judged.keys() == measured.keys()
+    assert all(to_digits(judged[claim]) == to_digits(measured[claim]) for claim in measured)
     assert rejudge("causal", tmp_path, KnownRuns({})) == []
 
 
