@@ -152,7 +152,7 @@ def _context() -> Sequence[Chapter]:
                 "before the runs that decide: patched in there, codes of a problem with another "
                 "rule and other operands bring that rule, applied to the base's own operands, more "
                 "often than every control does, in both directions and in every run. In models of "
-                "the published size they bring next to nothing (QUESTIONS).",
+                "SRAVEN at the published size they bring next to nothing.",
                 picture if picture.is_file() else None,
                 page=("intervene", "Patch the context")),
         Chapter("Other places, other roles", (),

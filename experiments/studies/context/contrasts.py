@@ -143,7 +143,7 @@ def described(run: Run, role: str) -> dict[str, Any]:
 
 
 def enough_bases(patched: pd.DataFrame, role: str) -> bool:
-    """Return whether a run answers enough bases in each direction, all four answers, to count."""
+    """Whether enough bases count in each direction: the model gives all four of their answers."""
     return bool(patched["known"].min() >= criteria_of(role).get("least_bases", 0))
 
 
