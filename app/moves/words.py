@@ -129,7 +129,7 @@ def measured(task: str, state: Mapping[str, Any]) -> str:
     if task == "sraven":
         first, *_, last = state["seeds"]
         return (f"Bars, stored: {n}confirmatory seeds ({first} to {last}), 9,000 updates. In "
-                "models of the published size codes of the context bring next to nothing.")
+                "SRAVEN at the published size codes of the context bring next to nothing.")
     if task == "logic":
         return f"Bars, stored: {n}runs at the published setting."
     return f"Bars, stored: {n}seeds, 6,000 updates."
