@@ -6,10 +6,14 @@ import pandas as pd
 import torch
 
 from latentcode.config import SravenConfig
+from latentcode.experiments.paper.measuring.sraven_answers import (
+    ambiguous,
+    bayes_scores,
+    official_ambiguous,
+)
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.metrics import Metric, mean_metric
 from latentcode.progress import bar, reported
-from latentcode.tasks.sraven.ambiguity import ambiguous, bayes_scores, official_ambiguous
 from latentcode.tasks.sraven.task import Sraven
 
 CHUNK = 2_000

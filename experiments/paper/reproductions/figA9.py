@@ -10,10 +10,10 @@ import torch
 from latentcode.config import SravenConfig
 from latentcode.experiments.evidence.claim import Claim
 from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.measuring.sraven_counts import count_sraven, distinct_instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.probes.common.figures import panels
-from latentcode.tasks.sraven.counting import count_sraven, distinct_instances
 
 N_FEATURES, N_VALUES, GRID_SIZE = range(1, 9), (4, 8, 16), 3
 ESTIMATED = range(1, 5)

@@ -18,6 +18,7 @@ from latentcode.experiments.paper.measuring.scores import (
     of_grid,
     scores,
 )
+from latentcode.experiments.paper.measuring.sraven_answers import bayes_scores
 from latentcode.experiments.paper.measuring.sraven_instances import (
     CHUNK,
     fresh_instances,
@@ -30,7 +31,6 @@ from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
 from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import TABLE_A1
-from latentcode.tasks.sraven.ambiguity import bayes_accuracy
 from latentcode.tasks.sraven.task import Sraven
 from tests.helpers.paper_runs import made_up, work
 
@@ -85,8 +85,8 @@ def test_accuracies_stand_beside_the_solver_of_their_own_task(tmp_path: Path) ->
     known = made_up([SRAVEN], lambda member, config: {("ood", "accuracy"): 0.5})
     table = scores(work(known, tmp_path), [SRAVEN], "ood", "accuracy")
     task = Sraven(with_fields(preset("smoke", "sraven"), {"task.ood_fraction": 0.0}).task)
-    best = bayes_accuracy(task, 200, torch.Generator().manual_seed(0), prior="all")
-    assert table["ceiling"].tolist() == [best.mean] * 3
+    best = bayes_scores(task, task.sample("test", 200, torch.Generator().manual_seed(0)))
+    assert table["ceiling"].tolist() == [best["accuracy"].mean().item()] * 3
 
 
 def test_learning_counts_models_below_a_half_on_test(tmp_path: Path) -> None:

@@ -21,32 +21,27 @@ first counts a problem once whatever the order of the response tokens, as B.1 co
 second tells apart which response token has which rule, as the grids that a model is shown do.
 Neither counts *distinct grids*, which are fewer than the second: several rules may produce the
 same feature (all zeros are constant, sum and difference), and several permutations the same
-panels. Distinct grids number |U|^M without permutations, U being the union of the rules' feature
-grids; with permutations there is no closed form, and `distinct_instances` estimates them.
+panels. There is no closed form for them, and `distinct_instances` estimates their number.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from math import comb, factorial
 
 import torch
 
-from latentcode.errors import check
-from latentcode.metrics import Metric, mean_metric
-from latentcode.tasks.sraven.hypotheses import (
+from latentcode.experiments.paper.measuring.sraven_readings import (
     candidate_features,
     count_alignments,
     instances_at_once,
     partner_tokens,
 )
+from latentcode.metrics import Metric, mean_metric
 from latentcode.tasks.sraven.rules import (
-    DISTRIBUTE,
     RULES,
     feature_grids_per_rule,
     random_permutations,
-    rule_holds,
     rules_that_hold,
     sample_features,
 )
@@ -69,20 +64,12 @@ class SravenCounts:
     """combinations x permutations_printed."""
     instances: int
     """Generating choices, whatever the order of the response tokens."""
-    instances_printed: int
-    """The same with permutations_printed."""
     instances_shown: int
     """Generating choices, telling apart the order of the response tokens."""
-    distinct_unpermuted: int
-    """Distinct grids without permutations; a lower bound of those with permutations."""
 
 
 def count_sraven(n_features: int, n_values: int = 8, grid_size: int = 3) -> SravenCounts:
-    """How many combinations, permutations, tasks and instances have M, K and G?
-
-    Raises `ConfigError` for sizes without instances, or with too many rows K^G to go through.
-    """
-    check(n_features >= 1, f"n_features is {n_features}; expected at least 1")
+    """Count combinations, permutations, tasks and instances of M, K and G."""
     sizes = feature_grids_per_rule(n_values, grid_size)
     combinations = comb(len(RULES) + n_features - 1, n_features)
     permutations = factorial(n_features) ** (grid_size - 1)
@@ -97,60 +84,18 @@ def count_sraven(n_features: int, n_values: int = 8, grid_size: int = 3) -> Srav
         tasks=combinations * permutations,
         tasks_printed=combinations * (permutations - n_features),
         instances=permutations * products[n_features],
-        instances_printed=(permutations - n_features) * products[n_features],
-        instances_shown=permutations * sum(sizes) ** n_features,
-        distinct_unpermuted=distinct_feature_grids(n_values, grid_size) ** n_features)
-
-
-def distinct_feature_grids(n_values: int, grid_size: int) -> int:
-    """|U| = |union over the rules of the feature grids that obey them|, by inclusion-exclusion.
-
-    All rules but distribute-three ask something of each row alone, so that grids that obey a
-    set Q of them number n_Q^G, n_Q being the rows that obey all of Q; distribute-three does the
-    same once its set of symbols is fixed. Needs one pass over the K^G rows.
-    """
-    check(2 <= grid_size <= n_values, f"grid_size is {grid_size}; expected 2 to n_values = "
-          f"{n_values}")
-    check(n_values**grid_size <= 10**7, f"n_values is {n_values}; expected at most "
-          f"{int(10 ** (7 / grid_size))} for grid_size = {grid_size} (a pass over K^G rows)")
-    rows = torch.cartesian_prod(*[torch.arange(n_values)] * grid_size)
-    # Bit r of `obeyed` says whether the row obeys rule r < DISTRIBUTE.
-    obeyed = torch.zeros(len(rows), dtype=torch.int64)
-    for rule in range(DISTRIBUTE):
-        obeyed |= rule_holds(rule, rows[:, None], n_values).long() << rule
-    ordered = rows.sort(-1).values
-    different = (ordered.diff(dim=-1) != 0).all(-1)
-    by_symbols: dict[tuple[int, ...], Counter[int]] = {}
-    for symbols, bits in zip(ordered[different].tolist(), obeyed[different].tolist(), strict=True):
-        by_symbols.setdefault(tuple(symbols), Counter())[bits] += 1
-    total: int = len(rows) ** grid_size - _grids_without_rule(Counter(obeyed.tolist()), grid_size)
-    alike = Counter(frozenset(counter.items()) for counter in by_symbols.values())
-    return total + sum(n * _grids_without_rule(Counter(dict(counter)), grid_size)
-                       for counter, n in alike.items())
-
-
-def _grids_without_rule(rows: Counter[int], grid_size: int) -> int:
-    """sum_Q (-1)^|Q| n_Q^G: grids of G of these rows that obey none of the first seven rules.
-
-    rows maps the bits of the rules that a row obeys to the number of such rows.
-    """
-    total: int = 0
-    for chosen in range(2**DISTRIBUTE):
-        n_rows = sum(n for bits, n in rows.items() if bits & chosen == chosen)
-        sign = -1 if chosen.bit_count() % 2 else 1
-        total += sign * n_rows**grid_size
-    return total
+        instances_shown=permutations * sum(sizes) ** n_features)
 
 
 def distinct_instances(
     n_features: int, n_values: int, grid_size: int, n: int, generator: torch.Generator
 ) -> Metric:
-    """How many distinct permuted grids are there? An unbiased estimate from n drawn ones.
+    """Estimate the number of distinct permuted grids without bias, from n drawn ones.
 
     The sum over generating choices of 1 / (choices that give the same grid) counts every grid
-    once. A choice is a tuple of M features of U and a relative permutation; a rule is drawn in
-    proportion to its number of feature grids, which draws a feature in proportion to the number
-    of rules that it obeys, and the estimate divides by that.
+    once. A choice is a tuple of M features that obey some rule and a relative permutation; a rule
+    is drawn in proportion to its number of feature grids, which draws a feature in proportion to
+    the number of rules that it obeys, and the estimate divides by that.
     """
     sizes = feature_grids_per_rule(n_values, grid_size)
     device = generator.device

@@ -10,6 +10,7 @@ A tuple of partners is numbered p = sum_c t_c M^c over the columns c < G-1; P = 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import factorial
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 ROWS_AT_ONCE = 2**22
 """Most rows of one join, which bounds its memory at about a gigabyte."""
 
-_INSTANCE, _LAST_RULE, _RULES, _USED = range(4)
+_INSTANCE, _RULES, _USED = range(3)
 """Columns of a partial reading; the used tokens and then the answers follow from `_USED` on."""
 
 
@@ -50,39 +51,35 @@ def instances_at_once(n_features: int, grid_size: int) -> int:
 class Readings:
     """Sums over readings that agree in instance, multiset of rules and answers.
 
-    instance  int64 [N]
-    answers   int64 [N, M]  symbol of each response token
-    rules     int64 [N]     multiset of rules, as `multiset_code`
-    weight    float64 [N]   sum over the readings of prod_j weight of the rule of j
+    Attributes:
+        instance: int64 [N].
+        answers: int64 [N, M], the symbol of each response token.
+        weight: float64 [N], the sum over the readings of prod_j weight of the rule of j.
     """
 
     instance: Tensor
     answers: Tensor
-    rules: Tensor
     weight: Tensor
 
 
-def multiset_code(rules: Tensor) -> Tensor:
-    """Return sum_m (M + 1)^rules[m], which identifies the multiset: int64 [..., M] -> [...]."""
-    return ((rules.shape[-1] + 1) ** rules).sum(-1)
-
-
 def sum_readings(
-    fits: Tensor, answers: Tensor, rule_weights: Tensor, partners: Tensor, *, rules_rise: bool
+    fits: Tensor, answers: Tensor, rule_weights: Tensor, partners: Tensor
 ) -> Readings:
     """Sum over relative permutations and rule tuples r of prod_j fits_j(r_j) weight(r_j).
 
-    fits          bool [B, M, P, R]   whether rule r fits response token j with partners p
-    answers       int64 [B, M, P, R]  the symbol that it then prescribes
-    rule_weights  float64 [R]
-    partners      int64 [P, G-1]      the tokens of every tuple, as `partner_tokens`
-    rules_rise    True: only tuples with r_0 <= r_1 <= ... count. False: all tuples count, and a
-                  tuple weighs prod_k n_k! more (n_k the number of times that rule k occurs),
-                  so that all multisets weigh the same whatever their number of orders.
+    A tuple of rules weighs prod_k n_k! more (n_k the number of times that rule k occurs), so that
+    all multisets of rules weigh the same whatever their number of orders. The sum runs token by
+    token; partial readings that cannot differ in what follows are merged at once, so that the
+    (M!)^(G-1) R^M readings are never listed.
 
-    The sum runs token by token; partial readings that cannot differ in what follows are merged
-    at once, so that the (M!)^(G-1) R^M readings are never listed. Readings come sorted by
-    instance.
+    Args:
+        fits: Whether rule r fits response token j with partners p, bool [B, M, P, R].
+        answers: The symbol that the rule then prescribes, int64 [B, M, P, R].
+        rule_weights: float64 [R].
+        partners: The tokens of every tuple, as `partner_tokens` numbers them, int64 [P, G-1].
+
+    Returns:
+        The readings, sorted by instance.
     """
     device, (n, n_features) = fits.device, fits.shape[:2]
     taken = (1 << partners).to(device)
@@ -107,23 +104,17 @@ def sum_readings(
             option = torch.arange(len(source), device=device) + (
                 first_option[part[:, _INSTANCE]] - repeats.cumsum(0) + repeats)[source]
             free = ((part[source, used] & option_taken[option]) == 0).all(1)
-            if rules_rise:
-                free &= option_rule[option] >= part[source, _LAST_RULE]
             source, option = source[free], option[free]
             rule = option_rule[option]
             rows = torch.cat((part[source], option_answer[option, None]), 1)
             rows[:, used] |= option_taken[option]
-            factor = rule_weights[rule]
             digit = (n_features + 1) ** rule
-            if rules_rise:
-                rows[:, _LAST_RULE] = rule
-            else:
-                factor = factor * (rows[:, _RULES] // digit % (n_features + 1) + 1)
+            repeated = rows[:, _RULES] // digit % (n_features + 1) + 1
             rows[:, _RULES] += digit
-            grown.append(_merge(rows, part_weight[source] * factor))
-        state, weight = grown[0] if len(grown) == 1 else _merge(
-            torch.cat([rows for rows, _ in grown]), torch.cat([w for _, w in grown]))
-    return Readings(state[:, _INSTANCE], state[:, used.stop:], state[:, _RULES], weight)
+            grown.append(_merge(rows, part_weight[source] * rule_weights[rule] * repeated))
+        state, weight = _merge(torch.cat([rows for rows, _ in grown]),
+                               torch.cat([w for _, w in grown]))
+    return Readings(state[:, _INSTANCE], state[:, used.stop:], weight)
 
 
 def _merge(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,8 +128,9 @@ def count_alignments(allowed: Tensor, partners: Tensor) -> Tensor:
 
     allowed bool [B, M, P], partners int64 [P, G-1] -> float64 [B].
     """
-    fits = allowed[..., None]
-    one = torch.ones(1, dtype=torch.float64, device=allowed.device)
-    no_answers = torch.zeros_like(fits, dtype=torch.int64)
-    readings = sum_readings(fits, no_answers, one, partners, rules_rise=True)
-    return one.new_zeros(len(allowed)).index_add_(0, readings.instance, readings.weight)
+    weight = torch.ones(1, dtype=torch.float64, device=allowed.device)
+    no_answers = torch.zeros_like(allowed[..., None], dtype=torch.int64)
+    readings = sum_readings(allowed[..., None], no_answers, weight, partners)
+    # Of the one rule there is, every reading has M, which weighs M!.
+    return weight.new_zeros(len(allowed)).index_add_(
+        0, readings.instance, readings.weight / factorial(allowed.shape[1]))
