@@ -11,13 +11,10 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.reader import weights_digest
 from latentcode.errors import ProbeError, check, check_count, check_whole
 from latentcode.files.provenance import software
-from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
 from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.causal import DIRECTIONS
-from latentcode.probes.heads.headvis.tree import SCATTER
-from latentcode.probes.heads.headvis.writing import by_head, write_headvis
 from latentcode.probes.heads.intervals import heads_table
 from latentcode.probes.heads.observing import observe_texts
 from latentcode.probes.heads.result import HeadsResult
@@ -36,7 +33,6 @@ from latentcode.seeds import checked_seed
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
 
-HEADVIS = "HeadVis"
 CODES = 5_000
 """Pairs that are sampled where all is asked."""
 FRESH_HEADS, FRESH_MODELS = 40, 10
@@ -64,7 +60,6 @@ def heads(
     seed: int = 0,
     device: str | None = None,
     out: str | Path | None = None,
-    headvis: str | Path | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> HeadsResult:
@@ -100,10 +95,7 @@ def heads(
     device    cpu or cuda; default: cpu
     out       a folder to write the result to. Interrupted (Ctrl-C, kill), the same call goes on
               where it was, out of the folder `out.partial`
-    headvis   a folder to write the tree to that HeadVis and Neuronpedia show, texts with the
-              attention of each head and what was measured; default: none is written
-    overwrite  replace a result that `out` already holds, a tree in `headvis`, and unfinished work
-              of other settings
+    overwrite  replace a result that `out` already holds, and unfinished work of other settings
     progress  called with (how much of the texts is read, of all) over the model and its controls
 
     For the equations see `metrics`, `direct` (metrics), `causal`, `interchange` (effects), `sets`,
@@ -143,11 +135,8 @@ def heads(
              "n_ablated": n_ablated, "n_read": n_read}
     kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),
                                    "device": next(bridge.parameters()).device.type}
-    if headvis is not None:
-        check_free(Path(headvis), overwrite=overwrite, marker=SCATTER)
     with working(out, {**asked, **kept}, HeadsResult.marker(), overwrite=overwrite) as work:
-        stages = ["model", *(f"untrained-{i}" for i in range(n_fresh)), *beyond.stages,
-                  *([HEADVIS] if headvis is not None else [])]
+        stages = ["model", *(f"untrained-{i}" for i in range(n_fresh)), *beyond.stages]
         parts = {name: _part(progress, i, len(stages), name) for i, name in enumerate(stages)}
         of, n_texts, notes = observe_texts("model", bridge, texts, work, parts["model"])
         fresh = [observe_texts(name, untrained(bridge, seed + i), texts, work, parts[name])[0]
@@ -157,10 +146,6 @@ def heads(
         result = HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
             **asked, **settings, "n_texts": n_texts,
             "notes": [*notes, *left_out, *settings["notes"]]})
-        if headvis is not None:
-            write_headvis(
-                texts.model, texts.batches(), headvis, dataset_name=texts.source.name,
-                metrics=by_head(result), overwrite=overwrite, progress=parts[HEADVIS])
         if out is not None:
             result.save(out, overwrite=overwrite)
     return result

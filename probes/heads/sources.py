@@ -50,11 +50,9 @@ class Source(ABC):
     """Texts that can be read again and again, from anywhere on.
 
     total  what `Given.after` is at the end
-    name   what the texts are called: their file, or `texts`
     """
 
     total: int
-    name: str = "texts"
 
     @abstractmethod
     def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
@@ -128,7 +126,7 @@ class File(Source):
 
     def __init__(self, path: Path) -> None:
         check(path.suffix in SUFFIXES, f"{path} is no file of texts; expected {EXPECTED}")
-        self.path, self.total, self.name = path, path.stat().st_size, path.stem
+        self.path, self.total = path, path.stat().st_size
 
     def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
         for where, row, after in rows_in(self.path, start):

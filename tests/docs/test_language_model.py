@@ -12,7 +12,6 @@ from places import ROOT
 
 import latentcode as lc
 from latentcode.probes.common.results import where
-from latentcode.probes.heads.headvis import check_headvis
 
 PAGE = (ROOT / "docs" / "language_model.md").read_text(encoding="utf-8")
 
@@ -63,8 +62,7 @@ def test_what_is_said_of_texts(ran: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_result_and_a_tree(ran: Mapping[str, Any]) -> None:
+def test_the_command_writes_a_result(ran: Mapping[str, Any]) -> None:
     saved = lc.HeadsResult.load(ran["folder"] / "results/heads")
     assert len(where(saved.heads, metric="induction")) == 8
-    assert len(check_headvis(ran["folder"] / "results/headvis", neuronpedia=False).heads) == 8
     assert (ran["folder"] / "heads.png").stat().st_size > 10_000

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 import latentcode as lc
-from latentcode.experiments.studies.heads.exported import read_back
 from latentcode.experiments.studies.heads.models import MODELS, Head, Known, make
 from latentcode.experiments.studies.heads.words import KINDS, prompts
 from latentcode.models.modes import evaluating
@@ -60,10 +59,9 @@ def known(
     pairs    pairs of heads that answer these prompts: the interaction, what it is called, and
              whether that is how it was `built`
     random_pairs  nothing else: how pairs of random heads are called
-    headvis  nothing else, on prompts of induction: what `read_back` finds in the export
     """
     found: dict[str, Rows] = {name: [] for name in (
-        "models", "known", "random", "pairs", "random_pairs", "headvis")}
+        "models", "known", "random", "pairs", "random_pairs")}
     asked = [(name, kind, seed) for name, of in MODELS.items() for seed in range(seeds)
              for kind in KINDS if set(ROLES[kind]) <= set(of.heads)]
     for number, (name, kind, seed) in enumerate(asked, 1):
@@ -124,27 +122,22 @@ def ask(
     of, problems = MODELS[name], prompts(kind, seed, alike=alike)
     model = make(of, seed)
     place = {"model": name, "seed": seed, "prompts": kind}
-    folder = work / "headvis" / name.replace(" ", "-")
-    exports = alike and kind == "induction"
     result = lc.heads(
         model, problems, effects=["mean", "resample"], sets=alike, n_bootstrap=n_bootstrap,
-        seed=seed, headvis=folder if exports else None, overwrite=True)
+        seed=seed)
     texts = read_texts(model, problems)
     n = right = 0
     for batch in texts.batches():
         with evaluating(model.model):
             says = model.model(batch.tokens, **batch.padding)[batch.read].argmax(-1)
         n, right = n + len(says), right + int((says == batch.targets[batch.read]).sum())
-    found = {
+    return {
         "models": [{**place, "layers": of.n_layers, "known": len(of.heads),
                     "random": len(of.random), "prompts_asked": n, "answered": right / n}],
         "known": [{**place, **row} for row in _known(result, of, kind)],
         "random": [{**place, **row} for row in _random(result, of.random)],
         "pairs": [{**place, **row} for row in _pairs(result, of, kind)],
         "random_pairs": [{**place, **row} for row in _random_pairs(result, of)]}
-    if exports:
-        found["headvis"] = [{**place, **read_back(folder, model, texts.batches())}]
-    return found
 
 
 def _known(result: lc.HeadsResult, of: Known, kind: str) -> Rows:
@@ -225,9 +218,7 @@ def shown(tables: Mapping[str, pd.DataFrame]) -> dict[str, object]:
     """Return the verdicts, a row per claim, and the rows that a page puts together of seeds."""
     counted = tables["verdicts"].groupby(["id", "verdict"], sort=False).size().unstack(
         fill_value=0).reset_index()
-    headvis = tables["headvis"]
-    return {"counted": counted, "exported": headvis.assign(difference=1e4 * headvis["difference"]),
-            "claims": dict(zip(
+    return {"counted": counted, "claims": dict(zip(
         tables["verdicts"]["id"], tables["verdicts"]["claim"], strict=True)), **{
         name: over_seeds(tables[name]) for name in (
             "known", "random", "random_varied", "random_fresh", "pairs", "random_pairs")}}

@@ -10,9 +10,7 @@ import pytest
 import torch
 from places import ROOT
 
-from latentcode.errors import ArtifactError
 from latentcode.experiments.studies.heads import asking
-from latentcode.experiments.studies.heads.exported import read_back
 from latentcode.experiments.studies.heads.models import MODELS, make
 from latentcode.experiments.studies.heads.words import (
     KINDS,
@@ -24,7 +22,6 @@ from latentcode.experiments.studies.heads.words import (
     prompts,
     twice,
 )
-from latentcode.files.storage import read_json, write_json
 from latentcode.models.modes import evaluating
 from latentcode.probes.common.results import where
 from latentcode.probes.heads.texts import read_texts
@@ -109,27 +106,13 @@ def test_random_heads_are_as_they_were_drawn() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_of_two_heads_is_told_and_its_export_read_back(tmp_path: Path) -> None:
+def test_a_model_of_two_heads_is_told(tmp_path: Path) -> None:
     found = asking.ask("2 heads", "induction", tmp_path, seed=3, n_bootstrap=100)
     for row in found["known"]:
         assert row["score"] == pytest.approx(1.0, abs=1e-3)
         assert row["fresh_high"] < 0.5
         assert row["mean_lost"] == row["resample_lost"] == 1.0
     assert [row["called"] for row in found["pairs"]] == ["synergetic"]
-    (export,) = found["headvis"]
-    assert export["heads"] == 2
-    assert export["difference"] < 5.01e-5
-    assert export["left_out"] < export["least"]
-    # Another model's attention is noticed, and a folder that is none of HeadVis.
-    other, folder = make(MODELS["2 heads"], 3), tmp_path / "headvis" / "2-heads"
-    texts = read_texts(other, prompts("induction", 3))
-    with torch.no_grad():
-        other.model.layer(1).attn.b_Q.zero_()
-    assert read_back(folder, other, texts.batches())["difference"] > 0.5
-    path = folder / "heads" / "L0H0.json"
-    write_json(path, {**read_json(path), "sequences": []})
-    with pytest.raises(ArtifactError):
-        read_back(folder, other, texts.batches())
 
 
 def test_shares_are_of_all_heads_and_prompts() -> None:
@@ -157,8 +140,7 @@ def test_what_the_results_say_is_found_again(name: str, tmp_path: Path) -> None:
         found = asking.ask(name, kind, tmp_path, seed=0)
         for table, columns in (
                 ("known", ["role", "score", "mean_lost", "resample_lost", "off"]),
-                ("pairs", ["heads", "built", "called", "value"]),
-                ("headvis", ["heads", "texts"])):
+                ("pairs", ["heads", "built", "called", "value"])):
             now = pd.DataFrame(found.get(table, []))
             before = where(TABLES[table], model=name, prompts=kind, seed=0).reset_index(drop=True)
             assert len(now) == len(before)

@@ -13,15 +13,12 @@ import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.probes.heads.clusters import cluster_codes
-from latentcode.probes.heads.headvis import check_headvis, write_headvis
 from latentcode.probes.heads.networks import cluster_networks
 from latentcode.probes.heads.sampling import sample_codes
 from latentcode.prompts import load_language_model
 
 
-def test_a_hybrid_is_read_where_it_has_attention(
-    small_models: SmallModels, tmp_path: Path
-) -> None:
+def test_a_hybrid_is_read_where_it_has_attention(small_models: SmallModels) -> None:
     asked = load_language_model(small_models("lfm2"))
     sample = sample_codes(asked, batches(asked, 20, 5), n=100)
     assert sample.codes.layers == (1,)
@@ -30,8 +27,6 @@ def test_a_hybrid_is_read_where_it_has_attention(
     found = cluster_networks(asked, sample, clusters)
     assert not found.left_out
     assert set(found.networks["layer"]) == {1}
-    folder = write_headvis(asked, batches(asked, 20, 5), tmp_path / "data", dataset_name="random")
-    assert check_headvis(folder).heads == tuple((1, head) for head in range(4))
     with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
         sample_codes(asked, batches(asked, 20, 5), layers=0)
 
@@ -66,5 +61,3 @@ def test_layers_without_networks_are_left_out(
     assert set(found.left_out) == set(sample.codes.layers)
     assert all(why in said for said in found.left_out.values())
     assert found.networks.empty
-    assert check_headvis(write_headvis(asked, batches(asked, 20, 5), tmp_path / "data",
-                                       dataset_name="random")).n_sequences > 0
