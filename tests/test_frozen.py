@@ -27,11 +27,11 @@ from places import GOLDEN
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.experiments.sweep import existing, sweep
 from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult
 from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.saved import load_result
+from latentcode.sweep import existing, sweep
 from latentcode.training.loop import make_learner
 
 FROZEN = GOLDEN / "frozen"

@@ -2,7 +2,7 @@
 strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
-that count by a preset and axes, in the language of grids (`experiments/sweep`), without seeds:
+that count by a preset and axes, in the language of grids (`latentcode/sweep`), without seeds:
 every run of such a setting counts, whatever its seeds. `verdicts` judges by these rules.
 """
 
@@ -21,7 +21,7 @@ from latentcode.config import from_dict, parse_yaml
 from latentcode.config.fields import LATER, later
 from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, check, check_choice
-from latentcode.experiments.sweep.grid import SEEDS, Grid, parse_axis
+from latentcode.sweep.grid import SEEDS, Grid, parse_axis
 
 RESULTS: tuple[str, ...] = (
     "fig2b", "fig2c", "figA3", "fig2d", "figA2", "fig4", "figA4", "fig5ab", "figA6", "figA7",

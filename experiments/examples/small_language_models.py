@@ -24,10 +24,10 @@ import tyro
 from torch.nn.utils.rnn import pad_sequence
 
 from latentcode.errors import check, check_choice
-from latentcode.experiments.texts.spans import WORDS
 from latentcode.files.storage import replace_folder, write_text
 from latentcode.progress import bar
 from latentcode.seeds import make_generator
+from latentcode.sweep.texts import WORDS
 
 KINDS: Mapping[str, str] = {"capital": "town", "port": "town", "river": "water", "lake": "water",
                             "food": "taste", "drink": "taste"}

@@ -23,11 +23,11 @@ import tyro
 from latentcode.config import RunConfig
 from latentcode.errors import check
 from latentcode.experiments.evidence.claim import RESULTS
-from latentcode.experiments.texts import make_texts
 from latentcode.files.provenance import environment
 from latentcode.files.storage import parse_json, write_json
 from latentcode.models.config import kind_of
 from latentcode.models.flops import PEAKS, training_flops_per_token
+from latentcode.sweep.texts import make_texts
 
 CORES = 2
 """Of the machine that hours are stated for."""

@@ -54,14 +54,14 @@ from latentcode.experiments.paper.queue import (
     take_up,
     write_page,
 )
-from latentcode.experiments.sweep.executors import train_job
-from latentcode.experiments.sweep.grid import load_grid
-from latentcode.experiments.sweep.run import SWEEP, claim
-from latentcode.experiments.texts import make_texts
 from latentcode.files.locks import exclusive, holder
 from latentcode.metrics import is_by_constituent
 from latentcode.runs.folder import LOCK as RUN_LOCK
 from latentcode.runs.metric_file import recorded_step
+from latentcode.sweep.executors import train_job
+from latentcode.sweep.grid import load_grid
+from latentcode.sweep.run import SWEEP, claim
+from latentcode.sweep.texts import make_texts
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.workers import Workers
 

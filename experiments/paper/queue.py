@@ -15,7 +15,6 @@ from latentcode.config import RunConfig, config_hash, fill_in
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.reproduction import MEASURED, measured_name
 from latentcode.experiments.paper.token_losses import token_losses
-from latentcode.experiments.sweep.grid import load_grid
 from latentcode.experiments.timing import seconds_per_step
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.locks import exclusive
@@ -25,6 +24,7 @@ from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK, TEXT
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.resumption import change_device
+from latentcode.sweep.grid import load_grid
 from latentcode.tasks import task_class
 
 FIRST_ROWS = ("linear_rms_head", "hyla_linear", "hyla_no_rms_head", "hyla_deep", "hyla_softmax")

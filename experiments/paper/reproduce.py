@@ -55,8 +55,6 @@ from latentcode.experiments.paper.runs import (
     split_seed,
     trained_on,
 )
-from latentcode.experiments.sweep.run import train_members
-from latentcode.experiments.texts import make_texts
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
 from latentcode.files.migrations import header
@@ -70,6 +68,8 @@ from latentcode.files.storage import (
 )
 from latentcode.models.config import ATTENTION_KINDS, kind_of
 from latentcode.runs import Run
+from latentcode.sweep.run import train_members
+from latentcode.sweep.texts import make_texts
 
 UNUSED = "what the notes say, as all its runs are there and none can be judged by"
 """What a claim needs whose runs gave no value."""

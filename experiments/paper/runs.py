@@ -21,13 +21,13 @@ from pathlib import Path
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.evidence.claim import Setting
-from latentcode.experiments.sweep.grid import with_fields
 from latentcode.files.locks import holder
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
+from latentcode.sweep.grid import with_fields
 
 TRAINING: tuple[str, ...] = (
     "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")

@@ -9,11 +9,11 @@ from latentcode.config import LanguageConfig, LogicConfig, RunConfig, SravenConf
 from latentcode.config.presets import PRESETS, preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.paper.runs import signature
-from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.experiments.timing import minutes
 from latentcode.models.config import kind_of
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG
+from latentcode.sweep import GRIDS, load_grid
 
 KIND_TITLES: dict[str, str] = {"hyla": "HYLA"}
 """Kinds that are written otherwise in prose."""

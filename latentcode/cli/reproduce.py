@@ -71,7 +71,7 @@ class Reproduce:
     def _reproduce(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds
         from latentcode.experiments.paper.reproduce import Request, names_of, reproduce
-        from latentcode.experiments.sweep import parse_budget
+        from latentcode.sweep import parse_budget
 
         names = names_of(self.names)
         deadline = None if self.budget is None else began + parse_budget(self.budget)

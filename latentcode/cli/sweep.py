@@ -16,7 +16,7 @@ from latentcode.config.presets import preset
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
-    from latentcode.experiments.sweep import Grid
+    from latentcode.sweep import Grid
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Sweep:
 
     def run(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds
-        from latentcode.experiments.sweep import existing, parse_budget, sweep
+        from latentcode.sweep import existing, parse_budget, sweep
 
         budget = None if self.budget is None else parse_budget(self.budget)
         deadline = None if budget is None else began + budget
@@ -89,8 +89,8 @@ class Sweep:
 
     def _grid(self) -> Grid | None:
         """Return the grid that the flags describe, or None where they describe none."""
-        from latentcode.experiments.sweep import Grid, load_grid
-        from latentcode.experiments.sweep.grid import KIND, check_field, with_fields
+        from latentcode.sweep import Grid, load_grid
+        from latentcode.sweep.grid import KIND, check_field, with_fields
 
         start = {"--preset": self.preset, "--task": self.task, "--kind": self.kind}
         whole = {"--grid": self.grid, "--config": self.config}
@@ -126,7 +126,7 @@ class Sweep:
 
     @staticmethod
     def _fields(flag: str, texts: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
-        from latentcode.experiments.sweep import parse_axis
+        from latentcode.sweep import parse_axis
 
         fields: dict[str, tuple[Any, ...]] = {}
         for text in texts:

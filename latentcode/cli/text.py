@@ -16,10 +16,9 @@ class Text:
     Example: latentcode zoo text spans text
 
     `spans` are 8,000 documents whose few spans of random words come again and again, so that small
-    models learn to copy. `packages` is the text of the runs `fig6_small`: tens of megabytes of
-    docstrings, comments, documents and sources of the installed Python packages, the same for the
-    same versions. `latentcode train language --task.text text --out runs/language` trains on
-    either.
+    models learn to copy. `packages` is the text of the grid `fig6_small`: tens of megabytes of
+    docstrings, documents and sources of the installed Python packages, the same for the same
+    versions. `latentcode train language --task.text text --out runs/language` trains on either.
     """
 
     what: tyro.conf.Positional[Literal["packages", "spans"]]
@@ -30,15 +29,13 @@ class Text:
     """Replace a text that was written so before."""
 
     def run(self) -> None:
+        from latentcode.sweep import texts
+
         if self.what == "spans":
-            from latentcode.experiments.texts.spans import N_DOCUMENTS, write_spans
-
-            write_spans(self.out, overwrite=self.overwrite)
-            print(f"wrote {N_DOCUMENTS:,} documents to {self.out}")
+            texts.write_spans(self.out, overwrite=self.overwrite)
+            print(f"wrote {texts.N_DOCUMENTS:,} documents to {self.out}")
         else:
-            from latentcode.experiments.texts.packages import write_packages
-
-            about = write_packages(self.out, overwrite=self.overwrite)
-            n, size = (sum(one[name] for one in about) for name in ("documents", "bytes"))
-            print(f"wrote {n:,} documents of {len(about)} packages, {size / 1e6:.1f} MB, to "
-                  f"{self.out}; their licences are in about.json")
+            packages = texts.write_packages(self.out, overwrite=self.overwrite)
+            n, size = (sum(package[key] for package in packages) for key in ("documents", "bytes"))
+            print(f"wrote {n:,} documents of {len(packages)} packages, {size / 1e6:.1f} MB, to "
+                  f"{self.out}; their versions are in about.json")

@@ -8,7 +8,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.experiments.sweep.grid import read_grid
+from latentcode.sweep.grid import read_grid
 
 LITTLE = ["--preset", "smoke", "--training.steps", "4", "--training.warmup-steps", "0",
           "--training.eval-every", "4"]

@@ -7,7 +7,7 @@ import pytest
 from latentcode.experiments.paper import long_runs
 from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.queue import Stage
-from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
+from latentcode.sweep.grid import Grid, parse_yaml, read_grid
 
 STAGES = (Stage("first", 0, 1), Stage("other"), Stage("first", 1))
 GRID = """

@@ -23,13 +23,12 @@ from latentcode.experiments.paper.reproduction import (
     metric_evidence,
 )
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
-from latentcode.experiments.texts import PACKAGES, SMOKE
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 
-SHOWS = by_preset("language", small=(f"task.text={PACKAGES}",), smoke=(f"task.text={SMOKE}",))
+SHOWS = by_preset("language", small=("task.text=text/packages",), smoke=("task.text=text/smoke",))
 SPLIT, METRIC = "test", "loss"
 
 

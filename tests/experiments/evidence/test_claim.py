@@ -24,8 +24,8 @@ from latentcode.experiments.evidence.claim import (
     Welch,
     read_claims,
 )
-from latentcode.experiments.sweep import load_grid
 from latentcode.models.config import ATTENTION_KINDS
+from latentcode.sweep import load_grid
 
 TEXT = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "paper.yaml")}

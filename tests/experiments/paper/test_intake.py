@@ -18,8 +18,8 @@ from latentcode.experiments.paper import queue as queues
 from latentcode.experiments.paper.intake import MOST_APART, accept, recomputed
 from latentcode.experiments.paper.long_runs import main
 from latentcode.experiments.paper.queue import Stage, write_page
-from latentcode.experiments.sweep.grid import Grid, parse_yaml, read_grid
 from latentcode.runs import Run
+from latentcode.sweep.grid import Grid, parse_yaml, read_grid
 
 GRID = """
 base: {preset: smoke, task: logic, training.steps: 40, training.warmup_steps: 5,

@@ -32,11 +32,11 @@ from latentcode.experiments.paper.queue import (
     take_up,
 )
 from latentcode.experiments.paper.runs import trained_on
-from latentcode.experiments.sweep.grid import Grid
 from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts, minutes, seconds_per_step
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
+from latentcode.sweep.grid import Grid
 from latentcode.training.state import TrainingState
 
 
@@ -267,7 +267,7 @@ def test_a_run_that_cannot_go_on_does_not_keep_the_others_from_it(
 SCRIPT = f"""
 from pathlib import Path
 from latentcode.experiments.paper import long_runs, queue
-from latentcode.experiments.sweep.grid import parse_yaml, read_grid
+from latentcode.sweep.grid import parse_yaml, read_grid
 
 GRID = {GRID.replace("steps: 40", "steps: 4000000")!r}
 if __name__ == "__main__":  # workers import this file, too

@@ -28,8 +28,8 @@ from latentcode.experiments.paper.queue import (
 )
 from latentcode.experiments.paper.reproduction import MEASURED, Work
 from latentcode.experiments.paper.runs import find_runs
-from latentcode.experiments.sweep import GRIDS, load_grid
 from latentcode.runs import Run
+from latentcode.sweep import GRIDS, load_grid
 
 
 def test_a_run_of_another_device_or_precision_is_published_too() -> None:

@@ -35,9 +35,9 @@ from latentcode.experiments.paper.reproduction import code_of, reproduction
 from latentcode.experiments.paper.reproductions.causal import SUBSPACE
 from latentcode.experiments.paper.results import read_result, remarks, results_in
 from latentcode.experiments.paper.runs import KnownRuns, find_runs, folder_name, missing
-from latentcode.experiments.sweep import executors
-from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import kind_of
+from latentcode.sweep import executors
+from latentcode.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,6 @@ import latentcode as lc
 from latentcode import zoo
 from latentcode.config import LogicConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
-from latentcode.experiments.sweep import load_grid
 from latentcode.experiments.zoo.cards import renew
 from latentcode.experiments.zoo.describe import (
     describe_training,
@@ -28,6 +27,7 @@ from latentcode.files.migrations import CURRENT
 from latentcode.metrics import is_by_constituent
 from latentcode.probes.interventions.standard import SOURCES
 from latentcode.probes.saved import load_result
+from latentcode.sweep import load_grid
 from latentcode.zoo.card import README
 
 TINY = ("--n", "200", "--n-codes", "100", "--n-probe", "250", "--n-interventions", "200")

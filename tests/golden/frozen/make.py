@@ -23,11 +23,11 @@ from fingerprints import digests, fingerprint
 
 import latentcode as lc
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, TrainingConfig
-from latentcode.experiments.sweep import Grid, sweep
 from latentcode.models.config import with_kind
 from latentcode.presets import model_for
 from latentcode.probes import align_runs, similarity_of_run, topography_of_runs
 from latentcode.probes.value_networks import mean_networks
+from latentcode.sweep import Grid, sweep
 from latentcode.training.loop import make_learner
 
 HERE = Path(__file__).parent

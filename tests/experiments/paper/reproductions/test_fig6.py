@@ -13,7 +13,7 @@ from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.fig6 import gains_in_words, measure, price, shares
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
-from latentcode.experiments.sweep import load_grid
+from latentcode.sweep import load_grid
 from tests.helpers.paper_runs import Scores, made_up, work
 
 SMALL = [claim for claim in reproduction("fig6").claims if claim.id.startswith("fig6-small")]

@@ -29,8 +29,8 @@ from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
 from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
-from latentcode.experiments.sweep.grid import with_fields
 from latentcode.models.config import TABLE_A1
+from latentcode.sweep.grid import with_fields
 from latentcode.tasks.sraven.task import Sraven
 from tests.helpers.paper_runs import made_up, work
 

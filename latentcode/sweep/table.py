@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import LatentCodeError
-from latentcode.experiments.sweep.grid import HYPERPARAMETERS, SEEDS
 from latentcode.files.storage import replace_file, write_text
 from latentcode.metrics import mean_metric
 from latentcode.runs import Run
+from latentcode.sweep.grid import HYPERPARAMETERS, SEEDS
 
 SelectOn = Literal["test", "ood"]
 TABLE_PARQUET, TABLE_CSV, SUMMARY_CSV = "table.parquet", "table.csv", "summary.csv"

@@ -19,11 +19,11 @@ from places import ROOT, environment
 
 from latentcode.cli import main
 from latentcode.errors import RunError
-from latentcode.experiments.sweep import executors
 from latentcode.files.locks import exclusive
 from latentcode.runs import Run
 from latentcode.runs.folder import LOCK
 from latentcode.runs.metric_file import recorded_step
+from latentcode.sweep import executors
 
 GRID = ("--grid", "smoke_logic", "--axis", "kind=softmax,hyla",
         "--axis", "training.learning_rate=0.003")

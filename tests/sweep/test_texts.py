@@ -1,35 +1,26 @@
-"""Is the text of installed packages English, each piece once, and the same when made again?"""
+"""Texts written without a network: packages (prose, each piece once, the same again) and spans."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from latentcode.cli import main
+from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.texts import packages
-from latentcode.experiments.texts.packages import (
-    PACKAGES,
-    PARQUET,
-    docstrings_and_comments,
-    is_prose_or_code,
-    write_packages,
-)
 from latentcode.files.storage import checksum
+from latentcode.sweep import texts
+from latentcode.sweep.texts import PARQUET, docstrings, is_prose_or_code, write_packages
+from latentcode.tasks import make_task
 
 SOURCE = '''\
 """A module."""
-# Short.
-# A comment that goes on for two lines, the second
-#   of which is indented.
-X = """
-# Not a comment, but a string that looks very much like a comment of a whole sentence.
-"""
 
 
 class A:
@@ -45,12 +36,10 @@ class A:
 '''
 
 
-def test_docstrings_and_comments_come_in_their_order() -> None:
-    assert docstrings_and_comments(SOURCE) == (
-        "A module.\n\nShort.\nA comment that goes on for two lines, the second\n"
-        "  of which is indented.\n\nA\nA class.\n\nWith an example.\n\nA.f\nA method.\n\n"
-        "A.f.g\nInner.")
-    assert docstrings_and_comments("def (") == ""
+def test_docstrings_come_in_their_order() -> None:
+    assert docstrings(SOURCE) == (
+        "A module.\n\nA\nA class.\n\nWith an example.\n\nf\nA method.\n\ng\nInner.")
+    assert docstrings("def (") == ""
 
 
 @pytest.mark.parametrize(("text", "kept"), [
@@ -65,7 +54,6 @@ def test_the_text_of_packages_is_a_data_set_of_the_hub(tmp_path: Path) -> None:
     [first, second] = write_packages(tmp_path / "a", packages=names)
     assert (first["name"], first["version"], second["name"]) == (
         "jinja2", version("jinja2"), "pyyaml")
-    assert "BSD" in first["licence"]
     table = pd.read_parquet(tmp_path / "a" / PARQUET)
     assert list(table) == ["text", "name", "source", "kind"]
     assert table["text"].is_unique
@@ -87,13 +75,38 @@ def test_no_package_dominates(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="none of none is installed"):
         write_packages(tmp_path / "b", packages=["none"])
     assert not (tmp_path / "b").exists()
-    assert "latentcode" not in PACKAGES
 
 
 def test_the_command_says_what_it_wrote(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = partial(write_packages, packages=["pyyaml"])
-    monkeypatch.setattr(packages, "write_packages", few)
+    monkeypatch.setattr(texts, "write_packages", few)
     main(["zoo", "text", "packages", str(tmp_path / "text")])
     assert f"documents of 1 packages, 0.0 MB, to {tmp_path / 'text'}" in capsys.readouterr().out
+
+
+def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:
+    words = texts.span_document(3).split()
+    assert set(words) <= set(texts.WORDS)
+    low, high = texts.LENGTH
+    assert low * texts.N_COPIES <= len(words) <= high * texts.N_COPIES
+    after: dict[str, set[str]] = {}
+    for word, following in pairwise(words):
+        after.setdefault(word, set()).add(following)
+    ends = [word for word, following in after.items() if len(following) > 1]
+    assert 1 <= len(ends) <= texts.N_SPANS
+    texts.write_spans(tmp_path / "text", 20)
+    assert (tmp_path / "text" / "documents.jsonl").read_text().count("\n") == 20
+    with pytest.raises(RunError, match="exists already"):
+        texts.write_spans(tmp_path / "text")
+    assert texts.span_document(3) == texts.span_document(3) != texts.span_document(4)
+
+
+def test_a_label_of_one_class_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    texts.write_spans(tmp_path / "text", 200)
+    task = make_task(LanguageConfig(n_vocabulary=360, n_tokens=64, text=str(tmp_path / "text")))
+    assert task.probe_labels == ("copied",)

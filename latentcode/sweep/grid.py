@@ -200,7 +200,7 @@ def load_grid(name: str | Path) -> Grid:
     """Return the grid of a YAML file, or one that comes with the library; see `GRIDS`."""
     path = Path(name)
     if str(name) in GRIDS:
-        text = (files("latentcode.experiments.sweep") / "grids" / f"{name}.yaml").read_text("utf-8")
+        text = (files("latentcode.sweep") / "grids" / f"{name}.yaml").read_text("utf-8")
         return read_grid(parse_yaml(text, f"grid {name}"), f"grid {name}")
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         raise UnknownNameError("grid", str(name), (*GRIDS, "the path of a YAML file"))

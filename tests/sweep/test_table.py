@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.experiments.sweep.grid import Grid
-from latentcode.experiments.sweep.table import (
+from latentcode.metrics import Metric
+from latentcode.runs import Run
+from latentcode.sweep.grid import Grid
+from latentcode.sweep.table import (
     RESULTS,
     member_table,
     render,
     summarize,
     write_tables,
 )
-from latentcode.metrics import Metric
-from latentcode.runs import Run
 
 AXES = ["kind", "training.learning_rate", "training.seed"]
 

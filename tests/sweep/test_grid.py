@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import latentcode as lc
 from latentcode.config import parse_yaml, to_dict
 from latentcode.errors import ConfigError
-from latentcode.experiments.sweep import GRIDS, Grid, load_grid, parse_axis, read_grid
 from latentcode.models.config import ATTENTION_KINDS
+from latentcode.sweep import GRIDS, Grid, load_grid, parse_axis, read_grid
 
 BASE = {"preset": "smoke", "task": "logic"}
 

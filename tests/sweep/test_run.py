@@ -21,8 +21,8 @@ from places import ROOT, environment
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.sweep import Grid, executors, parse_budget, sweep
 from latentcode.metrics import is_by_constituent
+from latentcode.sweep import Grid, executors, parse_budget, sweep
 from latentcode.training.state import TrainingState
 from latentcode.training.workers import Job
 

@@ -13,17 +13,6 @@ import pandas as pd
 from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
-from latentcode.experiments.sweep.executors import ExecutorName, free_memory, make_executor
-from latentcode.experiments.sweep.grid import Grid, load_grid
-from latentcode.experiments.sweep.packing import halve, members_that_fit, pack
-from latentcode.experiments.sweep.table import (
-    SelectOn,
-    member_table,
-    render,
-    summarize,
-    write_tables,
-)
-from latentcode.experiments.texts import make_texts
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import write_text
 from latentcode.progress import Bar, Display
@@ -31,6 +20,17 @@ from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.resumption import check_resumable
+from latentcode.sweep.executors import ExecutorName, free_memory, make_executor
+from latentcode.sweep.grid import Grid, load_grid
+from latentcode.sweep.packing import halve, members_that_fit, pack
+from latentcode.sweep.table import (
+    SelectOn,
+    member_table,
+    render,
+    summarize,
+    write_tables,
+)
+from latentcode.sweep.texts import make_texts
 from latentcode.tasks import Task, make_task, task_class
 from latentcode.training.ensemble import check_keeps_enough
 from latentcode.training.signals import StopRequest, stop_on_signals
