@@ -32,7 +32,6 @@ from latentcode.experiments.paper.queue import (
     take_up,
 )
 from latentcode.experiments.paper.runs import trained_on
-from latentcode.experiments.texts import SMOKE
 from latentcode.experiments.timing import attempts, minutes, seconds_per_step
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
@@ -218,7 +217,7 @@ def test_a_text_is_written_beside_the_runs_that_name_it(
 ) -> None:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     config = lc.preset("smoke", "language", "softmax")
-    named = replace(config, task=replace(config.task, text=SMOKE),
+    named = replace(config, task=replace(config.task, text="text/smoke"),
                     training=replace(config.training, steps=2, warmup_steps=0, eval_every=2))
     grid = Grid(named, {"training.seed": (0,)})
     for module in (long_runs, queues):
@@ -227,10 +226,10 @@ def test_a_text_is_written_beside_the_runs_that_name_it(
     here = Path.cwd()
     long_runs.work(tmp_path / "runs", [Stage("text")], processes=1)
     assert Path.cwd() == here
-    assert (tmp_path / "runs" / SMOKE / "about.json").is_file()
+    assert (tmp_path / "runs" / "text/smoke" / "about.json").is_file()
     run = Run.open(tmp_path / "runs" / "text" / "seed=0")
     assert run.is_complete
-    assert run.config.task.text == SMOKE
+    assert run.config.task.text == "text/smoke"
     assert is_complete(run.path, named)
 
 
