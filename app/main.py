@@ -10,14 +10,13 @@ from pathlib import Path
 import streamlit as st
 
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
-from latentcode.app.data.loaded import WAITING, opens_on_own
+from latentcode.app.data.loaded import WAITING
 from latentcode.app.language.given import given
 from latentcode.app.menu import LANGUAGE, OTHERS, PAGES, TWO
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.bar import show_bar
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
-from latentcode.app.tour.card import CAME, show_tour
 from latentcode.imports import import_from_environment
 
 HERE = Path(__file__).resolve().parent
@@ -42,21 +41,13 @@ def opened(module: str) -> Callable[[], None]:
 
 
 def first_page() -> str:
-    """Return the page that the bare address stands for: a language model's, else what codes do.
-
-    Where somebody came with runs or codes of his own it is Explore, and where the address asks for
-    something: Explore was the first page of earlier versions.
-    """
-    if language := language_pages():
-        return language[0][0]
-    return "explore" if st.query_params or opens_on_own() else PAGES[0][0]
+    """Return the page that the bare address stands for: a language model's, else Explore."""
+    return (*language_pages(), *PAGES)[0][0]
 
 
 def _go_to_first() -> None:
     """Lead from the bare address to the page that it stands for, with what the address says."""
-    name = first_page()
-    st.session_state.setdefault(CAME, "" if st.query_params else name)
-    st.switch_page(st.session_state["pages"][name], query_params={
+    st.switch_page(st.session_state["pages"][first_page()], query_params={
         key: st.query_params.get_all(key) for key in st.query_params})
 
 
@@ -83,8 +74,6 @@ def main() -> None:
     st.html(STYLE)
     st.html(HERE / "charts" / "selected.css")
     st.logo(logo(is_dark()), size="large")
-    if not language:  # the tour is of the zoo
-        show_tour(current.url_path)
     st.session_state[WAITING] = st.empty()
     say_what_came(current.url_path)
     head = st.container()

@@ -7,14 +7,11 @@ Nothing is imported here: the browser is given its page before the server has lo
 from __future__ import annotations
 
 PAGES: tuple[tuple[str, str, str], ...] = (
-    ("what_codes_do", "What codes do", ":material/swap_horiz:"),
     ("explore", "Explore", ":material/scatter_plot:"),
     ("compare", "Compare", ":material/compare:"),
     ("decode", "Decode", ":material/query_stats:"),
     ("similarity", "Similarity", ":material/grid_on:"),
     ("intervene", "Intervene", ":material/edit:"),
-    ("evidence", "Evidence", ":material/fact_check:"),
-    ("idea", "The idea", ":material/lightbulb:"),
     ("results", "Results", ":material/table_chart:"),
 )
 

@@ -17,13 +17,9 @@ from mkdocs.structure.files import File, Files
 from notebook_pages import markdown_of_notebook
 from pymdownx.slugs import slugify
 
-from latentcode.app.moves.static import static_page
-
 ROOT = Path(__file__).resolve().parent.parent
 HOME = {"docs/README.md": "index.html", "README.md": "overview.html"}
 """Pages whose address is not that of their file."""
-TOUR = "what_codes_do.html"
-"""The explorer's first page, which needs no server."""
 NOT_PROSE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 DISTANT_IMAGE = re.compile(r"!\[([^\]]*)\]\(https?:[^)]*\)")
@@ -48,7 +44,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         file = in_site(source, config)
         file.dest_uri = address(source)
         files.append(file)
-    files.append(File.generated(config, TOUR, content=static_page()))
     api = Path(config.extra["api"])
     for page in sorted(path for path in api.rglob("*") if path.is_file()):
         files.append(File.generated(config, f"api/{page.relative_to(api).as_posix()}",
@@ -79,7 +74,7 @@ def _is_text(line: str) -> bool:
 def sources(nav: object) -> list[str]:
     """Return the files of the repository that a navigation names."""
     if isinstance(nav, str):
-        return [] if nav.startswith("api/") or nav == TOUR else [nav]
+        return [] if nav.startswith("api/") else [nav]
     below = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
     return [source for entry in below for source in sources(entry)]
 

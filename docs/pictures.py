@@ -18,27 +18,24 @@ from PIL import Image
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"what_codes_do": 560, "explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
-           "evidence": 900, "idea": 1300, "text": 1_000}
+HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
+           "text": 1_000}
 WIDTH = 1440
 WIDTHS = (375, 1_280)
 """What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
-    "what_codes_do": {},
     "explore": {"model": "sraven-hyla", "instance": "5",
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
     "decode": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla"},
-    "evidence": {},
-    "idea": {"model": "sraven-hyla"},
     "text": {"model": "text-softmax", "layer": "1", "instance": "5"},
 }
 """Page -> what its URL says; `text` is the page Explore of a model of text."""
 OTHERS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "similarity": {"model": "sraven-hyla"}, "results": {"model": "sraven-hyla"}}
 """Pages without a picture in the documentation."""
-STANDING = (".moves-outcome, .js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], "
+STANDING = (".js-plotly-plot, .lc-map[data-drawn], [data-testid=stDataFrame], "
             "[data-testid=stTable]")
 """What a page has when it is there."""
 

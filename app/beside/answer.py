@@ -10,7 +10,6 @@ import streamlit as st
 from latentcode.app.beside.number import number_input
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
-from latentcode.app.data.catalog import Entry
 from latentcode.app.data.preload import until_ready
 from latentcode.app.data.problem import problem
 from latentcode.app.state.sidebar import Chosen
@@ -103,28 +102,3 @@ def _mean(chosen: Chosen, selected: np.ndarray, instance: int) -> None:
     show_answer(open_, written.answers(open_, instance, cells[at], codes),
                 wrote=literal(f"Mean over {n:,}{some} selected, {place}, layer {chosen.layer}."),
                 control="Control, as many random ones")
-
-
-def show_changed(
-    entry: Entry, split: str, instance: int, layer: int, query: int, key: int, code: np.ndarray,
-    *, changed: bool,
-) -> None:
-    """Show what a code does to the answer of its problem, if somebody has changed it."""
-    from latentcode.app.data import written
-    from latentcode.app.data.benches import open_bench
-
-    try:
-        open_ = open_bench(entry, split, instance)
-        cells = written.cells(open_, instance, layer, query, key)
-        at = choose("The same change at", [written.ROW, written.PAIR, written.EVERYWHERE],
-                    key="change", form="buttons")
-        codes = written.changed(open_, instance, cells[at], cells[written.PAIR], code)
-        found = written.answers(open_, instance, cells[at], codes)
-    except LatentCodeError as error:
-        st.caption(f":material/info: Its answer is not shown: {literal(error)}")
-        return
-    wrote = {written.PAIR: "This code is", written.ROW: "Codes of this query to every key are",
-             written.EVERYWHERE: "All codes are"}[at]
-    show_answer(open_, found, wrote=(f"{wrote} changed as above, in layer {layer}." if changed else
-                                     "Nothing is changed yet: drag a bar."),
-                control="Control, towards codes of random problems")

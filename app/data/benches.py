@@ -236,7 +236,7 @@ def usual(bench: Bench) -> Patch:
     """Return the patch that the page opens on: at the place that was found to carry the operation.
 
     Codes of the context in the lower layers or, in softmax attention, values of the context in the
-    upper ones (`experiments/results/context`); of texts that copy, codes of the query in the
+    upper ones; of texts that copy, codes of the query in the
     upper ones. The source has another operation and other operands, which tells the two apart.
     """
     from latentcode.probes.interventions.patch import Patch

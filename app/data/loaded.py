@@ -112,11 +112,6 @@ def entries() -> list[Entry]:
     return catalog(allowed_folders(), own_first=is_given())
 
 
-def opens_on_own() -> bool:
-    """Whether the server was started with a folder of somebody's own that has runs or codes."""
-    return is_given() and entries()[0].kind != "zoo"
-
-
 def entry(key: str) -> Entry:
     """Return what a key of the URL stands for; `ArtifactError` for what may not be opened."""
     return find_entry(key, allowed_folders())

@@ -17,9 +17,8 @@ DRAWS = "latentcode.codes.instances"
 """The last of the modules that draw a problem and let a model answer it."""
 MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
            "latentcode.probes.decoding.logistic",
-           "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork",
-           "latentcode.experiments.moves.problems")
-"""What fits a probe to a selection, and what the pages of interventions and the idea need.
+           "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork")
+"""What fits a probe to a selection, and what patches a problem and shows its attention.
 
 One after the other: who asks for one meanwhile waits for that one alone.
 """

@@ -1,4 +1,4 @@
-"""What a model answers to a problem with other codes: the mean of some, or changed ones."""
+"""What a model answers to a problem with the mean of some codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latentcode.probes.interventions.bench.written import Answers, Cells, codes_
 if TYPE_CHECKING:
     from torch import Tensor
 
-PAIR, ROW, CONTEXT, EVERYWHERE = "this pair", "its row", "the context", "every pair"
+PAIR, ROW, CONTEXT = "this pair", "its row", "the context"
 CONTROLS = 16
 """Random ones that are written beside what is asked for."""
 MOST = 128
@@ -30,8 +30,7 @@ def cells(
     with open_.alone():
         bench = open_.bench
         every = tuple(range(bench.batch.inputs.shape[1]))
-        found = {PAIR: Cells(layer, (query,), (key,)), ROW: Cells(layer, (query,), every),
-                 EVERYWHERE: Cells(layer, every, every)}
+        found = {PAIR: Cells(layer, (query,), (key,)), ROW: Cells(layer, (query,), every)}
         context = open_.task.places(bench.rows([instance])).get("context")
         # In a text, what stands at a token has no meaning that texts share.
         if context is not None and open_.kind != "place":
@@ -82,32 +81,11 @@ def _pool(open_: OpenBench, at: Cells) -> Tensor:
         return codes_at(open_.bench, drawn.tolist(), at)
 
 
-def changed(open_: OpenBench, instance: int, at: Cells, pair: Cells, code: np.ndarray) -> Tensor:
-    """Return a problem's own codes plus what changes that of a pair into another: [1 + n, H, q, k].
-
-    The others are plus what would change it into the code that random problems have there. Codes of
-    a query with a key that a causal model masks stay 0. Changed scores of softmax attention need
-    not sum to 1.
-    """
-    import torch
-
-    pool = _pool(open_, pair)[:CONTROLS, :, 0, 0]  # [n, H]
-    with open_.alone():
-        own = codes_at(open_.bench, [instance], at)
-        mine = codes_at(open_.bench, [instance], pair)[0, :, 0, 0]
-    wanted = torch.cat([torch.from_numpy(code).to(mine)[None], pool])
-    # No query of a causal model attends to what comes after it.
-    allowed = own.new_ones(len(at.queries), len(at.keys))
-    if open_.bench.model.cfg.causal:
-        allowed *= torch.tensor(at.keys) <= torch.tensor(at.queries)[:, None]
-    return own + (wanted - mine)[:, :, None, None] * allowed
-
-
 def answers(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answers:
     """Return what a model answers to a problem with each of some codes."""
     with open_.alone():
         return written(open_.bench, instance, at, codes)
 
 
-__all__ = ["CONTEXT", "CONTROLS", "EVERYWHERE", "MOST", "PAIR", "ROW", "answers", "cells",
-           "changed", "mean_code", "means", "position"]
+__all__ = ["CONTEXT", "CONTROLS", "MOST", "PAIR", "ROW", "answers", "cells", "mean_code", "means",
+           "position"]

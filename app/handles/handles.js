@@ -4,12 +4,10 @@
 // data.most, data.step      a bar stops at -most and most, and goes in steps
 // data.label                what a bar is called, before its number
 // data.ticks                [{name, numbers, marked}]: marks beside the bars
-// data.live                 tell what a bar has come to while it is dragged, too
 // data.turn                 the number of the last telling that the server has heard of
 //
 // Triggers `values`, all numbers and their `turn`, when a bar is let go or a key is.
 const DIGIT = 7, GAP = 6;  // pixels of a digit under a bar, and between two numbers
-const PATIENCE = 1500;  // milliseconds within which the page is taken to answer a drag
 const KEYS = {
     ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 10, PageDown: -10,
     End: Infinity, Home: -Infinity,
@@ -22,7 +20,6 @@ class Bars {
         this.root = root;
         this.held = null;  // the bar that is dragged
         this.stepped = null;  // the bar that a key moves, until it is let go
-        this.waits = 0;    // until when the page is taken to be at work on the last drag
         root.onpointerdown = event => this.grab(event);
         root.onpointermove = event => this.drag(event);
         root.onpointerup = root.onpointercancel = () => this.letGo();
@@ -44,10 +41,6 @@ class Bars {
             this.root.replaceChildren(...values.map((_, number) => this.made(number)));
         values.forEach((_, number) => this.draw(number));
         this.arrange();
-        if (late) return;
-        this.waits = 0;
-        // After this, in which the page would not hear it.
-        if (this.held && data.live) setTimeout(() => { if (this.held) this.tell(); });
     }
 
     made(number) {
@@ -114,8 +107,6 @@ class Bars {
         const frame = this.held.firstChild.getBoundingClientRect();
         this.set(this.held,
                  this.data.most * (1 - 2 * (event.clientY - frame.top) / frame.height));
-        // One at a time: what comes too early would take the place of the answer to the last.
-        if (this.data.live && performance.now() > this.waits) this.tell();
     }
 
     letGo() {
@@ -140,7 +131,6 @@ class Bars {
     tell() {
         if (!this.values.some((value, number) => value !== this.told[number])) return;
         this.told = [...this.values];
-        this.waits = performance.now() + PATIENCE;
         this.report(turned(this, { values: this.told }));
     }
 }

@@ -9,7 +9,7 @@ const CONTROLS = [
 ].map(id => `[data-testid=${id}]`);
 // What is there to be used and not to be seen.
 const LEFT_OUT = [...CONTROLS, '[role=toolbar]', '[role=tooltip]', '.modebar-container', '.share',
-    '.tour', '.lc-card', 'script', 'style', 'textarea', 'input', '.katex-mathml'].join();
+    '.lc-card', 'script', 'style', 'textarea', 'input', '.katex-mathml'].join();
 const INHERITED = ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray',
     'stroke-opacity', 'stroke-linecap', 'stroke-linejoin', 'opacity', 'font-family', 'font-size',
     'font-weight', 'font-style', 'text-anchor', 'dominant-baseline', 'visibility', 'display',

@@ -4,7 +4,7 @@ const SHARPNESS = 2; // pixels of a PNG per pixel of the screen, at least
 const TEXTS = '[data-testid=stMarkdown], [data-testid=stHeading], [data-testid=stCaptionContainer], '
     + '[data-testid=stAlert], [data-testid=stMetric]';
 const TABLES = '[data-testid=stDataFrame], [data-testid=stTable]';
-const UNSAID = new Set(['v', 'weights', 'note', 'select', 'shared', 'kept', 'tour', 'stays']);
+const UNSAID = new Set(['v', 'weights', 'note', 'select', 'shared', 'kept', 'stays']);
 
 const main = () => document.querySelector('[data-testid=stMainBlockContainer]');
 const inWords = key => key.replace(/[-_]+/g, ' ').trim();

@@ -5,13 +5,11 @@
 starts `latentcode explore` and a real browser, and measures the seconds (1) from starting the
 server to the first picture, (2) from asking a warm server for the page to the picture, in a warm
 browser, (3) from the end of a lasso to when all panels show the new selection, at several numbers
-of points, and of a model, into which the mean code of the selection is written, (4) on the page
-*What codes do*, on which a server without runs opens, from starting it to the first answer, and
-from a click to the new one, where it is stored and where it is computed, and (5) from a click on a
-point of a zoo model's map to its problem, and from opening *Intervene* to its answer, on a server
-that has shown its first picture for ten seconds. It measures the memory of the server, too, before
-and after further visitors open pages. A picture is there when points have been painted on its
-canvas. Needs Debian's package chromium, or Chrome.
+of points, and of a model, into which the mean code of the selection is written, and (4) from a
+click on a point of a zoo model's map to its problem, and from opening *Intervene* to its answer, on
+a server that has shown its first picture for ten seconds. It measures the memory of the server,
+too, before and after further visitors open pages. A picture is there when points have been painted
+on its canvas. Needs Debian's package chromium, or Chrome.
 """
 
 from __future__ import annotations
@@ -60,10 +58,8 @@ if TYPE_CHECKING:
 QUESTION = "explorer"
 MODEL = "logic-hyla"
 """Model of the zoo whose codes are selected, where it is there."""
-TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0, "first page": 4.0, "stored": 0.5,
-           "computed": 2.0}
-"""Seconds that may pass from asking for the page to the picture, from a lasso to its panels, and on
-the page What codes do."""
+TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0}
+"""Seconds that may pass from asking for the page to the picture, and from a lasso to its panels."""
 FIRST = 2.0
 """Seconds that a first click on a point, and a first Intervene, may take."""
 SHOWN = "sraven-hyla"
@@ -107,41 +103,6 @@ def first_picture(browser: Browser, folder: Path) -> float:
         seconds = seconds_to_picture(page, server, begin)
     page.close()
     return seconds
-
-
-def first_answer(browser: Browser, folder: Path) -> float:
-    """Return the seconds from starting a server without runs to the first answer of its page."""
-    page = browser.new_page(viewport={"width": WINDOW[0], "height": WINDOW[1]})
-    begin = time.perf_counter()
-    with serving([folder], folder / "cache", folder / "server.log") as server:
-        page.goto(server.url())
-        page.wait_for_selector(".moves-outcome", timeout=1e3 * PATIENCE)
-        seconds = time.perf_counter() - begin
-    page.close()
-    return seconds
-
-
-def moves(page: Page, server: Server, rounds: int) -> tuple[list[float], list[float]]:
-    """Return the seconds from a click to the new answer, where it is stored and where computed.
-
-    The first problem that is computed comes first, after the page has stood for ten seconds, and
-    is one more than `rounds`: the models are loaded for it.
-    """
-    def answered(press: str, shown: str) -> float:
-        begin = time.perf_counter()
-        page.locator(press).click()
-        page.wait_for_selector(shown, timeout=1e3 * PATIENCE)
-        page.evaluate(PAINTED)
-        return time.perf_counter() - begin
-
-    page.goto(server.url("what_codes_do", {"problem": "3"}))
-    page.wait_for_selector(".moves-outcome", timeout=1e3 * PATIENCE)
-    page.wait_for_timeout(1e3 * STOOD)
-    stored = [answered(f"[data-handle={place}]", f"[data-slot={place}].moves-full")
-              for turn in range(rounds) for place in (("operands", "response")[turn % 2],)]
-    computed = [answered("[data-another]", f".moves-base[data-problem='{number}']")
-                for number in range(4, 5 + rounds)]
-    return stored, computed
 
 
 def first_looks(browser: Browser, folder: Path) -> tuple[float, float]:
@@ -296,9 +257,6 @@ def main(
                           [first_picture(browser, folder) for _ in range(starts)]))
         alone = folder / "alone"
         alone.mkdir()
-        cases.append(case("server start to first answer, What codes do",
-                          [first_answer(browser, alone) for _ in range(starts)],
-                          target=TARGETS["first page"]))
         looked = [first_looks(browser, alone) for _ in range(starts)]
         for name, seconds in zip(("first click to its problem", "first Intervene to its answer"),
                                  zip(*looked, strict=True), strict=True):
@@ -311,10 +269,6 @@ def main(
             cases.append(case("page to picture, all warm",
                               [warm_picture(page, server) for _ in range(rounds)],
                               target=TARGETS["page"]))
-            stored, (first, *computed) = moves(page, server, rounds)
-            cases.append(case("click to answer, stored", stored, target=TARGETS["stored"]))
-            cases.append(case("click to answer, computed", computed, first_seconds=first,
-                              target=TARGETS["computed"]))
             for n in points:
                 picture, (first, *later) = selections(
                     page, server, f"codes/{n}", LatentCodes.load(folder / "codes" / str(n)), rounds)

@@ -30,6 +30,11 @@ ARCS = """() => [...document.querySelectorAll('svg.arcs .arc')].map(arc => {
 })"""
 
 
+PAIRS = {"sraven-hyla": "response->response", "sraven-softmax": "response->response",
+         "logic-softmax": "query->query"}
+"""Model -> the pair whose query is drawn."""
+
+
 def scores_of(model: str, layer: int, query: int) -> np.ndarray:
     """Return the scores [H, K] of a query of the first held-out problem."""
     run = lc.load_run(model)
@@ -38,8 +43,9 @@ def scores_of(model: str, layer: int, query: int) -> np.ndarray:
     return two_ways(run.load_model(), inputs, layer, query).pattern[:, query].numpy()
 
 
-def opened(explorer: Explorer, model: str, layer: int, query: int) -> list[dict[str, Any]]:
-    explorer.open("idea", {"model": model, "layer": str(layer), "query": str(query)})
+def opened(explorer: Explorer, model: str, layer: int) -> list[dict[str, Any]]:
+    explorer.open("explore", {"model": model, "layer": str(layer), "pair": PAIRS[model],
+                              "instance": "0", "look": "attention", "projection": "PCA"})
     explorer.page.locator("svg.arcs .arc").first.wait_for(state="attached")
     return arcs(explorer)
 
@@ -62,7 +68,7 @@ def ends_at_its_token(arc: dict[str, Any]) -> bool:
 
 def test_arcs_are_the_scores_and_heads_can_be_switched(explorer: Explorer) -> None:
     scores = scores_of("sraven-hyla", 3, 26)
-    shown = opened(explorer, "sraven-hyla", 3, 26)
+    shown = opened(explorer, "sraven-hyla", 3)
     heads = strongest(scores)
     assert {(arc["head"], arc["key"]) for arc in shown} == expected(scores, heads)
     assert len(shown) == len(expected(scores, heads))
@@ -92,7 +98,7 @@ def test_arcs_are_the_scores_and_heads_can_be_switched(explorer: Explorer) -> No
 
 
 def test_arcs_end_at_their_panels_in_any_window(explorer: Explorer) -> None:
-    for arc in opened(explorer, "sraven-softmax", 2, 26):
+    for arc in opened(explorer, "sraven-softmax", 2):
         assert ends_at_its_token(arc)
     before = arcs(explorer)
     explorer.page.set_viewport_size({"width": 900, "height": 900})
@@ -104,7 +110,7 @@ def test_arcs_end_at_their_panels_in_any_window(explorer: Explorer) -> None:
 
 
 def test_arcs_of_examples_stand_above_their_line(explorer: Explorer) -> None:
-    shown = opened(explorer, "logic-softmax", 1, 31)
+    shown = opened(explorer, "logic-softmax", 1)
     scores = scores_of("logic-softmax", 1, 31)
     assert {(arc["head"], arc["key"]) for arc in shown} == expected(scores, strongest(scores))
     for arc in shown:

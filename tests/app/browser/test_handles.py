@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from latentcode.experiments.benchmarks.browser import settle
-
 playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
 expect = playwright.expect
 
@@ -20,13 +18,6 @@ pytestmark = pytest.mark.slow
 MODEL = "sraven-hyla"
 BY_HAND = {"model": MODEL, "instance": "3", "what": "by hand", "scope": "row", "layers": "3",
            "how": "set to"}
-ANSWER = """turn => {
-    const {bars} = document.querySelector('.handles');
-    const values = bars.values.map(() => 0);
-    bars.show({...bars.data, values, turn: bars.turn + turn}, bars.report);
-}"""
-"""All bars are at zero, says an answer to the last that the page was told, or to one before."""
-
 
 def bar(explorer: Explorer, head: int) -> Locator:
     return explorer.page.get_by_role("slider", name=f"head {head}", exact=True)
@@ -36,10 +27,8 @@ def value(slider: Locator) -> float:
     return float(slider.get_attribute("aria-valuenow") or "nan")
 
 
-def drag(explorer: Explorer, slider: Locator, by: float, *, live: bool = False) -> None:
+def drag(explorer: Explorer, slider: Locator, by: float) -> None:
     """Drag a bar by so many pixels, and check that the page hears of it when it is let go alone.
-
-    live  it hears of it before, too
     """
     slider.scroll_into_view_if_needed()
     frame = slider.locator("svg").bounding_box()
@@ -49,10 +38,6 @@ def drag(explorer: Explorer, slider: Locator, by: float, *, live: bool = False) 
     explorer.page.mouse.move(*middle)
     explorer.page.mouse.down()
     explorer.page.mouse.move(middle[0], middle[1] + by, steps=4)
-    if live:
-        explorer.until(lambda: explorer.asked > asked)
-        explorer.page.mouse.up()
-        return
     assert explorer.asked == asked
     with explorer.rerun():
         explorer.page.mouse.up()
@@ -134,27 +119,4 @@ def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
     written = explorer.query()
     assert (written["layers"], written["scope"], written["keys"]) == ("2", "row", "5")
     explorer.until(lambda: explorer.chart("answers") != before)
-    explorer.check()
-
-
-def test_every_score_of_the_idea_is_dragged(explorer: Explorer) -> None:
-    explorer.open("idea", {"model": MODEL})
-    before = explorer.chart("moved")
-
-    def changed(*heads: int) -> bool:
-        """Whether the address has just these scores, the first above zero, a second below."""
-        said = explorer.query().get("score", "_").split("_")
-        return said[::2] == [*map(str, heads)] and all(
-            (float(score) > 0) == (at == 0) for at, score in enumerate(said[1::2]))
-
-    drag(explorer, bar(explorer, 3), -25, live=True)
-    explorer.until(lambda: changed(3))
-    drag(explorer, bar(explorer, 5), 25, live=True)
-    explorer.until(lambda: changed(3, 5))
-    explorer.until(lambda: explorer.chart("moved") != before)
-    settle(explorer.page)
-    moved = [value(bar(explorer, head)) for head in (3, 5)]
-    for turn, values in ((-1, moved), (0, [0.0, 0.0])):
-        explorer.page.evaluate(ANSWER, turn)
-        assert [value(bar(explorer, head)) for head in (3, 5)] == values
     explorer.check()

@@ -28,32 +28,6 @@ def answer(explorer: Explorer) -> Locator:
         re.compile("^The answer of token 2 (stays|becomes)"))
 
 
-def test_a_dragged_score_moves_the_answer_before_it_is_let_go(explorer: Explorer) -> None:
-    explorer.open("idea", {"model": MODEL, "layer": "3", "instance": "0", "query": "26",
-                           "key": "8"})
-    page, said = explorer.page, answer(explorer)
-    expect(said).to_contain_text("stays")
-    expect(page.get_by_text(CONTROL)).to_contain_text("Nothing is changed yet")
-    page.locator(".handles-bar").nth(3).scroll_into_view_if_needed()
-    box = page.locator(".handles-bar").nth(3).locator("svg").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 0.7 * box["height"])
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 0.06 * box["height"], steps=6)
-    expect(said).to_contain_text("becomes")
-    expect(page.get_by_text(CONTROL)).to_contain_text("Codes of this query to every key")
-    page.mouse.up()
-    explorer.until(lambda: explorer.query().get("score", "").startswith("3_"))
-    explorer.press("The same change at", "this pair")
-    expect(said).to_contain_text("stays")
-    page.get_by_role("spinbutton", name="Problem").fill("5")
-    with explorer.rerun():
-        page.keyboard.press("Enter")
-    assert explorer.query()["instance"] == "5"
-    expect(page.get_by_text("What the model answers to problem 5")).to_be_visible()
-    explorer.check()
-
-
 def test_a_selections_mean_is_written_while_the_outline_changes(explorer: Explorer) -> None:
     explorer.open(query={**PCA, "instance": "0"})
     page = explorer.page

@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 from latentcode.app.state.url import STAYS
 
-BEFORE = {"select": "I1", "shared": "I2", "cell": "a~b", "claim": "other", "score": "1_0.5"}
+BEFORE = {"select": "I1", "shared": "I2", "cell": "a~b"}
 BOX = "{'plane': 'two', 'kind': 'box', 'points': [[0.0, 0.0], [1.0, 2.0]]}"
 LASSO = "L0_0_1_0_1_1@pca.1.a->b"
 
@@ -19,15 +19,11 @@ LASSO = "L0_0_1_0_1_1@pca.1.a->b"
     (f"compare.select(Selection.drawn({BOX}))", {"shared": "B0_0_1_2@two"}),
     ("compare.select(Selection())", {"shared": None}),
     ("similarity.note_cell('sum~a%3Cb')", {"cell": "sum~a<b"}),
-    ("st.session_state['list'] = {'selection': {'cells': [(1, 'claim')]}}\n"
-     "evidence.note_clicked('list', ['first', 'second'])", {"claim": "second"}),
-    # A changed score was that of another code.
-    ("idea.note_place(2, 3)", {"query": "2", "key": "3", "score": None}),
 ])
 def test_a_click_comes_into_the_url(call: str, changed: dict[str, str | None]) -> None:
     test = AppTest.from_string(
         "import streamlit as st\n"
-        "from latentcode.app.pages import compare, evidence, explore, idea, similarity\n"
+        "from latentcode.app.pages import compare, explore, similarity\n"
         "from latentcode.app.state.selection import Selection\n"
         "from latentcode.app.state.url import remembered, write_address\n"
         f"for name in {[*BEFORE]}: remembered(name)\n" + call + "\nwrite_address()",

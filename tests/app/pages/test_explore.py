@@ -360,9 +360,6 @@ test.run()
 assert not test.exception and not test.error, test.error
 maps = [c for c in test.get("bidi_component") if c.proto.component_name == "latentcode_map"]
 assert len(maps) == 1
-claims = AppTest.from_string(
-    "from latentcode.app.main import opened; opened('evidence')()", default_timeout=120).run()
-assert not claims.exception and len(claims.dataframe) == 1
 for package in ("torch", "transformer_lens", "transformers", "umap", "openTSNE"):
     assert package not in sys.modules, package
 print(test.markdown[0].value.splitlines()[0])
@@ -370,7 +367,7 @@ print(test.markdown[0].value.splitlines()[0])
 
 
 @pytest.mark.slow
-def test_the_first_picture_and_the_evidence_need_no_torch(tmp_path: Path) -> None:
+def test_the_first_picture_needs_no_torch(tmp_path: Path) -> None:
     shown = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True,
                            env={**os.environ, "LATENTCODE_CACHE": str(tmp_path)}, check=False)
     assert shown.returncode == 0, shown.stderr[-2_000:]

@@ -44,7 +44,7 @@ def test_explore_marks_the_pair_in_the_text_and_draws_its_scores(folder: Path) -
 
 
 def test_other_pages_show_it(folder: Path) -> None:
-    for name in ("decode", "similarity", "idea", "results"):
+    for name in ("decode", "similarity", "results"):
         assert not shown(name, model="runs/first", n="2000").error, name
     page = shown("compare", models=["runs/first", "runs/second"], n="2000", projection="PCA")
     assert not page.error

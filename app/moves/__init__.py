@@ -1,1 +1,0 @@
-"""The first page's component: a base, a source, and what is put from one into the other."""
