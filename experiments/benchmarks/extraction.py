@@ -28,16 +28,16 @@ from latentcode.codes.of_tasks import CodeReader
 from latentcode.config.presets import preset
 from latentcode.devices import resolve_device
 from latentcode.errors import check
-from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
+    Benchmark,
     Contestant,
+    Kind,
     Local,
     Spread,
+    TaskName,
     peak_memory,
     sit,
-    spreads,
 )
-from latentcode.experiments.benchmarks.report import Benchmark, Kind, TaskName
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import bar
@@ -152,18 +152,9 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
     return lines
 
 
-def figure(cases: Sequence[dict[str, Any]]) -> Any:
-    """Return bars of milliseconds per batch, with the share of the plain speed that is kept."""
-    measured = [spreads(case["batches"]["milliseconds"]) for case in cases]
-    notes = [{name: f"{100 * s['median']:.0f} %" for name, s in case["batches"]["speedup"].items()}
-             for case in cases]
-    return bars([case["name"] for case in cases], measured,
-                f"milliseconds per batch of {cases[0]['batch_size']} (median, quartiles)", notes)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExtractionSpeed(Benchmark):
-    """Time extraction against the forward pass; write JSON, a table and a figure."""
+    """Time extraction against the forward pass; write JSON and a table."""
 
     QUESTION = "extraction"
 
@@ -202,7 +193,7 @@ class ExtractionSpeed(Benchmark):
                 for size in (n // 10, n):
                     with ProcessPoolExecutor(1, context) as pool:
                         cases[0]["streamed"].append(pool.submit(stream, self, size).result())
-            report.finish(self.folder, cases, table(cases), figure(cases))
+            report.finish(self.folder, cases, table(cases))
 
 
 if __name__ == "__main__":

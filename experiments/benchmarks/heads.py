@@ -13,29 +13,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
 
-from latentcode.experiments.benchmarks.figures import bars
 from latentcode.experiments.benchmarks.harness import (
+    RESULTS,
+    Report,
     Sitting,
     Spread,
     peak_memory,
     reset_peak_memory,
     torch_threads,
+    verdict,
 )
-from latentcode.experiments.benchmarks.random_gpt2 import Size, random_model, random_texts
-from latentcode.experiments.benchmarks.report import RESULTS, Report, said
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
 from latentcode.progress import bar
+from latentcode.seeds import make_generator
 
 QUESTION = "heads"
 PLAIN, WHOLE, METRICS, ALL = (
@@ -46,15 +48,24 @@ MEMORY = 2500.0
 """MiB that the process may hold."""
 
 
+@dataclass(frozen=True)
+class Size:
+    """Of the model, and of what it reads."""
+
+    n_layers: int = 12
+    n_heads: int = 12
+    d_model: int = 768
+    vocabulary: int = 50_257
+    n_texts: int = 40
+    n_tokens: int = 250
+    batch_size: int = 8
+
+
 FULL, SMOKE = Size(), Size(2, 2, 16, 400, 4, 16, 2)
 
 
-def main(
-    size: Size = FULL,
-    out: Path = RESULTS / QUESTION,
-    smoke: bool = False,
-) -> None:
-    """Time all of them on the same texts; write JSON, a table and a figure.
+def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False) -> None:
+    """Time all of them on the same texts; write JSON and a table.
 
     Args:
         size: Of the model and the texts.
@@ -66,33 +77,53 @@ def main(
     with torch_threads(1):
         report = Report(QUESTION, cpu, {**asdict(size), "smoke": smoke, "target": TARGET})
         model = random_model(size)
-        observer, alone = Observer(model), Observer(model)
-        alone.direct.writes.clear()
+        observer, metrics = Observer(model), Observer(model)
+        metrics.direct.writes.clear()
         batches = random_texts(size)
         sums = Sums.none(size.n_layers, size.n_heads, len(OBSERVED))
         plain_pass(observer, batches[0])
-        reset_peak_memory(cpu)
         work: dict[str, Callable[[TextBatch], object]] = {
             PLAIN: lambda batch: plain_pass(observer, batch),
-            METRICS: alone.observe,
+            METRICS: metrics.observe,
             ALL: lambda batch: sums.add(batch, *observer.observe(batch)),
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)
         with bar("batches") as progress:
             for number, batch in enumerate(batches, 1):
-                for name, one in work.items():
+                for name, function in work.items():
                     reset_peak_memory(cpu)
                     begin = time.process_time()
-                    one(batch)
+                    function(batch)
                     seconds[name].append(time.process_time() - begin)
                     memory[name] = max(memory[name], peak_memory(cpu))
                 progress(number, len(batches))
         sitting = Sitting(dict.fromkeys(seconds, 1), seconds)
-        passes = {name: sitting.ratio(name, PLAIN) for name in seconds if name != PLAIN}
         case = {"name": "all heads", "times": sitting.record(PLAIN), "peak_mib": memory,
-                "passes": {name: asdict(spread) for name, spread in passes.items()}}
-        report.finish(out, [case], table(case), bars(["all heads"], [passes], "plain passes"))
+                "passes": {name: asdict(sitting.ratio(name, PLAIN))
+                           for name in seconds if name != PLAIN}}
+        report.finish(out, [case], table(case))
+
+
+def random_model(size: Size) -> Any:
+    """Return the bridge of a GPT-2 with random weights."""
+    from transformers import GPT2Config
+
+    return as_bridge("random", fresh_network(GPT2Config(
+        vocab_size=size.vocabulary, n_embd=size.d_model, n_layer=size.n_layers,
+        n_head=size.n_heads, n_positions=max(1024, size.n_tokens), bos_token_id=0,
+        eos_token_id=0), torch.float32, 0), None)
+
+
+def random_texts(size: Size) -> list[TextBatch]:
+    """Return batches of texts of random tokens."""
+    tokens = torch.randint(size.vocabulary, (size.n_texts, size.n_tokens),
+                           generator=make_generator(0, "random texts"))
+    read = torch.ones_like(tokens, dtype=torch.bool)
+    read[:, -1] = False
+    return [TextBatch(tokens[rows], torch.full((len(rows),), size.n_tokens),
+                      tokens[rows].roll(-1, 1), read[rows], rows)
+            for rows in torch.arange(size.n_texts).split(size.batch_size)]
 
 
 def plain_pass(observer: Observer, batch: TextBatch, *, all_logits: bool = False) -> None:
@@ -113,9 +144,9 @@ def table(case: dict[str, Any]) -> str:
             for name in (PLAIN, METRICS, ALL, WHOLE)]
     return "\n\n".join([
         markdown_table(["", "seconds a batch", "plain passes", "MiB held"], rows),
-        said("metrics of all heads", case["passes"][ALL]["median"], TARGET, "plain passes",
-             at_least=False),
-        said("memory", case["peak_mib"][ALL], MEMORY, "MiB", at_least=False)])
+        verdict("metrics of all heads", case["passes"][ALL]["median"], TARGET, "plain passes",
+                at_least=False),
+        verdict("memory", case["peak_mib"][ALL], MEMORY, "MiB", at_least=False)])
 
 
 if __name__ == "__main__":

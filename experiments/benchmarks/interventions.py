@@ -22,9 +22,16 @@ import torch
 import tyro
 
 from latentcode.errors import ProbeError, check
-from latentcode.experiments.benchmarks.figures import bars
-from latentcode.experiments.benchmarks.harness import Local, Spread, sit, spreads, torch_threads
-from latentcode.experiments.benchmarks.report import RESULTS, Report, said
+from latentcode.experiments.benchmarks.harness import (
+    RESULTS,
+    Local,
+    Report,
+    Spread,
+    sit,
+    spreads,
+    torch_threads,
+    verdict,
+)
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import first_interventions, standard_interventions
@@ -56,7 +63,7 @@ def main(
     out: Path = RESULTS / QUESTION,
     smoke: bool = False,
 ) -> None:
-    """Time both, compare their answers; write JSON, a table and a figure.
+    """Time both, compare their answers; write JSON and a table.
 
     Args:
         model: A run, or a model of the zoo.
@@ -68,8 +75,8 @@ def main(
     """
     if smoke:
         n, rounds = 20, 2
-    of = subject(model)
-    task, shared = of.counterfactuals(), of.model()
+    benchmarked = subject(model)
+    task, shared = benchmarked.counterfactuals(), benchmarked.model()
     config = shared.config
     lists = {"default": first_interventions(range(config.n_layers), task.scopes, task.lacking)}
     if whole:
@@ -82,22 +89,21 @@ def main(
         report = Report(QUESTION, torch.device("cpu"), {
             "model": model, "n": n, "rounds": rounds, "smoke": smoke, "target": TARGET})
         for name, interventions in lists.items():
-            found: dict[str, pd.DataFrame] = {}
+            outcomes: dict[str, pd.DataFrame] = {}
 
-            def ask(who: str, asked: Any, kept: dict[str, pd.DataFrame]) -> None:
-                kept[who], _ = outcomes_of_model(models[who], task, asked, n=n)
+            def intervene(
+                passes: str, patches: Any, kept: dict[str, pd.DataFrame]
+            ) -> None:
+                kept[passes], _ = outcomes_of_model(models[passes], task, patches, n=n)
 
             sitting = sit(
-                [Local(who, partial(ask, who, interventions, found), clock=time.process_time)
-                 for who in models], rounds=rounds, units=1, warmup=0, progress=bar(name))
+                [Local(passes, partial(intervene, passes, interventions, outcomes),
+                       clock=time.process_time) for passes in models],
+                rounds=rounds, units=1, warmup=0, progress=bar(name))
             cases.append({"name": name, "n_interventions": len(interventions),
                           "times": sitting.record(WHOLE),
-                          "largest_difference": difference(found[WHOLE], found[SHARED])})
-        report.finish(out, cases, table(cases), bars(
-            [case["name"] for case in cases],
-            [{who: spread.scaled(1e-3) for who, spread in spreads(
-                case["times"]["milliseconds"]).items()} for case in cases],
-            "seconds of the processor"))
+                          "largest_difference": difference(outcomes[WHOLE], outcomes[SHARED])})
+        report.finish(out, cases, table(cases))
 
 
 def difference(whole: pd.DataFrame, shared: pd.DataFrame) -> dict[str, float]:
@@ -118,7 +124,7 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
         rows.append([case["name"], str(case["n_interventions"]),
                      *(times[who].scaled(1e-3).text() for who in (WHOLE, SHARED)), faster.text(),
                      f"{max(case['largest_difference'].values()):.1e}"])
-        lines.append(said(case["name"], faster.median, TARGET, "times faster", at_least=True))
+        lines.append(verdict(case["name"], faster.median, TARGET, "times faster", at_least=True))
     head = ["interventions", "number", f"{WHOLE}, s", f"{SHARED}, s", "times faster",
             "largest difference"]
     return "\n\n".join([markdown_table(head, rows), *lines])

@@ -121,12 +121,12 @@ def measure(config: RunConfig) -> float:
     """Return the processor seconds of an update on one thread, its batch's drawing included."""
     import torch
 
-    from latentcode.experiments.benchmarks.ours import learner
+    from latentcode.experiments.benchmarks.training_step import learner
     from latentcode.tasks import make_task
     from latentcode.training.batches import CHUNK, TrainingBatches
 
     torch.set_num_threads(1)
-    made = learner([replace(config, training=replace(config.training, device="cpu"))],
+    made = learner(replace(config, training=replace(config.training, device="cpu")),
                    sampling=False)
     made.update()
     task, began = make_task(config.task), time.process_time()
