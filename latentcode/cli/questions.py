@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs(Own):
-    """If interrupted, the same command continues where it stopped."""
+    """If interrupted (Ctrl-C), what was measured is saved in OUT.partial."""
 
     inputs: Annotated[Literal["uniform", "fixed_context", "fixed_query"] | None,
                       default_is("as in training")] = None
@@ -85,7 +85,7 @@ class Codes(Own):
 
 @dataclass(frozen=True, kw_only=True)
 class OfTexts(Own):
-    """If interrupted, the same command continues where it stopped."""
+    """If interrupted (Ctrl-C), what was measured is saved in OUT.partial."""
 
     texts: Annotated[Path | None, default_is("the prompts, or a run's own text")] = None
     """texts to ask about, which are streamed: one per line (.txt), or one object with a text per

@@ -52,10 +52,8 @@ def read_texts(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["text", *(name for name in rows[0] if name != "text")])
 
 
-def rows_in(path: Path, start: int = 0) -> Iterator[tuple[str, Any, int]]:
+def rows_in(path: Path) -> Iterator[tuple[str, Any, int]]:
     """Yield what errors call a line, what it holds, and the byte behind it, of lines not empty.
-
-    start  the byte from which on it is read
 
     What a line of a `.txt` holds is `{"text": line}`, of any other file what its JSON says. Memory:
     one line. `ArtifactError` for a file that cannot be read, and for a line that is not UTF-8 or
@@ -63,10 +61,9 @@ def rows_in(path: Path, start: int = 0) -> Iterator[tuple[str, Any, int]]:
     """
     try:
         with path.open("rb") as file:
-            file.seek(start)
             for number, line in enumerate(iter(file.readline, b""), start=1):
                 begin = file.tell() - len(line)
-                where = f"{path} line {number}" if start == 0 else f"{path}, byte {begin},"
+                where = f"{path} line {number}"
                 try:
                     content = line.decode("utf-8" if begin else "utf-8-sig").rstrip("\r\n")
                     if content.strip():

@@ -143,9 +143,8 @@ class HeadEffects:
     longer; where there is none it is the longest other one, and only tokens that it has as well
     are read. A text that is alone in its batch is left out.
 
-    `sums` [kind, patch or control, quantity, L, H, group] and `counts` [kind, group] are plain
-    arrays, L all layers: they can be stored and put back, to go on after the batches that they are
-    of.
+    `sums` [kind, patch or control, quantity, L, H, group], L all layers, and `counts` [kind, group]
+    are of the parts of batches that were read wholly, also after an interruption.
     """
 
     def __init__(
@@ -202,8 +201,7 @@ class HeadEffects:
         # Of each kind, which tokens count.
         counted = {"mean": np.ones(len(group), dtype=bool),
                    "resample": (token < longest[row]).cpu().numpy()}
-        for k, kind in enumerate(self.kinds):
-            np.add.at(self.counts[k], group[counted[kind]], 1.0)
+        sums = np.zeros_like(self.sums)
         for done, layer in enumerate(self.layers, 1):
             jobs = list(self._jobs(clean, batch, donor, layer))
             room = clean.room
@@ -213,9 +211,12 @@ class HeadEffects:
                 for n, ((k, of, head), _) in enumerate(part):
                     which = counted[self.kinds[k]]
                     for q, values in enumerate(changes[:, n]):
-                        np.add.at(self.sums[k, of, q, layer, head], group[which], values[which])
+                        np.add.at(sums[k, of, q, layer, head], group[which], values[which])
             if progress is not None:
                 progress(done, len(self.layers))
+        self.sums += sums
+        for k, kind in enumerate(self.kinds):
+            np.add.at(self.counts[k], group[counted[kind]], 1.0)
 
     def _jobs(
         self, clean: CleanPass, batch: TextBatch, donor: Tensor, layer: int

@@ -25,7 +25,6 @@ from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
 from latentcode.probes.heads.scores import Scores
 from latentcode.probes.heads.texts import Texts
-from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 
 OBSERVED = (*METRICS, DIRECT)
@@ -111,12 +110,14 @@ def _said(layers: Iterable[int]) -> str:
 class Sums:
     """Sums of metrics over groups of texts.
 
-    sums  float64 [G, L, H, M]
-    n     float64 [G, M], queries or read positions in them
+    sums     float64 [G, L, H, M]
+    n        float64 [G, M], queries or read positions in them
+    n_texts  texts that they are of
     """
 
     sums: np.ndarray
     n: np.ndarray
+    n_texts: int = 0
 
     @classmethod
     def none(cls, *shape: int) -> Sums:
@@ -127,6 +128,7 @@ class Sums:
         """Add what was observed of a batch."""
         np.add.at(self.sums, batch.group, sums.double().cpu().numpy())
         np.add.at(self.n, batch.group, n.double().cpu().numpy())
+        self.n_texts += len(batch)
 
     def scores(self, metric: int, n_bootstrap: int, seed: int) -> Scores:
         """Return a metric of all heads, [L, H]; NaN where there is no query for it."""
@@ -137,23 +139,13 @@ class Sums:
 
 
 def observe_texts(
-    stage: str, model: Any, texts: Texts, work: Work, progress: Progress | None = None
-) -> tuple[Sums, int, list[str]]:
-    """Return the sums of all texts, how many these are, and notes on what is not known.
-
-    stage  by which `work` knows what of it is done
+    observer: Observer, texts: Texts, sums: Sums, progress: Progress | None = None
+) -> None:
+    """Add all texts to sums, which after an interruption are of the texts so far.
 
     `ProbeError` for a batch that memory does not suffice for, where that is known beforehand.
     """
-    observer = Observer(model)
-    shape = len(observer.layout.layers), observer.layout.n_heads, len(OBSERVED)
-    known = work.found(stage)
-    sums = Sums.none(*shape) if known is None else Sums(known.arrays["sums"], known.arrays["n"])
-    after, n_done = (0, 0) if known is None else (known.after, known.n)
-    notes = observer.notes()
-    if known is not None and known.finished:
-        return sums, n_done, notes
-    for block in texts.blocks(after, n_done):
+    for block in texts.blocks():
         for batch in block.batches:
             texts.check_memory(batch)
             try:
@@ -162,14 +154,10 @@ def observe_texts(
                 if is_out_of_memory(error):
                     raise texts.too_large(batch) from error
                 raise
-        after, n_done = block.after, n_done + block.n
-        work.keep(stage, {"sums": sums.sums, "n": sums.n}, after, n_done)
         if progress is not None:
-            progress(min(after, texts.total), texts.total)
-    work.keep(stage, {"sums": sums.sums, "n": sums.n}, after, n_done, finished=True)
+            progress(min(block.after, texts.total), texts.total)
     if progress is not None:
         progress(texts.total, texts.total)
-    return sums, n_done, notes
 
 
 __all__ = ["OBSERVED", "Observer", "Sums", "observe_texts"]

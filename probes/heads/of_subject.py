@@ -8,25 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.arguments import as_tuple
-from latentcode.codes.reader import weights_digest
 from latentcode.errors import ProbeError, check, check_count, check_whole
-from latentcode.files.provenance import software
+from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
 from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.causal import DIRECTIONS
 from latentcode.probes.heads.intervals import heads_table
-from latentcode.probes.heads.observing import observe_texts
+from latentcode.probes.heads.observing import OBSERVED, Observer, Sums, observe_texts
 from latentcode.probes.heads.result import HeadsResult
 from latentcode.probes.heads.stages import (
     Beyond,
+    Measured,
     check_measurable,
     chosen_effects,
     chosen_labels,
-    measured,
+    measure,
 )
 from latentcode.probes.heads.texts import TOKENS_AT_ONCE, Texts, read_texts
-from latentcode.probes.heads.working import working
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed
 
@@ -93,9 +92,10 @@ def heads(
     n_bootstrap  replicates of the 95 % intervals, which resample the texts
     seed      of the untrained models and the bootstrap
     device    cpu or cuda; default: cpu
-    out       a folder to write the result to. Interrupted (Ctrl-C, kill), the same call goes on
-              where it was, out of the folder `out.partial`
-    overwrite  replace a result that `out` already holds, and unfinished work of other settings
+    out       a folder to write the result to. Interrupted (Ctrl-C), what was measured by then is
+              saved in the folder `out.partial`, a result whose settings say in `partial` which
+              parts are not finished
+    overwrite  replace a result that `out` already holds
     progress  called with (how much of the texts is read, of all) over the model and its controls
 
     For the equations see `metrics`, `direct` (metrics), `causal`, `interchange` (effects), `sets`,
@@ -128,26 +128,47 @@ def heads(
         labels, sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls,
         n_bootstrap, seed, by_default=effects is None)
     check_measurable(bridge, beyond)
-    asked = {**texts.settings, "controls": ["untrained"] if controls else [],
-             "n_untrained": n_fresh, "n_directions": DIRECTIONS if controls else 0,
-             "n_bootstrap": n_bootstrap, "seed": seed,
-             "effects": list(beyond.effects), "tells": list(beyond.tells),
-             "n_ablated": n_ablated, "n_read": n_read}
-    kept = {} if out is None else {"weights": weights_digest(bridge), "software": software(),
-                                   "device": next(bridge.parameters()).device.type}
-    with working(out, {**asked, **kept}, HeadsResult.marker(), overwrite=overwrite) as work:
-        stages = ["model", *(f"untrained-{i}" for i in range(n_fresh)), *beyond.stages]
-        parts = {name: _part(progress, i, len(stages), name) for i, name in enumerate(stages)}
-        of, n_texts, notes = observe_texts("model", bridge, texts, work, parts["model"])
-        fresh = [observe_texts(name, untrained(bridge, seed + i), texts, work, parts[name])[0]
-                 for i, name in enumerate(stages[1:1 + n_fresh])]
-        table, contrasts = heads_table(layers, of, fresh, n_bootstrap=n_bootstrap, seed=seed)
-        tables, settings = measured(texts, beyond, work, parts)
-        result = HeadsResult(heads=table, contrasts=contrasts, **tables, settings={
-            **asked, **settings, "n_texts": n_texts,
-            "notes": [*notes, *left_out, *settings["notes"]]})
-        if out is not None:
-            result.save(out, overwrite=overwrite)
+    if out is not None:
+        check_free(Path(out), overwrite=overwrite, marker=HeadsResult.marker())
+    stages = ["model", *(f"untrained-{i}" for i in range(n_fresh)), *beyond.stages]
+    parts = {name: _part(progress, i, len(stages), name) for i, name in enumerate(stages)}
+    shape = len(layers), int(bridge.cfg.n_heads), len(OBSERVED)
+    sums, measured = Sums.none(*shape), Measured()
+    fresh: list[Sums] = []
+    observer = Observer(bridge)
+
+    def collected(**partial: Any) -> HeadsResult:
+        table, contrasts = heads_table(layers, sums, fresh, n_bootstrap=n_bootstrap, seed=seed)
+        return HeadsResult(heads=table, contrasts=contrasts, **measured.tables, settings={
+            **texts.settings, "controls": ["untrained"] if fresh else [],
+            "n_untrained": len(fresh), "n_directions": DIRECTIONS if controls else 0,
+            "n_bootstrap": n_bootstrap, "seed": seed, "effects": list(beyond.effects),
+            "tells": list(beyond.tells), "n_ablated": n_ablated, "n_read": n_read,
+            **measured.settings, "n_texts": sums.n_texts, **partial,
+            "notes": [*observer.notes(), *left_out, *measured.settings["notes"]]})
+
+    finished: list[str] = []
+    try:
+        observe_texts(observer, texts, sums, parts["model"])
+        finished.append("model")
+        for i in range(n_fresh):
+            of_fresh = Sums.none(*shape)
+            observe_texts(Observer(untrained(bridge, seed + i)), texts, of_fresh,
+                          parts[f"untrained-{i}"])
+            fresh.append(of_fresh)
+            finished.append(f"untrained-{i}")
+        for stage in measure(texts, beyond, measured, parts):
+            finished.append(stage)  # noqa: PERF402  (kept where it is interrupted)
+    except KeyboardInterrupt as interruption:
+        if out is not None and sums.n_texts > 0:
+            folder = Path(out).with_name(f"{Path(out).name}.partial")
+            unfinished = [name for name in stages if name not in finished]
+            collected(partial=unfinished).save(folder, overwrite=True)
+            interruption.add_note(f"what was measured is saved in {folder}")
+        raise
+    result = collected()
+    if out is not None:
+        result.save(out, overwrite=overwrite)
     return result
 
 

@@ -65,7 +65,8 @@ class HeadsResult(TableResult):
     networks, says  the value network of each cluster's mean code, and which tokens it promotes
     nearest    the codes nearest to each cluster's mean code
     codes      the pairs that were sampled: labels, and a column per head
-    settings   everything else that determines the numbers
+    settings   everything else that determines the numbers; after an interruption `partial` names
+               the parts that are not finished
 
     The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Other intervals are
     95 % bootstrap intervals (percentiles), which resample texts (of more than 256, groups of
@@ -103,6 +104,9 @@ class HeadsResult(TableResult):
     @property
     def caveats(self) -> tuple[str, ...]:
         notes = [*self.settings["notes"], *self.controls_caveat()]
+        if "partial" in self.settings:
+            notes.insert(0, "The call was interrupted; not finished: "
+                         f"{', '.join(self.settings['partial'])}.")
         if not self.missing_controls:
             n = self.heads[["layer", "head"]].drop_duplicates().shape[0]
             above = n * max(1 / 40, 1 / (n * self.settings["n_untrained"] + 1))

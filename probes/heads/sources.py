@@ -34,7 +34,7 @@ class Given:
     is_prompt whether the answer alone is read, not every next token
     tokens    of an excerpt, one more than the model is given
     number    which text it is of, for the bootstrap: what belongs together has the same
-    after     what `Source.read` is told in order to go on behind it
+    after     how far the source is read then, of its `total`
     """
 
     where: str
@@ -47,7 +47,7 @@ class Given:
 
 
 class Source(ABC):
-    """Texts that can be read again and again, from anywhere on.
+    """Texts that can be read again and again.
 
     total  what `Given.after` is at the end
     """
@@ -55,16 +55,12 @@ class Source(ABC):
     total: int
 
     @abstractmethod
-    def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
-        """Yield the texts behind a place.
-
-        start   an earlier `Given.after`
-        number  how many texts come before it
-        """
+    def read(self) -> Iterator[Given]:
+        """Yield all texts."""
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a SHA-256 of all texts, by which interrupted work knows them."""
+        """Return a SHA-256 of all texts."""
 
 
 class Listed(Source):
@@ -84,9 +80,8 @@ class Listed(Source):
         self.texts, self.is_prompt, self.total = texts, is_prompt, len(texts)
         self.answers, self.numbers = answers, numbers
 
-    def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
-        for i in range(start, self.total):
-            text = self.texts[i]
+    def read(self) -> Iterator[Given]:
+        for i, text in enumerate(self.texts):
             yield Given(named(PROMPT if self.is_prompt else TEXT, i, text), text,
                         None if self.answers is None else self.answers[i], self.is_prompt, None,
                         i if self.numbers is None else int(self.numbers[i]), i + 1)
@@ -107,8 +102,8 @@ class Excerpted(Source):
     def __init__(self, tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> None:
         self.tokens, self.numbers, self.total = tokens, numbers, len(tokens)
 
-    def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
-        for i in range(start, self.total):
+    def read(self) -> Iterator[Given]:
+        for i in range(self.total):
             yield Given(f"excerpt {i}", None, None, False, list(map(int, self.tokens[i])),
                         int(self.numbers[i]), i + 1)
 
@@ -128,8 +123,8 @@ class File(Source):
         check(path.suffix in SUFFIXES, f"{path} is no file of texts; expected {EXPECTED}")
         self.path, self.total = path, path.stat().st_size
 
-    def read(self, start: int = 0, number: int = 0) -> Iterator[Given]:
-        for where, row, after in rows_in(self.path, start):
+    def read(self) -> Iterator[Given]:
+        for number, (where, row, after) in enumerate(rows_in(self.path)):
             known = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
             check(len(known) == 1 and isinstance(row[known[0]], str), f"{where} is "
                   f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
@@ -137,7 +132,6 @@ class File(Source):
             text = row[known[0]]
             yield Given(named(known[0], number, text), text, row.get(ANSWER), known == [PROMPT],
                         None, number, after)
-            number += 1
 
     def digest(self) -> str:
         return checksum(self.path)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -25,7 +25,6 @@ from latentcode.probes.heads.sets import find_sets
 from latentcode.probes.heads.tables import APART, BEYOND, LABELS
 from latentcode.probes.heads.texts import Texts
 from latentcode.probes.heads.together import together
-from latentcode.probes.heads.working import Work
 from latentcode.progress import Progress
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.subjects.of_prompts import PromptSubject
@@ -137,42 +136,57 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
     return found if isinstance(found, PromptCounterfactuals) else None
 
 
-def measured(
-    texts: Texts, beyond: Beyond, work: Work, progress: Mapping[str, Progress | None]
-) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """Return the tables of `BEYOND` and `codes`, empty where nothing was asked, and settings.
+@dataclass
+class Measured:
+    """What has been measured beyond the metrics; after an interruption, so far.
 
+    tables    those of `BEYOND` and `codes`, empty where nothing was asked
     settings  with `notes`, what was left out
     """
-    tables = {name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()}
-    tables["codes"] = pd.DataFrame(columns=list(LABELS))
-    settings: dict[str, Any] = {"notes": []}
+
+    tables: dict[str, pd.DataFrame] = field(default_factory=lambda: {
+        **{name: pd.DataFrame(columns=list(columns)) for name, columns in BEYOND.items()},
+        "codes": pd.DataFrame(columns=list(LABELS))})
+    settings: dict[str, Any] = field(default_factory=lambda: {"notes": []})
+
+    def add_effects(self, rows: pd.DataFrame) -> None:
+        """Add rows to the table of effects."""
+        effects = [rows] if self.tables["effects"].empty else [self.tables["effects"], rows]
+        self.tables["effects"] = pd.concat(effects, ignore_index=True)[list(BEYOND["effects"])]
+
+
+def measure(
+    texts: Texts, beyond: Beyond, measured: Measured, progress: Mapping[str, Progress | None]
+) -> Iterator[str]:
+    """Measure what is asked, put it into `measured`, and yield each stage when it is finished."""
+    settings = measured.settings
     few = texts.first(beyond.n_ablated)
-    effects = [] if not beyond.tells else [_told(texts, beyond, progress.get(TELLS))]
+    if beyond.tells:
+        measured.add_effects(_told(texts, beyond, progress.get(TELLS)))
+        yield TELLS
     kinds = tuple(name for name in beyond.effects if name in KINDS)
     if kinds:
-        rows, contrasts, settings["ablation"] = _ablated(
-            texts, few, kinds, beyond, work, progress.get("effects"))
-        effects.append(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
+        _ablate(texts, few, kinds, beyond, measured, progress.get("effects"))
+        yield "effects"
     if INTERCHANGE in beyond.effects:
         try:
-            found, settings["interchange"] = _interchanged(texts, beyond, progress)
-            effects.append(found)
+            rows, settings["interchange"] = _interchanged(texts, beyond, progress)
+            measured.add_effects(rows)
         except TooFewCountError as error:
             if not beyond.by_default:
                 raise
             settings["notes"].append(f"Interchange was left out: {error}")
-    if effects:
-        tables["effects"] = pd.concat(effects, ignore_index=True)[list(BEYOND["effects"])]
+        yield INTERCHANGE
     if beyond.sets:
         sets, above, settings["sets"] = find_sets(
             texts.model, few, n_read=beyond.n_read, n_bootstrap=beyond.n_bootstrap,
             seed=beyond.seed, progress=progress.get("sets"))
-        tables["sets"] = _apart(sets, above, ["set"])[list(BEYOND["sets"])]
+        measured.tables["sets"] = _apart(sets, above, ["set"])[list(BEYOND["sets"])]
+        yield "sets"
     if beyond.codes:
         sampled, settings["codes"] = _across(texts, beyond, progress.get("codes"))
-        tables |= sampled
-    return tables, settings
+        measured.tables |= sampled
+        yield "codes"
 
 
 def _told(texts: Texts, beyond: Beyond, progress: Progress | None) -> pd.DataFrame:
@@ -217,32 +231,36 @@ def _interchanged(
     return _apart(rows, contrasts, ["patch", "layer", "head", "quantity"]), settings
 
 
-def _ablated(
-    texts: Texts, few: Texts, kinds: tuple[str, ...], beyond: Beyond, work: Work,
+def _ablate(
+    texts: Texts, few: Texts, kinds: tuple[str, ...], beyond: Beyond, measured: Measured,
     progress: Progress | None,
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Return effects, contrasts and settings of ablations, batch after batch as `work` has them."""
+) -> None:
+    """Ablate heads, batch after batch; after an interruption `measured` has those of the batches
+    so far."""
     means = mean_z(texts.model, few) if "mean" in kinds else None
-    found = HeadEffects(texts.model, means, kinds=kinds, control=beyond.controls,
-                        n_read=beyond.n_read, seed=beyond.seed)
-    known = work.found("effects")
-    done = 0
-    if known is not None:
-        found.sums[:], found.counts[:], done = known.arrays["sums"], known.arrays["counts"], known.n
+    effects = HeadEffects(texts.model, means, kinds=kinds, control=beyond.controls,
+                          n_read=beyond.n_read, seed=beyond.seed)
     total = sum(1 for _ in few)
+    done = 0
 
-    def within(layers: int, of: int) -> None:
+    def within(layers: int, n_layers: int) -> None:
         if progress is not None:
-            progress(done * of + layers, total * of)
+            progress(done * n_layers + layers, total * n_layers)
 
-    for number, batch in enumerate(few):
-        if number < done:
-            continue
-        found.read(batch, within)
-        done = number + 1
-        work.keep("effects", {"sums": found.sums, "counts": found.counts}, done, done,
-                  finished=done == total)
-    return *found.tables(beyond.n_bootstrap), found.settings
+    try:
+        for done, batch in enumerate(few):  # noqa: B007  (within)
+            effects.read(batch, within)
+    except KeyboardInterrupt:
+        if effects.counts.any(axis=1).all():
+            _add_ablations(effects, beyond, measured)
+        raise
+    _add_ablations(effects, beyond, measured)
+
+
+def _add_ablations(effects: HeadEffects, beyond: Beyond, measured: Measured) -> None:
+    rows, contrasts = effects.tables(beyond.n_bootstrap)
+    measured.add_effects(_apart(rows, contrasts, ["patch", "layer", "head", "quantity"]))
+    measured.settings["ablation"] = effects.settings
 
 
 def _across(
@@ -287,5 +305,5 @@ def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.D
     return rows.merge(found, on=keys, how="left")
 
 
-__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "as_table", "check_measurable",
-           "chosen_effects", "chosen_labels", "measured"]
+__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "Measured", "as_table",
+           "check_measurable", "chosen_effects", "chosen_labels", "measure"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +56,10 @@ PLACES = ("query", "key", "pairs")
 class Block:
     """Texts that are sorted by length together, and batched.
 
-    n      texts
-    after  where the next one begins (`Source.read`)
+    after  how far the source is read then, of its `total`
     """
 
     batches: Sequence[TextBatch]
-    n: int
     after: int
 
 
@@ -116,7 +115,7 @@ class Texts:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What results say of model and texts, and interrupted work compares."""
+        """What results say of model and texts."""
         return {**self.model.settings, "dtype": str(self._weight.dtype),
                 "texts": self.source.digest(), "prepend_bos": self.prepend_bos,
                 "longest": self.longest, "n": self.n, "tokens_at_once": self.tokens_at_once,
@@ -142,32 +141,27 @@ class Texts:
         for block in self.blocks():
             yield from block.batches
 
-    def blocks(self, start: int = 0, n_done: int = 0) -> Iterator[Block]:
-        """Yield texts in blocks, from a place on.
-
-        start   `Block.after` of an earlier block
-        n_done  texts up to there
+    def blocks(self) -> Iterator[Block]:
+        """Yield all texts in blocks.
 
         `ConfigError` names a text that is longer than the context, an answer that is not one
         token, and texts of which none has two tokens.
         """
         rows: list[_Row] = []
-        n, after, n_tokens, found = 0, start, 0, n_done > 0
-        for given in self.source.read(start, n_done):
-            if self.n is not None and n_done + n >= self.n:
-                break
-            row = self._tokenized(given, n_done + n)
-            n, after = n + 1, given.after
+        n_tokens, after, readable = 0, 0, False
+        for number, given in enumerate(islice(self.source.read(), self.n)):
+            row = self._tokenized(given, number)
+            after = given.after
             if row is not None:
                 rows.append(row)
-                n_tokens += len(row.tokens)
+                n_tokens, readable = n_tokens + len(row.tokens), True
             if n_tokens >= GATHERED * self.tokens_at_once:
-                yield Block(list(self._batched(rows)), n, after)
-                n_done, rows, n, n_tokens, found = n_done + n, [], 0, 0, True
-        if n:
-            found = found or bool(rows)
-            yield Block(list(self._batched(rows)), n, after)
-        check(found, "no text has two tokens or more; expected texts in which something comes next")
+                yield Block(list(self._batched(rows)), after)
+                rows, n_tokens = [], 0
+        if rows:
+            yield Block(list(self._batched(rows)), after)
+        check(readable, "no text has two tokens or more; expected texts in which something comes "
+              "next")
 
     def _tokenized(self, given: Given, row: int) -> _Row | None:
         """Return the tokens of a text; None where nothing comes after its first."""

@@ -17,11 +17,10 @@ from latentcode.app.language.keeping import folder_of, keep, kept
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.errors import ArtifactError
 from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.observing import observe_texts
+from latentcode.probes.heads.observing import Observer, Sums, observe_texts
 from latentcode.probes.heads.sampling import sample_codes
 from latentcode.probes.heads.sources import source_of
 from latentcode.probes.heads.texts import Texts
-from latentcode.probes.heads.working import Work
 from latentcode.prompts import load_language_model
 
 
@@ -39,9 +38,10 @@ def test_pairs_and_metrics_are_those_of_the_library(texts: Texts) -> None:
     sample = sample_codes(texts.model, texts.batches(), n=60)
     assert read.codes.labels.equals(sample.codes.labels)
     np.testing.assert_allclose(read.codes.scores, sample.codes.scores, atol=1e-6)
-    sums, n, _ = observe_texts("model", texts.model.model, texts, Work())
+    sums = Sums.none(*read.sums.sums.shape[1:])
+    observe_texts(Observer(texts.model.model), texts, sums)
     np.testing.assert_allclose(read.sums.sums, sums.sums, rtol=1e-6)
-    assert read.n_texts == n == 20
+    assert read.n_texts == sums.n_texts == 20
     assert read.n_pairs == sum(t * (t + 1) // 2 - 1 for t in map(len, read.tokens))
 
 

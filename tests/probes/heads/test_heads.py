@@ -1,4 +1,4 @@
-"""The table of heads: known heads are found, random ones are not, and work goes on where it was."""
+"""The table of heads: known heads are found, random ones are not; an interruption saves it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from small_text import PIECES, WordTokenizer
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
-from latentcode.files.storage import read_json, write_json
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
-from latentcode.probes.heads import batches, observing, of_subject, working
+from latentcode.probes.heads import batches, observing, of_subject
 from latentcode.probes.heads import texts as texts_module
 from latentcode.probes.heads.observing import OBSERVED, Observer
 from latentcode.probes.heads.result import digits
@@ -140,77 +139,48 @@ def test_more_texts_than_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert grouped.settings["n_texts"] == len(TEXTS)
 
 
-class Stopped(BaseException):
-    pass
-
-
-@pytest.mark.slow
-def test_interrupted_work_goes_on_where_it_was(
-    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stage", ["model", "untrained-1", "effects"])
+def test_what_was_measured_before_an_interruption_is_saved(
+    stage: str, small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_subject, "FRESH_HEADS", 16)
     asked, texts = load_language_model(small_models("gpt2")), said(20)
     options: dict[str, Any] = {"n_bootstrap": 100, "tokens_at_once": 4}
     whole = lc.heads(asked, texts, **options)
-    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
-    observe, passes = Observer.observe, 0
+    stages = ["model", *(f"untrained-{i}" for i in range(whole.settings["n_untrained"])), "effects"]
+    at = stages.index(stage) + 0.5
 
-    def counted(observer: Observer, batch: Any) -> Any:
-        nonlocal passes
-        passes += 1
-        return observe(observer, batch)
+    def interrupt(done: int, total: int) -> None:
+        if done >= at / len(stages) * total:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(Observer, "observe", counted)
-    lc.heads(asked, texts, out=tmp_path / "at once", **options)
-    needed, passes = passes, 0
-    for _ in range(3):
-        limit = passes + needed // 6
-
-        def stop(done: int, total: int, limit: int = limit) -> None:
-            if passes >= limit:
-                raise Stopped
-
-        with pytest.raises(Stopped):
-            lc.heads(asked, texts, out=tmp_path / "result", progress=stop, **options)
-        assert (tmp_path / "result.partial").is_dir()
-    with pytest.raises(RunError, match=r"other settings \(seed: 0 there, 1 asked for\)"):
-        lc.heads(asked, texts, out=tmp_path / "result", seed=1, **options)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lc.heads(asked, texts, out=tmp_path / "result", progress=interrupt, **options)
+    assert raised.value.__notes__ == [f"what was measured is saved in {tmp_path}/result.partial"]
+    assert not (tmp_path / "result").exists()
+    partial = load_result(tmp_path / "result.partial")
+    assert isinstance(partial, lc.HeadsResult)
+    unfinished = stages[stages.index(stage):]
+    assert partial.settings["partial"] == unfinished
+    assert partial.caveats[0].endswith(f"not finished: {', '.join(unfinished)}.")
+    if stage == "model":  # the texts so far, without controls
+        assert 0 < partial.settings["n_texts"] < 20
+        assert (partial.heads["n"] <= whole.heads["n"]).all()
+        assert partial.missing_controls == ("untrained",)
+        first = lc.heads(asked, texts, n=partial.settings["n_texts"], controls=False, effects=[],
+                         **options)
+        pd.testing.assert_frame_equal(partial.heads, first.heads)
+    else:
+        columns = ["layer", "head", "metric", "value", "low", "high", "n"]
+        pd.testing.assert_frame_equal(partial.heads[columns], whole.heads[columns])
+    assert partial.settings["n_untrained"] == max(stages.index(stage) - 1, 0)
+    n = partial.effects["n"].max() if stage == "effects" else 0
+    assert (0 < n < whole.effects["n"].max()) if stage == "effects" else partial.effects.empty
+    assert partial.summary().shape[0] > 0
     result = lc.heads(asked, texts, out=tmp_path / "result", **options)
-    assert passes == needed
-    assert not (tmp_path / "result.partial").exists()
     pd.testing.assert_frame_equal(result.heads, whole.heads)
-    loaded = lc.HeadsResult.load(tmp_path / "result")
-    pd.testing.assert_frame_equal(loaded.heads, whole.heads)
-    pd.testing.assert_frame_equal(loaded.contrasts.table, whole.contrasts.table)
     with pytest.raises(RunError, match="exists already"):
         lc.heads(asked, texts, out=tmp_path / "result", **options)
-
-
-def test_damaged_work_is_named(
-    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
-
-    def stop(done: int, total: int) -> None:
-        raise Stopped
-
-    asked, out = load_language_model(small_models("gpt2")), tmp_path / "result"
-    with pytest.raises(Stopped):
-        lc.heads(asked, said(10), out=out, progress=stop, tokens_at_once=4)
-    state = tmp_path / "result.partial" / "work.json"
-    now = read_json(state)
-    # As it was when the control of an ablation was another matrix for each text.
-    write_json(state, {**now, "settings": {
-        key: value for key, value in now["settings"].items() if key != "n_directions"}})
-    with pytest.raises(RunError, match=r"settings \(n_directions: None there, 8 asked for\)"):
-        lc.heads(asked, said(10), out=out, tokens_at_once=4)
-    write_json(state, now)
-    part, = (tmp_path / "result.partial").glob("*.safetensors")
-    content = bytearray(part.read_bytes())
-    content[-200] ^= 1
-    part.write_bytes(content)
-    with pytest.raises(lc.LatentCodeError, match="model-"):
-        lc.heads(asked, said(10), out=out, tokens_at_once=4)
 
 
 @pytest.mark.parametrize(("number", "text"), [

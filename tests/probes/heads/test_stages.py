@@ -13,8 +13,7 @@ from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError
-from latentcode.probes.heads import working
-from latentcode.probes.heads.causal import QUANTITIES, HeadEffects, effects
+from latentcode.probes.heads.causal import QUANTITIES, effects
 from latentcode.probes.heads.result import HeadsResult
 from latentcode.probes.heads.sets import find_sets
 from latentcode.probes.heads.tables import APART
@@ -77,37 +76,6 @@ def test_what_is_not_asked_for_has_no_rows(model: LanguageModel, tmp_path: Path)
         assert result.tables()[name].empty
         assert list(loaded.tables()[name]) == list(HeadsResult.COLUMNS[name])
     assert repr(loaded) == repr(result)
-
-
-class Stopped(BaseException):
-    pass
-
-
-@pytest.mark.slow
-def test_effects_go_on_where_they_were(
-    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(working, "KEPT_EVERY", 0.0)
-    options: dict[str, Any] = {
-        **FEW, "effects": "mean", "controls": False, "tokens_at_once": 8}
-    whole = lc.heads(model, said(24), **options)
-    read, n_read, stopping = HeadEffects.read, 0, True
-
-    def counted(found: HeadEffects, batch: Any, progress: Any = None) -> None:
-        nonlocal n_read
-        if stopping and n_read == needed // 2 + 1:
-            raise Stopped
-        n_read += 1
-        read(found, batch, progress)
-
-    needed = sum(1 for _ in read_texts(model, said(24), tokens_at_once=8).batches())
-    monkeypatch.setattr(HeadEffects, "read", counted)
-    with pytest.raises(Stopped):
-        lc.heads(model, said(24), out=tmp_path / "result", **options)
-    before, stopping = n_read, False
-    result = lc.heads(model, said(24), out=tmp_path / "result", **options)
-    assert n_read - before < needed
-    pd.testing.assert_frame_equal(result.effects, whole.effects)
 
 
 def test_interchange_on_prompts_with_sources(model: LanguageModel) -> None:
