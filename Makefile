@@ -20,8 +20,8 @@ help:  ## list the targets
 env:  ## set up .venv: torch, the package (editable) and every extra
 	@$(PYTHON) .ci/environment.py
 
-demo: env  ## train, probe and write codes back; writes runs/demo/report.html
-	@$(BIN)/latentcode demo
+demo: env  ## train a small model, decode its codes and patch them
+	@$(BIN)/python experiments/examples/quickstart.py
 
 app: env  ## the explorer, in the web browser
 	@$(BIN)/latentcode explore

@@ -1,4 +1,4 @@
-"""What does the paper claim, and by which rule will ours be judged? `claims/paper.yaml`, read
+"""What does the paper claim, and by which rule will ours be judged? `paper/claims.yaml`, read
 strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
@@ -281,8 +281,8 @@ def _read_claim(data: Any, where: str) -> Claim:
 @cache
 def load_claims() -> tuple[Claim, ...]:
     """Return the claims that come with the library, in the order of the file."""
-    text = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
-    return read_claims(parse_yaml(text, "paper.yaml"), "paper.yaml")
+    text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
+    return read_claims(parse_yaml(text, "claims.yaml"), "claims.yaml")
 
 
 def printed(result: str) -> tuple[Claim, ...]:

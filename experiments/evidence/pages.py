@@ -8,7 +8,6 @@ Templates are Jinja's. What they can ask for beside it:
     {{ flips(**(place | merged(layers="0"))) }}  entries with others in their place
     {{ scores(features=named("row", "untrained")) }}  features as tables of decoding call them
     {{ given("0.125", "1 / 8: a random answer") }}  a number that is no result, and why
-    {{ criteria("NAME").least }}  a number of the criteria of a study, as they were committed
     {{ markdown(tables.rates) }}  a whole table of the study whose page it is
     {{ where(tables.rates, kind="hyla") }}  rows of it; {{ interval(row) }}: 0.50 [0.40, 0.60]
 
@@ -36,7 +35,6 @@ from jinja2 import (
 )
 
 from latentcode.errors import ArtifactError, LatentCodeError, check, check_choice
-from latentcode.experiments.evidence.criteria import criteria
 from latentcode.experiments.evidence.tables import fixed, read_table, span
 from latentcode.figures.markdown import markdown_of
 from latentcode.files.storage import read_json
@@ -105,7 +103,7 @@ def render(template: Path, root: Path = ROOT, **more: object) -> str:
         # Each table is read once, and anew for the next page, before which it may be written.
         "table": cache(partial(read_table, root)), "document": lambda name: read_json(root / name),
         "named": named, "given": given, "fixed": fixed, "span": span,
-        "criteria": criteria, "markdown": markdown, "where": where, "interval": with_interval,
+        "markdown": markdown, "where": where, "interval": with_interval,
         **more}
     source = template.read_text(encoding="utf-8")
     try:

@@ -3,7 +3,7 @@
     judge(claim, evidence([{"member": "kind=hyla", "run": "a", "seed": 0, "split_seed": 0,
                             "value": 0.90}, ...]))
 
-`claims/paper.yaml` and the rules in `claim` say what counts; nothing is decided here. Where they
+`claims.yaml` and the rules in `claim` say what counts; nothing is decided here. Where they
 leave room, it is read as follows.
 
  - Too few runs of one member leave the whole claim undecided, even where another member differs

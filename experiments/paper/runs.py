@@ -1,6 +1,6 @@
 """Which runs count for a setting, and which ones are missing?
 
-All finished runs count that are equal in what `claims/paper.yaml` says: task (but the split's seed
+All finished runs count that are equal in what `claims.yaml` says: task (but the split's seed
 and the revision of a text), model, updates, batch, learning rate, weight decay, warm-up and
 clipping. Precision, device and what is evaluated or kept along the way do not tell runs apart; of
 those with the same two seeds, which are not independent, one counts.

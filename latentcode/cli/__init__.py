@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from latentcode.cli.asking import Verb
-from latentcode.cli.demo import Demo
 from latentcode.cli.explore import Explore
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
 from latentcode.cli.generate import Generate
@@ -27,7 +26,6 @@ from latentcode.cli.push import Push
 from latentcode.cli.questions import VERBS, own_verbs
 from latentcode.cli.reproduce import Reproduce
 from latentcode.cli.show import Show
-from latentcode.cli.study import Study
 from latentcode.cli.sweep import Sweep
 from latentcode.cli.train import Train, train_with_defaults
 from latentcode.cli.zoo import Zoo
@@ -35,8 +33,7 @@ from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type | Verb] = {
     "train": Train, **VERBS, "generate": Generate, "show": Show, "explore": Explore, "zoo": Zoo,
-    "push": Push, "sweep": Sweep, "demo": Demo, "reproduce": Reproduce, "study": Study,
-    "official": Official}
+    "push": Push, "sweep": Sweep, "reproduce": Reproduce, "official": Official}
 """Every command of the library by its name, in the order in which `latentcode --help` lists them.
 """
 FORMER: dict[str, str] = {

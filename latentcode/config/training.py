@@ -38,9 +38,9 @@ class TrainingConfig:
     precision: Precision = "float32"
     """float32; tf32: float32 whose matrix products round their factors to 10 bits (CUDA only);
     bf16_mlp: bfloat16 autocast in the feed-forward layers, which do most of the arithmetic; or
-    bf16: bfloat16 autocast everywhere, in which logits of HYLA are off by 3 % (see
-    `latentcode study precision`). Weights and losses are float32 always. Training in bfloat16
-    is refused where the processor or GPU could only emulate it."""
+    bf16: bfloat16 autocast everywhere, in which logits of HYLA are off by 3 %. Weights and losses
+    are float32 always. Training in bfloat16 is refused where the processor or GPU could only
+    emulate it."""
     eval_every: int = 10_000
     """Steps between evaluations; the last step is always evaluated."""
     eval_instances: int = 16_000

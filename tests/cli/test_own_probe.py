@@ -1,4 +1,4 @@
-"""`--import FILE`: a probe of one's own on the command line and in a study."""
+"""`--import FILE`: a probe of one's own on the command line."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.errors import UnknownNameError
-from latentcode.experiments.evidence.plan import Asked
 from latentcode.probes.saved import load_result
 
 PROBE = '''"""Codes have a size."""
@@ -65,19 +63,3 @@ def test_the_name_of_a_command_is_taken(
     said = refused("show", "sraven-hyla", "--import", probe_file("show"))
     assert said == ("error: probe 'show' of own_show.py has the name of a command of latentcode; "
                     "expected another one")
-
-
-def test_it_is_a_question_of_a_study(probe_file: Callable[[str], Path], run: lc.Run) -> None:
-    asked = Asked("size", {"power": 2.0, "n": 40, "layers": 1, "n_bootstrap": 100})
-    with pytest.raises(UnknownNameError, match=r"unknown question 'size'.*lc.register_probe"):
-        asked.check("ask.sizes")
-    from latentcode.imports import import_file
-
-    import_file(str(probe_file("size")))
-    asked.check("ask.sizes")
-    assert asked.kind is lc.ProbeResult
-    assert asked.text["files"]  # another function finds something else
-    found = asked.answer([run])
-    assert isinstance(found, lc.ProbeResult)
-    with pytest.raises(UnknownNameError, match=r"unknown setting in ask.sizes 'powr'"):
-        Asked("size", {"powr": 2.0}).check("ask.sizes")

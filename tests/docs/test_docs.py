@@ -21,9 +21,8 @@ import latentcode
 from latentcode.cli import arguments
 
 PAGES = [*(ROOT / name for name in (
-    "README.md", "CONTRIBUTING.md", "experiments/QUESTIONS.md", "experiments/notebooks/README.md",
-    "experiments/benchmarks/README.md", "experiments/results/relations/README.md",
-    "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
+    "README.md", "CONTRIBUTING.md", "experiments/notebooks/README.md",
+    "experiments/benchmarks/README.md", "models/zoo/README.md")), *(ROOT / "docs").glob("*.md")]
 CODE = re.compile(r"^```(?P<language>\w*)\n(?P<block>.*?)^```$|`(?P<inline>[^`]+)`", re.M | re.S)
 TAKEN = arguments()
 

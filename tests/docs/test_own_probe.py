@@ -18,18 +18,12 @@ from latentcode.probes.saved import load_result
 PAGE = (ROOT / "docs" / "own_probe.md").read_text(encoding="utf-8")
 FILE = ROOT / "experiments" / "examples" / "eigenvalues.py"
 EXAMPLE, USE, ENTROPY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-STUDY, = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)
-TEMPLATE, = re.findall(r"^```jinja\n(.*?)^```$", PAGE, re.M | re.S)
 COMMANDS = re.findall(r"^latentcode (.*)$", PAGE, re.M)
 
 
 @pytest.fixture
 def folder(own_names: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tmp_path / "eigenvalues.py").write_text(EXAMPLE, encoding="utf-8")
-    study = tmp_path / "studies" / "eigenvalues"
-    study.mkdir(parents=True)
-    (study / "study.yaml").write_text(STUDY, encoding="utf-8")
-    (study / "README.md.jinja2").write_text(TEMPLATE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     # What the page imports from here is gone afterwards.
     monkeypatch.setitem(sys.modules, "eigenvalues", None)
@@ -84,6 +78,3 @@ def test_the_commands_do_what_they_say(
     assert first.startswith(printed[0])
     beside = load_result(folder / "runs" / "first" / "results" / "eigenvalues")
     assert isinstance(beside, lc.ProbeResult)
-    page = (folder / "results" / "study" / "README.md").read_text()
-    assert "| hyla | 0 | term_1 | shuffled |" in page
-    assert len(list((folder / "results" / "study" / "figures").glob("*.png"))) == 2

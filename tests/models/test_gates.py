@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from small_bridges import make
 from small_language_models import SmallModels
 
 from latentcode.errors import ConfigError
-from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.bridges import identity_error
 from latentcode.models.gates import effective_codes, gates
 from latentcode.models.hooks import see

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 import torch
 from prompt_pairs import PLACES, pairs_of, with_unsaid_answers
+from small_bridges import make
 from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode import Patch, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
-from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched

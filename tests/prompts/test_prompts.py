@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_bridges import make
 from small_language_models import SmallModels, make_tokenizer
 from torch import Tensor
 
@@ -24,7 +25,6 @@ from latentcode.errors import (
     SplitError,
     UnknownNameError,
 )
-from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
 from latentcode.prompts import codes as prompt_codes

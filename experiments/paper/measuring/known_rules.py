@@ -16,7 +16,7 @@ from latentcode.tasks.sraven.task import aligned, rules_shown
 
 LEAST = 0.90
 """A model knows its rules where it is right about each in at least this share of held-out
-instances (`claims/paper.yaml`)."""
+instances (`claims.yaml`)."""
 AT_ONCE = 250
 """Instances of a forward pass."""
 

@@ -27,8 +27,8 @@ from latentcode.experiments.evidence.claim import (
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.sweep import load_grid
 
-TEXT = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
-ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "paper.yaml")}
+TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
+ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
 
 ROW = "tabA1-logic-softmax"
 PAIR = "tabA1-logic-hyla-ahead"
@@ -167,13 +167,13 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("named", "data"), [
-    ("paper.yaml", {}), ("paper.yaml", []), ("claim 1 is 3", [3]),
+    ("claims.yaml", {}), ("claims.yaml", []), ("claim 1 is 3", [3]),
     ("claim 1 .*id", changed(ROW, id=REMOVED)),
     ("Table A1", changed(ROW, id="Table A1")),
     (f"{ROW}, {PAIR}", 2 * [*changed(ROW), *changed(PAIR)])])
 def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
     with pytest.raises(ConfigError, match=named):
-        read_claims(data, "paper.yaml")
+        read_claims(data, "claims.yaml")
 
 
 @pytest.mark.parametrize(("named", "name", "keys"), [
@@ -194,7 +194,7 @@ def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
     ("rule.higher", PAIR, {"rule__higher": [], "rule__lower": []})])
 def test_what_is_wrong_with_a_claim_is_named(named: str, name: str, keys: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=re.escape(named)) as caught:
-        read_claims(changed(name, **keys), "paper.yaml")
+        read_claims(changed(name, **keys), "claims.yaml")
     assert f"claim {name}" in str(caught.value)
 
 

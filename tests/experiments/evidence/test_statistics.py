@@ -50,7 +50,7 @@ def test_welch_by_hand() -> None:
 
 
 def test_welch_errs_as_often_as_the_head_of_the_claims_says() -> None:
-    text = files("latentcode.experiments.evidence").joinpath("claims/paper.yaml").read_text("utf-8")
+    text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
     head = " ".join(text[:text.index("\n\n")].replace("\n#", " ").split())
     said = re.search(r"Welch's test errs in ([\d.]+) to ([\d.]+) %, by simulation", head)
     assert said is not None

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from small_bridges import make
 from small_language_models import GROUPED, SmallModels, make_tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import load_language_model
 

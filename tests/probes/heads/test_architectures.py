@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from random_texts import batches
+from small_bridges import make
 from small_language_models import SmallModels, make_tokenizer
 
 import latentcode as lc
 from latentcode.errors import ConfigError
-from latentcode.experiments.studies.bridges.small_models import make
 from latentcode.probes.heads.clusters import cluster_codes
 from latentcode.probes.heads.networks import cluster_networks
 from latentcode.probes.heads.sampling import sample_codes

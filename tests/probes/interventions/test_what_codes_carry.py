@@ -11,17 +11,22 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from hand_built import MODELS
+from places import ROOT
 from selector import K, Selector, symbol_of
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.studies.operation.criteria import met
+from latentcode.experiments.findings.operation import CLASSES as CALLED
+from latentcode.experiments.findings.operation import SOURCES, verdict
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
+CRITERIA = yaml.safe_load(
+    (ROOT / "experiments/results/operation/criteria.yaml").read_text(encoding="utf-8"))
 N = 400
 BOTH = "operation+operands"
 LAYER = {"operation": 0, "operands": 1, "answer": 1}
@@ -104,9 +109,17 @@ def test_codes_below_the_answer_are_the_operation() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_meets_its_criterion_alone(name: str) -> None:
-    contrasts = result(name, *rows_of(name)).contrasts.table
-    statements = met(contrasts.assign(task="selector", kind=name, run="one"))
-    assert statements[statements["met"]]["statement"].tolist() == [f"carries the {name}"]
+    contrasts = result(name, *rows_of(name)).contrasts.table.assign(run="one", direction="both")
+    met = []
+    for statement, rule in CRITERIA["words"].items():
+        asked = contrasts[(contrasts["patch"] == rule["source"])
+                          & (contrasts["class"] == CALLED.get(rule["class"], rule["class"]))
+                          & contrasts["against"].isin([SOURCES.get(other, other)
+                                                       for other in rule["against"]])]
+        assert asked["against"].nunique() == len(rule["against"])
+        if verdict(asked, CRITERIA["least"], fewest=1) == "met":
+            met.append(statement)
+    assert met == [f"carries the {name}"]
 
 
 class NeverZero(Selector):

@@ -1,1 +1,0 @@
-"""The main job in one call, and the report about it."""

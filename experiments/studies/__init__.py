@@ -1,1 +1,0 @@
-"""One question each, asked of many models, with results that are kept."""

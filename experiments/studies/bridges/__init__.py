@@ -1,1 +1,0 @@
-"""Which architectures can be trusted? `check_model` on small models of all that have a bridge."""

@@ -1,1 +1,0 @@
-"""What do the codes of trained runs say, and what do they cause?"""

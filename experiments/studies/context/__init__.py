@@ -1,1 +1,0 @@
-"""Where does the operation travel? Patches at the places of a problem."""

@@ -1,1 +1,0 @@
-"""Does HYLA keep variances and gradients in check? The generated weights, and training."""

@@ -1,1 +1,0 @@
-"""Do our models learn like the official ones?"""

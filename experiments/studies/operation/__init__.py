@@ -1,1 +1,0 @@
-"""Operation, operands or answer: what do codes carry? Sources that differ in each of them."""

@@ -1,1 +1,0 @@
-"""Which relation is asked? Codes of a pretrained language model."""

@@ -1,1 +1,0 @@
-"""Codes of language models: does that of the induction pair tell of copying, and cause it?"""
