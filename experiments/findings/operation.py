@@ -44,6 +44,7 @@ import yaml
 import latentcode as lc
 from latentcode.models.config import kind_of
 from latentcode.probes.interventions import Patch, intervene_model
+from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
 CRITERIA = Path(__file__).parents[1] / "results/context/criteria.yaml"
 SOURCES: Mapping[str, str] = {
@@ -114,7 +115,7 @@ def statements(criteria: Mapping[str, Any], places: Sequence[str]) -> Iterator[S
 def directions(run: lc.Run) -> Directions:
     """Return the bases and sources of each direction; fuzzy logic has one, called `both`."""
     pairs = lc.make_counterfactuals(lc.make_task(run.config.task))
-    if run.config.task.name != "sraven":
+    if not isinstance(pairs, SravenCounterfactuals):
         return {"both": pairs}
     return {"to sum": pairs.between(source_labels=("sum",)),
             "from sum": pairs.between(base_labels=("sum",))}
