@@ -1,4 +1,4 @@
-"""What was made once of a text, in folders that runs have, or a cache that processes share.
+"""Folders of excerpts, which runs have, and the cache that the processes of a machine share.
 
 Nothing here imports torch: runs make their excerpts known when they are opened.
 """
@@ -9,23 +9,20 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 from latentcode.config import LanguageConfig, TaskConfig
 from latentcode.errors import ArtifactError, reason
 from latentcode.files.locks import exclusive
-from latentcode.files.storage import replace_folder
 
 CACHE = "LATENTCODE_CACHE"
 """The environment variable that names the cache folder."""
 MARKER = "text.json"
 """The file that a folder of excerpts holds; see `stored`."""
-_KNOWN: dict[str, dict[str, Path]] = {}
-"""Configuration without its revision -> revision -> folder of excerpts, of runs that were opened.
-"""
+_KNOWN: dict[tuple[str, str], Path] = {}
+"""Text and revision -> folder of excerpts of a run that was opened."""
 
 
 def cache_folder(*names: str) -> Path:
@@ -40,64 +37,51 @@ def digest_of(*values: object) -> str:
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
 
 
-def made_once(folder: Path, marker: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder of the cache, which `make` fills where it is not there yet.
+def made_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Return a path of the cache, which `make` writes where it is not there yet.
 
-    marker  a file that a folder of this kind holds
-
-    One process makes it, others wait; it is there whole or not at all. `ArtifactError` for a full
-    disk.
+    One process writes it, whole or not at all, while others wait. `ArtifactError` for a cache
+    that cannot be written.
     """
-    if not (folder / marker).is_file():
-        with making(folder):
-            if not (folder / marker).is_file():
-                with replace_folder(folder, overwrite=True, marker=marker) as temporary:
-                    make(temporary)
-    return folder
-
-
-@contextmanager
-def making(path: Path) -> Iterator[None]:
-    """Hold the lock of a file or folder of the cache, after waiting for whoever makes it now."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"the cache {path.parent} cannot be made: {reason(error)}; expected "
                             f"{CACHE} to name a folder that can be written") from None
-    with exclusive(path.with_name(f"{path.name}.lock"), wait=True):
-        yield
+    if not path.exists():
+        with exclusive(path.with_name(f"{path.name}.lock"), wait=True):
+            if not path.exists():
+                make(path)
+    return path
 
 
-def key_of(config: LanguageConfig) -> str:
-    """Return what identifies a text, whatever its revision."""
-    return digest_of(*(getattr(config, field.name) for field in fields(config)
-                       if field.name not in ("name", "revision")))
+def excerpts_folder(config: LanguageConfig) -> Path:
+    """Return the folder of the cache for the excerpts of a text and revision."""
+    return cache_folder(*_key(config))
 
 
 def make_known(config: TaskConfig, folder: Path) -> None:
     """Let `known` find a folder of excerpts, where it is one."""
     if isinstance(config, LanguageConfig) and (folder / MARKER).is_file():
-        _KNOWN.setdefault(key_of(config), {})[config.revision] = folder
+        _KNOWN[_key(config)] = folder
+
+
+def known(config: TaskConfig) -> Path | None:
+    """Return the folder of excerpts of a configuration and its revision, None where none is here.
+    """
+    if not isinstance(config, LanguageConfig) or not config.revision:
+        return None
+    folders = (_KNOWN.get(_key(config)), excerpts_folder(config))
+    return next((folder for folder in folders if folder and (folder / MARKER).is_file()), None)
 
 
 def keep_with(config: TaskConfig, folder: Path) -> None:
     """Copy the excerpts of a configuration to a folder that is not there yet, where it has any."""
-    if getattr(config, "revision", "") and (found := known(config)) is not None:
-        shutil.copytree(found, folder)
+    if (excerpts := known(config)) is not None:
+        shutil.copytree(excerpts, folder)
 
 
-def known(config: TaskConfig) -> Path | None:
-    """Return the folder of excerpts of a configuration, None where there is none.
-
-    Without a revision, it is the one that was made known or written last.
-    """
-    if not isinstance(config, LanguageConfig) or not config.text:
-        return None
-    runs = {revision: folder for revision, folder in _KNOWN.get(key_of(config), {}).items()
-            if (folder / MARKER).is_file()}
-    cached = sorted(cache_folder(key_of(config)).glob(f"*/{MARKER}"),
-                    key=lambda file: file.stat().st_mtime)
-    if not config.revision:
-        return next(reversed([*(file.parent for file in cached), *runs.values()]), None)
-    found = runs.get(config.revision) or cache_folder(key_of(config), config.revision)
-    return found if (found / MARKER).is_file() else None
+def _key(config: LanguageConfig) -> tuple[str, str]:
+    text = digest_of(*(getattr(config, field.name) for field in fields(config)
+                       if field.name not in ("name", "revision")))
+    return text, config.revision

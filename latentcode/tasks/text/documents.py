@@ -1,17 +1,17 @@
-"""Which documents does a folder or file hold? Plain text, JSONL, or parquet in the hub's layout."""
+"""Documents of a folder or file: plain text, JSONL, or parquet in the layout of the hub."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentcode.errors import ArtifactError, ConfigError, check, reason
+from latentcode.errors import ArtifactError, check
+from latentcode.files.lines import rows_in
 from latentcode.files.storage import read_json
+from latentcode.tasks.text.failures import one_sentence
 
 READING = 1
 """Version of the rules by which files become documents, a part of every revision."""
@@ -19,12 +19,11 @@ LONGEST = 2**15
 """Characters of plain text in one document, about: longer files are cut, at a blank line where
 there is one, so that a single file can be shuffled and a part of it be held out."""
 ABOUT = "about.json"
-"""The file in a folder of parquet that says where the text comes from; see `packages`."""
+"""The file in a folder that says where its text comes from; see `packages`."""
 PIECES = 40
 """Documents, at least, that a single file, or a folder of fewer texts and no tables, is cut into:
 of a few, none could be held out."""
-JSON_LINES = (".jsonl", ".ndjson")
-TABLES = (*JSON_LINES, ".parquet")
+TABLES = (".jsonl", ".ndjson", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -45,162 +44,107 @@ def text_files(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    check(path.is_dir(), f"task.text is {str(path)!r}; expected a folder or a file of text")
     for pattern in ("*.parquet", "data/*.parquet"):
-        if found := sorted(path.glob(pattern)):
-            return found
-    found = sorted(file for file in path.rglob("*") if file.is_file() and not any(
+        if files := sorted(path.glob(pattern)):
+            return files
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not any(
         part.startswith(".") for part in file.relative_to(path).parts))
-    check(bool(found), f"{path} holds no files; expected text, JSONL or parquet")
-    return found
+    check(bool(files), f"{path} holds no files; expected text, JSONL or parquet")
+    return files
 
 
 def digest_of_files(path: Path) -> str:
     """Return 12 hex digits that depend on the names and contents of the files of a text."""
-    digest, files = hashlib.sha256(str(READING).encode()), text_files(path)
-    if path.is_dir() and _longest(files) < LONGEST:
-        digest.update(b"few")
-    for file in files:
-        digest.update(_name(file, path).encode() + b"\0")
-        with _reading(file), file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    digest = hashlib.sha256(str(READING).encode())
+    with one_sentence(str(path), "text"):
+        for file in text_files(path):
+            digest.update(_name(file, path).encode() + b"\0")
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:12]
 
 
 def about_packages(path: Path) -> dict[str, Any]:
     """Return what `packages` wrote beside a text of where it comes from; empty for other texts."""
     try:
-        found = read_json(path / ABOUT)
+        about = read_json(path / ABOUT)
     except ArtifactError:
         return {}
-    return found if isinstance(found, dict) and "packages" in found else {}
+    return about if isinstance(about, dict) and "packages" in about else {}
 
 
 def local_documents(path: Path, column: str) -> Iterator[Document]:
     """Read the documents of a folder or file, always in the same order.
 
-    column  of JSONL and parquet: what holds the text. Columns `name`, `source` and `kind` are read
-            where there are any; a source is otherwise the first folder below `path`
+    Files that are not text in UTF-8 and documents that are empty are left out.
 
-    Files of a folder that are empty or not text are left out. `ConfigError` names a single file
-    that is empty or binary, a folder without any text, and the line or file that lacks the column.
+    Args:
+        path: The folder or file.
+        column: Column of JSONL and parquet that holds the text. Columns `name`, `source` and `kind`
+            are read where there are any; a source is otherwise the first folder below `path`.
+
+    Raises:
+        ConfigError: For a text without any document, and naming the file that lacks the column or
+            cannot be read.
     """
     n, files = 0, text_files(path)
     longest = _longest(files)
     for file in files:
-        with _reading(file):
-            for document in _of_file(file, path, column, longest):
-                n += 1
-                yield document
+        name = _name(file, path)
+        folders = Path(name).parts[:-1]
+        source = folders[0] if folders and file.suffix != ".parquet" else ""
+        for document in (_of_table(file, name, source, column) if file.suffix in TABLES
+                         else _of_plain(file, name, source, longest)):
+            n += 1
+            yield document
     check(n > 0, f"{path} holds no text: every file in it is empty or binary; expected text in "
           "UTF-8, JSONL or parquet")
 
 
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Turn what the disk refuses into `ConfigError`."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {reason(error)}") from None
+def _of_plain(file: Path, name: str, source: str, longest: int) -> Iterator[Document]:
+    with one_sentence(str(file), "file"):
+        pieces = cut(_plain(file), longest)
+    for number, piece in enumerate(pieces):
+        part = f"#{number}" if len(pieces) > 1 else ""
+        yield Document(piece, name + part, source, file.suffix[1:])
 
 
-def _longest(files: Sequence[Path]) -> int:
-    """Return how many characters a document of plain text may have."""
-    if any(file.suffix in TABLES for file in files):
-        return LONGEST
-    n = n_texts = 0
-    for file in files:
-        with _reading(file):
-            size = len(_plain(file, alone=False))
-        n, n_texts = n + size, n_texts + (size > 0)
-        if n_texts >= PIECES or n >= LONGEST * PIECES:
-            return LONGEST
-    return n // PIECES + 1
+def _of_table(file: Path, name: str, source: str, column: str) -> Iterator[Document]:
+    is_parquet = file.suffix == ".parquet"
+    for number, row in enumerate(_of_parquet(file) if is_parquet else _of_lines(file),
+                                 start=0 if is_parquet else 1):
+        if document := as_document(row, column, f"{name}#{number}", source):
+            yield document
 
 
-def _of_file(file: Path, path: Path, column: str, longest: int) -> Iterator[Document]:
-    name = _name(file, path)
-    folders = Path(name).parts[:-1]
-    source = folders[0] if folders and file.suffix != ".parquet" else ""
-    if file.suffix == ".parquet":
-        yield from _of_parquet(file, name, column)
-    elif file.suffix in JSON_LINES:
-        yield from _of_json_lines(file, name, source, column)
-    else:
-        pieces = cut(_plain(file, alone=file == path), longest)
-        for number, piece in enumerate(pieces):
-            part = f"#{number}" if len(pieces) > 1 else ""
-            yield Document(piece, name + part, source, file.suffix[1:])
+def _of_parquet(file: Path) -> Iterator[dict[str, Any]]:
+    import datasets
+
+    with one_sentence(str(file), "file"):
+        yield from datasets.load_dataset(
+            "parquet", data_files=str(file), split="train", streaming=True)
 
 
-def _plain(file: Path, *, alone: bool) -> str:
-    """Return the text of a file, empty where it has none."""
-    data = file.read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    binary = "\0" in text
-    check(not (alone and binary), f"{file} is binary, or not in UTF-8; expected text")
-    check(not alone or bool(text.strip()), f"{file} is empty; expected text")
-    return "" if binary or not text.strip() else text.replace("\r\n", "\n")
-
-
-def _of_json_lines(file: Path, name: str, source: str, column: str) -> Iterator[Document]:
-    with file.open(encoding="utf-8-sig") as lines:
-        number = 0
-        try:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    row = json.loads(line)
-                    if not (isinstance(row, dict) and isinstance(row.get(column), str)):
-                        has = (f"a {_type(row)}" if not isinstance(row, dict)
-                               else f"{row[column]!r:.60} in column {column!r}" if column in row
-                               else ", ".join(row))
-                        raise ConfigError(f"{file}, line {number} has {has}; expected text in "
-                                          f"column {column!r} (task.column)")
-                    yield from as_document(row, column, f"{name}#{number}", source)
-        except UnicodeDecodeError:
-            raise ConfigError(f"{file} is not in UTF-8 after line {number}; expected JSON, one "
-                              "object a line") from None
-        except ValueError as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise ConfigError(f"{file}, line {number} is not JSON ({error}); expected one object "
-                              "a line") from None
-
-
-def _of_parquet(file: Path, name: str, column: str) -> Iterator[Document]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(file) as table:
-            columns = table.schema_arrow.names
-            check(column in columns, f"{file} has columns {', '.join(columns)}; expected "
-                  f"{column!r} (task.column) among them")
-            kept = [c for c in (column, "name", "source", "kind") if c in columns]
-            number = 0
-            for batch in table.iter_batches(1_024, columns=kept):
-                for row in batch.to_pylist():
-                    yield from as_document(row, column, f"{name}#{number}")
-                    number += 1
-    except pa.ArrowException as error:
-        raise ConfigError(f"{file} is not readable parquet: {reason(error)}") from None
+def _of_lines(file: Path) -> Iterator[dict[str, Any]]:
+    for where, row, _ in rows_in(file):
+        check(isinstance(row, dict), f"{where} is {row!r:.60}; expected an object with text")
+        yield row
 
 
 def as_document(
     row: Mapping[str, Any], column: str, name: str, source: str = ""
-) -> Iterator[Document]:
-    """Return a row of a table as a document; nothing where its text is empty."""
-    text = row.get(column)
+) -> Document | None:
+    """Return a row of a table as a document; None where its text is empty."""
+    check(column in row, f"{name} has columns {', '.join(row)}; expected {column!r} (task.column) "
+          "among them")
+    text = row[column]
     check(text is None or isinstance(text, str), f"{name} has {column} {text!r:.60}; expected text "
           "(task.column)")
-    if text and text.strip():
-        said = {"name": name, "source": source, "kind": ""}
-        said |= {key: str(row[key]) for key in said if row.get(key) is not None}
-        yield Document(text, **said)
+    if not text or not text.strip():
+        return None
+    labels = {"name": name, "source": source, "kind": ""}
+    return Document(text, **labels | {
+        key: str(row[key]) for key in labels if row.get(key) is not None})
 
 
 def cut(text: str, longest: int) -> Sequence[str]:
@@ -223,9 +167,27 @@ def cut(text: str, longest: int) -> Sequence[str]:
     return [*pieces, text[start:]] if text[start:] else pieces
 
 
+def _longest(files: Sequence[Path]) -> int:
+    """Return how many characters a document of plain text may have."""
+    if any(file.suffix in TABLES for file in files):
+        return LONGEST
+    n = n_texts = 0
+    for file in files:
+        size = len(_plain(file))
+        n, n_texts = n + size, n_texts + (size > 0)
+        if n_texts >= PIECES or n >= LONGEST * PIECES:
+            return LONGEST
+    return n // PIECES + 1
+
+
+def _plain(file: Path) -> str:
+    """Return the text of a file, empty where it has none."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return ""
+    return "" if "\0" in text or not text.strip() else text.replace("\r\n", "\n")
+
+
 def _name(file: Path, path: Path) -> str:
     return file.name if file == path else file.relative_to(path).as_posix()
-
-
-def _type(value: object) -> str:
-    return type(value).__name__

@@ -1,29 +1,29 @@
-"""Text of files on this machine: its tokens on disk, mapped, and trained on in a random order."""
+"""Text of files on this machine: its tokens are mapped from disk, and read in a random order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.config import LanguageConfig
-from latentcode.errors import ArtifactError, check
-from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Tokenizer
+from latentcode.errors import check
+from latentcode.tasks.text.cache import cache_folder, digest_of
+from latentcode.tasks.text.data import TOKEN_COLUMNS
 from latentcode.tasks.text.documents import (
     Document,
     about_packages,
     digest_of_files,
     local_documents,
 )
+from latentcode.tasks.text.failures import one_sentence
 from latentcode.tasks.text.source import (
     Source,
     Tokenized,
@@ -33,9 +33,11 @@ from latentcode.tasks.text.source import (
     tokenized,
 )
 
+if TYPE_CHECKING:
+    import datasets
+
 HELD_OUT = 20
 """Of so many documents, one is held out as `test`, and one as `ood` where no sources are."""
-TOKENS, DOCUMENTS = "tokens.bin", "documents.parquet"
 
 
 class LocalText(Source):
@@ -44,32 +46,47 @@ class LocalText(Source):
     def __init__(self, config: LanguageConfig) -> None:
         super().__init__(config)
         self.path = Path(config.text).expanduser()
+        self.about = about_packages(self.path)
         self.state = digest_of_files(self.path)
         self.called = (self.state,)
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What lies beside the files to say where they come from."""
-        return about_packages(self.path)
 
     def documents(self, split: str) -> Iterator[Document]:
         return (document for document, part in self._with_parts(self._all()) if part == split)
 
     def sample(self, split: str) -> Tokenized:
-        store = self._store
-        return ((Document("", *store.documents.loc[i, list(TOKEN_COLUMNS)]), store[i])
+        rows = self._rows
+        return ((Document("", *rows.loc[i, list(TOKEN_COLUMNS)]), self._tokens[i])
                 for i in np.random.default_rng(0).permutation(self._of(split)).tolist())
 
     def stream(self, seed: int) -> LocalStream:
-        return LocalStream(self._store, self._of("train"), self.config.n_tokens, seed,
+        return LocalStream(self._tokens, self._of("train"), self.config.n_tokens, seed,
                            self.revision)
 
     @cached_property
-    def _store(self) -> TokenStore:
-        key = digest_of(self.revision, self.config.column)
-        return TokenStore.open(made_once(
-            cache_folder("tokens", key), DOCUMENTS, lambda folder: TokenStore.write(
-                folder, self._all(), self.tokenizer)), integer_type(self.tokenizer.n_tokens))
+    def _dataset(self) -> datasets.Dataset:
+        """All documents as token ids, which `datasets` keeps in the cache and maps."""
+        import datasets
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for document, ids in tokenized(self._all(), self.tokenizer):
+                yield {**{name: getattr(document, name) for name in TOKEN_COLUMNS}, "ids": ids}
+
+        dtype = integer_type(self.tokenizer.n_tokens).name
+        with one_sentence(str(self.path), "text"), _without_bars():
+            return datasets.Dataset.from_generator(
+                rows, cache_dir=str(cache_folder("tokens")),
+                fingerprint=digest_of(self.revision, self.config.column),
+                features=datasets.Features({
+                    **{name: datasets.Value("string") for name in TOKEN_COLUMNS},
+                    "ids": datasets.List(datasets.Value(dtype))}))
+
+    @cached_property
+    def _tokens(self) -> DocumentTokens:
+        return DocumentTokens(self._dataset)
+
+    @cached_property
+    def _rows(self) -> Any:
+        return self._dataset.select_columns(list(TOKEN_COLUMNS)).to_pandas()
 
     def _all(self) -> Iterator[Document]:
         return local_documents(self.path, self.config.column)
@@ -83,76 +100,54 @@ class LocalText(Source):
 
     def _of(self, split: str) -> np.ndarray:
         """Return which documents are of a split; `ConfigError` for a source that none is from."""
-        documents = self._store.documents
+        known = sorted(set(self._rows["source"]) - {""})
         for source in self.config.held_out_sources:
-            known = sorted(set(documents["source"]) - {""})
             check(source in known, f"task.held_out_sources names {source!r}; the text has "
                   f"{', '.join(known[:20]) or 'no sources'}")
         return np.array([i for i, (_, part) in enumerate(self._with_parts(
-            documents.itertuples())) if part == split], dtype=np.int64)
+            self._rows.itertuples())) if part == split], dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class TokenStore:
-    """The tokens of many documents on disk, of which what is used is read when it is used.
+class DocumentTokens:
+    """Token ids of the documents of a dataset, read from the disk when they are used."""
 
-    tokens     [n], all documents one after the other
-    starts     int64 [D + 1], where each begins; the last is n
-    documents  a row each: `TOKEN_COLUMNS`
-    """
-
-    tokens: np.ndarray
-    starts: np.ndarray
-    documents: pd.DataFrame
-
-    @staticmethod
-    def write(folder: Path, documents: Iterable[Document], tokenizer: Tokenizer) -> None:
-        """Write the files of a store into an empty folder."""
-        rows = []
-        with (folder / TOKENS).open("wb") as file:
-            for document, ids in tokenized(documents, tokenizer):
-                file.write(ids.data)
-                rows.append((*(getattr(document, name) for name in TOKEN_COLUMNS), len(ids)))
-        pd.DataFrame(rows, columns=[*TOKEN_COLUMNS, "n_tokens"]).to_parquet(
-            folder / DOCUMENTS, index=False)
-
-    @classmethod
-    def open(cls, folder: Path, dtype: np.dtype) -> TokenStore:
-        """Map the files of a store; `ArtifactError` where they are not those that were written."""
-        documents = pd.read_parquet(folder / DOCUMENTS)
-        starts = np.concatenate([[0], documents.pop("n_tokens").to_numpy(np.int64).cumsum()])
-        tokens = np.memmap(folder / TOKENS, dtype, mode="r")
-        check(len(tokens) == starts[-1], f"{folder / TOKENS} holds {len(tokens)} tokens; expected "
-              f"{starts[-1]}", ArtifactError)
-        return cls(tokens, starts, documents)
+    def __init__(self, dataset: datasets.Dataset) -> None:
+        chunks = [chunk for chunk in dataset.data.column("ids").chunks if len(chunk)]
+        self._chunks = [(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in chunks]
+        self._first = np.cumsum([0, *map(len, chunks)])
+        self.sizes = np.concatenate([np.diff(offsets) for offsets, _ in self._chunks])
 
     def __getitem__(self, document: int) -> np.ndarray:
-        return self.tokens[self.starts[document]:self.starts[document + 1]]
-
-    def join(self, documents: np.ndarray) -> np.ndarray:
-        """Return the tokens of documents, one after the other."""
-        return np.concatenate([self[document] for document in documents.tolist()])
+        chunk = int(np.searchsorted(self._first, document, side="right")) - 1
+        offsets, values = self._chunks[chunk]
+        row = document - self._first[chunk]
+        return values[offsets[row]:offsets[row + 1]]
 
 
 class LocalStream:
     """All documents, permuted by (seed, epoch), epoch after epoch; see the protocol `Stream`.
 
-    store      the tokens of all documents
-    documents  those that are trained on
+    Args:
+        tokens: The tokens of all documents.
+        documents: Those that are trained on.
+        n_tokens: Length of a sequence, which has one token more.
+        seed: Of the order.
+        revision: Of the text.
     """
 
     def __init__(
-        self, store: TokenStore, documents: np.ndarray, n_tokens: int, seed: int, revision: str
+        self, tokens: DocumentTokens, documents: np.ndarray, n_tokens: int, seed: int,
+        revision: str,
     ) -> None:
-        self.store, self.documents, self.n_tokens = store, documents, n_tokens
+        self.tokens, self.documents, self.n_tokens = tokens, documents, n_tokens
         self.seed, self.revision = seed, revision
-        self.sizes = np.diff(store.starts)[documents]
+        self.sizes = tokens.sizes[documents]
         self.per_epoch = int(self.sizes.sum())
         self._order: tuple[int, np.ndarray, np.ndarray] | None = None
 
     def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
         first, last = sequences.start, sequences.stop
-        tokens = self._tokens(first * self.n_tokens, last * self.n_tokens + 1)
+        tokens = self._between(first * self.n_tokens, last * self.n_tokens + 1)
         packed = torch.from_numpy(tokens.astype(np.int64))
         return packed.unfold(0, self.n_tokens + 1, self.n_tokens).contiguous()
 
@@ -163,7 +158,7 @@ class LocalStream:
     def go_to(self, cursor: Mapping[str, Any]) -> None:
         check_same_text(cursor, self.revision)
 
-    def _tokens(self, start: int, stop: int) -> np.ndarray:
+    def _between(self, start: int, stop: int) -> np.ndarray:
         """Return tokens start to stop - 1 of the endless text."""
         parts = []
         while start < stop:
@@ -172,7 +167,8 @@ class LocalStream:
             until = min(place + stop - start, self.per_epoch)
             first, last = np.searchsorted(ends, (place, until - 1), side="right")
             skipped = place - (ends[first] - self.sizes[order[first]])
-            joined = self.store.join(self.documents[order[first:last + 1]])
+            joined = np.concatenate([self.tokens[document] for document in self.documents[
+                order[first:last + 1]].tolist()])
             parts.append(joined[skipped:skipped + until - place])
             start += until - place
         return np.concatenate(parts)
@@ -183,3 +179,17 @@ class LocalStream:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.documents))
             self._order = epoch, order, self.sizes[order].cumsum()
         return self._order[1:]
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Let `datasets` show no progress, which it would call that of its split `train`."""
+    import datasets
+
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

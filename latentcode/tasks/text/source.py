@@ -1,4 +1,4 @@
-"""A text that can be read in full: which state it is in, its tokenizer, its documents in splits."""
+"""A text that can be read in full: its state, its tokenizer, its documents in splits."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ Tokenized = Iterator[tuple[Document, np.ndarray]]
 
 
 class Source(ABC):
-    """Where a text is, as a configuration reads it: in files, or in a dataset on the hub.
+    """A text as a configuration reads it: files, or a dataset on the hub.
 
-    state   which state it is in: a digest of the files, or a commit
-    called  what tells it from other texts, and other states of it
-
-    `ConfigError` says what of it cannot be used.
+    Attributes:
+        state: The state it is in: a digest of the files, or a commit.
+        called: What tells it from other texts, and from other states of it.
+        about: What is known of where it comes from, such as packages and licences.
     """
 
     state: str
     called: tuple[str, ...]
+    about: Mapping[str, Any]
 
     def __init__(self, config: LanguageConfig) -> None:
         self.config = config
@@ -53,11 +54,6 @@ class Source(ABC):
         """The one that is configured, or is trained on the documents that are trained on."""
         return configured_tokenizer(self.config, self.called,
                                     lambda: (d.text for d in self.documents("train")))
-
-    @property
-    @abstractmethod
-    def about(self) -> Mapping[str, Any]:
-        """What is known of where the text comes from, such as packages and licences."""
 
     @abstractmethod
     def documents(self, split: str) -> Iterator[Document]:
@@ -76,25 +72,27 @@ class Source(ABC):
 
         Without sources that are held out, `ood` is left out where there are not enough documents.
         """
-        found = {}
+        splits = {}
         for split in SPLITS:
-            excerpt = excerpts_of(self.sample(split), self.config.n_tokens)
+            excerpts = excerpts_of(self.sample(split), self.config.n_tokens)
             needed = split != "ood" or bool(self.config.held_out_sources)
-            check(excerpt is not None or not needed, f"task.text {self.config.text!r} has too "
+            check(excerpts is not None or not needed, f"task.text {self.config.text!r} has too "
                   f"little text for split {split}; expected at least {self.config.n_tokens + 1:,} "
                   f"tokens in its documents, one sequence of task.n_tokens = "
                   f"{self.config.n_tokens:,} and the token that follows it")
-            if excerpt is not None:
-                found[split] = excerpt
-        return found
+            if excerpts is not None:
+                splits[split] = excerpts
+        return splits
 
 
 def part_of(source: str, place: int, apart: tuple[str, ...], every: int) -> str:
     """Return the split of a document.
 
-    place  which document it is of those that are sorted together
-    apart  the sources that are `ood`
-    every  of so many documents, one is `test`, and one `ood` where no sources are; 0: of none
+    Args:
+        source: Where the document is from.
+        place: Its number among those that are sorted together.
+        apart: The sources that are `ood`.
+        every: Of so many documents, one is `test`, and one `ood` where no sources are; 0: of none.
     """
     if source in apart:
         return "ood"
@@ -107,9 +105,13 @@ def tokenized(documents: Iterable[Document], tokenizer: Tokenizer) -> Tokenized:
     """Return documents with their ids."""
     rest = iter(documents)
     while batch := list(islice(rest, AT_ONCE)):
-        for document, ids in zip(batch, tokenizer.encode([d.text for d in batch]), strict=True):
-            ids.append(tokenizer.end)
-            yield document, np.array(ids, integer_type(tokenizer.n_tokens))
+        yield from zip(batch, encode([d.text for d in batch], tokenizer), strict=True)
+
+
+def encode(texts: list[str], tokenizer: Tokenizer) -> list[np.ndarray]:
+    """Return the ids of every text, with the one that ends it."""
+    dtype = integer_type(tokenizer.n_tokens)
+    return [np.array([*ids, tokenizer.end], dtype) for ids in tokenizer.encode(texts)]
 
 
 def excerpts_of(documents: Tokenized, n_tokens: int) -> Excerpts | None:
@@ -135,12 +137,12 @@ def excerpts_of(documents: Tokenized, n_tokens: int) -> Excerpts | None:
 
 
 def integer_type(n: int) -> np.dtype:
-    """Return the smallest type of numbers below n that safetensors and numpy share."""
+    """Return the smallest type of numbers below n that safetensors, Arrow and numpy share."""
     return np.dtype("<u2" if n <= 2**16 else "<u4")
 
 
 def check_same_text(cursor: Mapping[str, Any], revision: str) -> None:
     """Raise `ArtifactError` for the cursor of another text."""
-    found = cursor.get("revision")
-    check(found == revision, f"training stopped in the text of revision {found!r}; it is "
+    stopped = cursor.get("revision")
+    check(stopped == revision, f"training stopped in the text of revision {stopped!r}; it is "
           f"{revision!r} now: expected the same text to go on with", ArtifactError)

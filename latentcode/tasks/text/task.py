@@ -21,9 +21,9 @@ from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
 from latentcode.tasks.text.data import Stream, TextData
-from latentcode.tasks.text.opening import open_text
 from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
+from latentcode.tasks.text.stored import open_text
 
 
 class Text(Task):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from latentcode.config import LanguageConfig
 from latentcode.errors import ConfigError, check
 from latentcode.files.storage import write_text
-from latentcode.tasks.text.cache import cache_folder, digest_of, making
+from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
 from latentcode.tasks.text.failures import one_sentence
 
 if TYPE_CHECKING:
@@ -116,11 +116,8 @@ def configured_tokenizer(
     if config.tokenizer:
         return load_tokenizer(config.tokenizer, config.n_vocabulary)
     key = digest_of(*state, config.column, config.held_out_sources, config.n_vocabulary)
-    file = cache_folder("tokenizers", f"{key}.json")
-    if not file.is_file():
-        with making(file):
-            if not file.is_file():
-                write_text(file, trained_tokenizer(texts(), config.n_vocabulary).to_json())
+    file = made_once(cache_folder("tokenizers", f"{key}.json"), lambda path: write_text(
+        path, trained_tokenizer(texts(), config.n_vocabulary).to_json()))
     return tokenizer_from(file.read_text(encoding="utf-8"), "the trained tokenizer")
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +17,12 @@ from text_files import sentences
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, HubError
-from latentcode.tasks.text import hub, opening, shards
+from latentcode.tasks.text import hub, stored
 from latentcode.tasks.text.documents import digest_of_files
-from latentcode.tasks.text.opening import open_text
-from latentcode.tasks.text.shards import START, Place, ShardStream
+from latentcode.tasks.text.hub import START, Place, ShardStream
+from latentcode.tasks.text.stored import open_text
 
 T, SHARD = 8, 1024
-ENDING = """
-import latentcode.tasks.text.opening as opening, latentcode.tasks.text.shards as shards
-from latentcode.config import LanguageConfig
-opening.STREAMED, shards.SHARD = 0, 1024
-stream = opening.open_text(LanguageConfig(text={text!r}, n_vocabulary=300, n_tokens=8)).stream(0)
-assert stream[0:300].shape == (300, 9)
-stream._next[1].join()
-stream.step = 10**9  # more than can be read while anybody waits
-stream._begin(7)
-assert stream._next[1].is_alive()
-"""
 
 
 def write_dataset(folder: Path, suffix: str = "parquet", held_out: bool = True) -> Path:
@@ -56,8 +43,8 @@ def write_dataset(folder: Path, suffix: str = "parquet", held_out: bool = True) 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanguageConfig:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(opening, "STREAMED", 0)
-    monkeypatch.setattr(shards, "SHARD", SHARD)
+    monkeypatch.setattr(stored, "STREAMED", 0)
+    monkeypatch.setattr(hub, "SHARD", SHARD)
     monkeypatch.setattr(hub, "AT_ONCE", 4)
     return LanguageConfig(text=str(write_dataset(tmp_path / "text")), n_vocabulary=300, n_tokens=T)
 
@@ -110,19 +97,18 @@ def test_an_interrupted_pass_goes_on_exactly(
 ) -> None:
     stream = opened(config)
     n = 12 * stream.per_shard  # over the end of an epoch
-    assert stream.step * 12 > sum(len(ids) for _, ids in zip(range(23), (
-        tokens for _, tokens in stream.batches(START)), strict=False))
     whole = stream[0:n]
-    for first in (5, n // 2 + 3):
+    assert stream.cursor(n)["place"]["epoch"] > 0
+    for first in (5, n // 2 + 3, n - 1):
         cursor = json.loads(json.dumps(stream.cursor(first)))
         monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / f"other{first}"))
-        other = opened(config)
-        begun = []
-        batches = other.batches
-        other.batches = lambda place, read=batches, at=begun: (at.append(place), read(place))[1]
+        other, begun = opened(config), []
+        read = other._documents_from
+        monkeypatch.setattr(other, "_documents_from", lambda place, read=read, begun=begun: (
+            begun.append(place), read(place))[1])
         other.go_to(cursor)
         assert torch.equal(other[first:n], whole[first:])
-        assert begun[0] == cursor["place"]  # nothing before it was read
+        assert begun == [cursor["place"]]  # nothing before it was read
     assert torch.equal(stream[3:9], whole[3:9])  # back to what is not in memory any more
     with pytest.raises(ArtifactError, match="stopped in the text of revision 'other'"):
         stream.go_to({**cursor, "revision": "other"})
@@ -142,29 +128,27 @@ def test_streams_of_one_machine_do_not_disturb_each_other(config: LanguageConfig
     assert all(torch.equal(one, found[0]) for one in found)
 
 
-def test_what_fails_in_the_background_is_tried_again_and_told(config: LanguageConfig) -> None:
+def test_what_fails_in_the_background_is_told_and_reading_goes_on(
+    config: LanguageConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = opened(config)[0:300]
-    stream, broken = opened(config), [True]
-    batches = stream.batches
+    stream = opened(config)
+    documents = stream._documents_from
 
     def failing(place: Place) -> Iterator[tuple[Place, np.ndarray]]:
-        if broken and place["documents"]:
+        if place != START:
             raise HubError("the network is gone")
-        return batches(place)
+        for number, document in enumerate(documents(place)):
+            if number == 45:
+                raise HubError("the network is gone")
+            yield document
 
-    stream.batches = failing
+    monkeypatch.setattr(stream, "_documents_from", failing)
     assert torch.equal(stream[0:100], whole[:100])
     with pytest.raises(HubError, match="is gone"):
         stream[100:300]
-    broken.clear()
+    monkeypatch.setattr(stream, "_documents_from", documents)
     assert torch.equal(stream[100:300], whole[100:])
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_does_not_wait_for_the_next_shard(config: LanguageConfig) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", ENDING.format(text=config.text)], timeout=120,
-                   env=environment, check=True)
 
 
 def test_what_is_held_out_is_the_validation_or_every_hundredth(
@@ -182,11 +166,10 @@ def test_what_is_held_out_is_the_validation_or_every_hundredth(
     names = data.excerpts("train").documents["name"].tolist()
     assert names == [f"train#{row}" for row in range(90) if row not in (0, 50)]
     # From a place in the middle, too, reading knows how many documents came before.
-    batches = opened(alone).batches(START)
-    place = [next(batches)[0] for _ in range(10)][-1]
-    epoch = [next(opened(alone).batches(place))[1]]
-    epoch += [tokens for (at, tokens), _ in zip(batches, range(20), strict=False)
-              if at["epoch"] == 0]
+    documents = opened(alone)._documents_from(START)
+    place = [next(documents)[0] for _ in range(36)][-1]
+    epoch = [ids for at, ids in islice(opened(alone)._documents_from(place), 60)
+             if at["epoch"] == 0]
     text = data.tokenizer.decode(torch.from_numpy(np.concatenate(epoch)).tolist())
     read = [document.split("\n")[0] for document in text.split("<|endoftext|>")[:-1]]
     assert read == [f"train {row // 30} {row % 30}" for row in range(36, 90) if row != 50]

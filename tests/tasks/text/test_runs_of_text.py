@@ -73,7 +73,6 @@ def test_a_run_is_read_where_its_text_is_not(run: lc.Run, elsewhere: Path) -> No
     task = make_task(copy.config.task)
     assert task.config == before.task
     assert task.splits == ("train", "test", "ood")
-    assert make_task(replace(copy.config.task, revision="")).config == before.task
     assert drawn(copy.config).shape == (5, 24)
     with pytest.raises(ConfigError, match="does not exist"):
         task.in_order(0)
