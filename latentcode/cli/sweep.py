@@ -33,9 +33,9 @@ class Sweep:
     """Folder for the runs and tables."""
     grid: Annotated[str | None, default_is("a grid of the options below")] = None
     """YAML file with base and axes, whose fields --fix and --axis change; or a built-in grid:
-    sraven_known, fig6_small, spans_small, sraven_confirm, paper_logic, paper_sraven,
-    paper_sraven_confirm, paper_logic_codes, paper_logic_heldout, paper_logic_ablations,
-    paper_sraven_ablations, small_logic, smoke_logic."""
+    sraven_known, sraven_confirm, sraven_replication, fig6_small, spans_small, paper_logic,
+    paper_sraven, paper_sraven_confirm, paper_logic_codes, paper_logic_heldout,
+    paper_logic_ablations, paper_sraven_ablations, small_logic, smoke_logic."""
     preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
     """Configuration that all members start from."""
     task: Annotated[str | None, default_is("logic")] = None
@@ -56,13 +56,16 @@ class Sweep:
     ray_address: Annotated[str | None, default_is("start a cluster")] = None
     """Address of a running Ray cluster, or auto."""
     processes: Annotated[int | None, default_is("one per core or GPU")] = None
-    """Number of jobs at a time."""
+    """Number of jobs at a time; more than there are GPUs share them."""
     members_at_once: Annotated[int | None, default_is("on CUDA what fits in memory, else 1")] = None
     """Number of members that one job trains together."""
     budget: Annotated[str | None, default_is("none")] = None
     """Time after which every job has stopped at a checkpoint: 90s, 30m, 2h."""
     select_on: Literal["test", "ood"] = "test"
     """Split on which the best settings are selected; the paper selects on ood."""
+    publish: Annotated[Path | None, default_is("publish nothing")] = None
+    """Folder to which each member is copied as soon as it is finished: configuration, metrics,
+    provenance and final weights, from which training cannot go on."""
 
     def run(self) -> None:
         began = time.time()  # a budget begins before the imports, which take seconds
@@ -79,7 +82,8 @@ class Sweep:
             grid = replace(grid, base=base)
         result = sweep(grid, self.out, executor=self.executor, processes=self.processes,
                        members_at_once=self.members_at_once, deadline=deadline,
-                       ray_address=self.ray_address, select_on=self.select_on)
+                       ray_address=self.ray_address, select_on=self.select_on,
+                       publish=self.publish)
         print(result)
         print(f"wrote table {self.out / 'table.csv'}")
         for member, why in result.failed.items():

@@ -105,6 +105,14 @@ def environments(device: str, processes: int | None) -> list[Mapping[str, str]]:
     return [{"CUDA_VISIBLE_DEVICES": names[i % count]} for i in range(processes or count)]
 
 
+def jobs_and_sharing(device: str, processes: int | None) -> tuple[int, int]:
+    """Return how many jobs run at once on this machine's GPUs, and how many of them share one."""
+    target = resolve_device(device)
+    n_gpus = torch.cuda.device_count() if target.type == "cuda" and target.index is None else 1
+    jobs = processes or n_gpus
+    return jobs, -(-jobs // n_gpus)
+
+
 class RayExecutor(Executor):
     """Jobs as tasks of a Ray cluster, with a core or a GPU each.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +15,19 @@ from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.files.locks import exclusive
-from latentcode.files.storage import write_text
+from latentcode.files.storage import TEMPORARY, check_writable, write_text
 from latentcode.progress import Bar, Display
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.resumption import check_resumable
-from latentcode.sweep.executors import ExecutorName, free_memory, make_executor
+from latentcode.sweep.executors import (
+    ExecutorName,
+    RayExecutor,
+    free_memory,
+    jobs_and_sharing,
+    make_executor,
+)
 from latentcode.sweep.grid import Grid, load_grid
 from latentcode.sweep.packing import halve, members_that_fit, pack
 from latentcode.sweep.table import (
@@ -67,27 +74,43 @@ def sweep(
     grid: Grid, out: str | Path, *, executor: ExecutorName = "local",
     processes: int | None = None, members_at_once: int | None = None,
     deadline: float | None = None, ray_address: str | None = None, select_on: SelectOn = "test",
+    publish: str | Path | None = None,
 ) -> SweepResult:
     """Train all members of a grid below `out`; resume those that were begun.
 
-    executor         processes of this machine, or a Ray cluster
-    processes        jobs at once; default: one per core or visible GPU
-    members_at_once  size of an ensemble; default: on CUDA what fits into the free memory
-                     (`member_bytes`), on the CPU 1
-    deadline         time (seconds, as `time.time()`) by which everything has stopped at a
-                     checkpoint and the tables are written
-    ray_address      see `make_executor`
-    select_on        split that chooses the best settings
-
     An error of a member stops no other. A group that fails is halved and tried again, as often
     as it takes to find the member, or a size that fits. Ctrl-C, SIGTERM and SIGHUP stop all members
-    with checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`.
+    with checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`. Texts
+    that the library can write (`make_texts`) are written where they are missing.
 
-    Texts that the library can write (`make_texts`) are written where they are missing. Raises
-    `RunError` when `out` holds another sweep or something else, and `ConfigError` for what cannot
-    be trained.
+    Args:
+        grid: Base configuration and axes.
+        out: Folder of the runs and tables.
+        executor: Processes of this machine, or a Ray cluster.
+        processes: Jobs at once; default: one per core or visible GPU. More than there are GPUs
+            share them.
+        members_at_once: Size of an ensemble; default: on CUDA what fits into the free memory
+            (`member_bytes`), as long as every process has a job; on the CPU 1.
+        deadline: Time (seconds, as `time.time()`) by which everything has stopped at a checkpoint
+            and the tables are written.
+        ray_address: See `make_executor`.
+        select_on: Split that chooses the best settings.
+        publish: Folder to which every member is copied as soon as it is finished, with the
+            weights of its last step and without what only training needs (`Run.publish`).
+
+    Returns:
+        The tables, and the members that failed or are not complete.
+
+    Raises:
+        RunError: If `out` holds another sweep or something else.
+        ConfigError: For a configuration that cannot be trained.
     """
     out = Path(out).absolute()
+    published = None if publish is None else Path(publish).absolute()
+    if published is not None:
+        check(published != out, f"publish is {publish}, the folder of the sweep; expected another",
+              RunError)
+        check_writable(published / SWEEP)
     check(members_at_once is None or members_at_once >= 1,
           f"members_at_once is {members_at_once}; expected at least 1")
     members = {out / name: config for name, config in grid.members().items()}
@@ -101,8 +124,8 @@ def sweep(
                        ray_address=ray_address) as trainer:
         claim(out, grid)
         with exclusive(out / LOCK), stop_on_signals() as stop:
-            attempt = _Sweep(out, members, trainer, stop, deadline)
-            attempt.work(members_at_once)
+            attempt = _Sweep(out, members, trainer, stop, deadline, published)
+            attempt.work(members_at_once, processes)
             result = _write(out, grid, attempt, select_on, task_class(first.task))
     if set(result.missing) - set(result.failed):
         why = "stopped" if stop.requested else "the budget is used up"
@@ -132,7 +155,7 @@ def train_members(
         out.mkdir(parents=True, exist_ok=True)
         with exclusive(out / LOCK), stop_on_signals() as stop:
             attempt = _Sweep(out, paths, trainer, stop, deadline)
-            attempt.work(None)
+            attempt.work()
     if stop.requested:
         raise stop.exception("the training was stopped")
     return {path.name: error for path, error in attempt.errors.items()}
@@ -175,6 +198,19 @@ def claim(out: Path, grid: Grid) -> None:
     except OSError as error:
         raise RunError(f"cannot make the folder {out}: {error}") from None
     write_text(out / SWEEP, grid.to_yaml())
+
+
+def publish_member(run: Run, folder: Path) -> None:
+    """Copy a finished run to `folder`/NAME, unless it is there; `RunError` if another one is."""
+    target = folder / run.path.name
+    if target.exists():
+        known = Run.open(target)
+        check(known.id == run.id, f"{target} holds another run, {known.id}; expected {run.id}, or "
+              "nothing", RunError)
+        return
+    for leftover in folder.glob(f"{TEMPORARY}*-{target.name}"):  # of a sweep that was killed
+        shutil.rmtree(leftover)
+    run.publish(target)
 
 
 def existing(out: Path) -> Grid | None:
@@ -232,18 +268,18 @@ class _Sweep:
 
     def __init__(
         self, out: Path, members: Mapping[Path, RunConfig], trainer: Executor,
-        stop: StopRequest, deadline: float | None,
+        stop: StopRequest, deadline: float | None, published: Path | None = None,
     ) -> None:
         self.out, self.members, self.trainer = out, members, trainer
-        self.stop, self.deadline = stop, deadline
+        self.stop, self.deadline, self.published = stop, deadline, published
         self.errors: dict[Path, str] = {}
         self.checkpoints: dict[Path, list[int]] = {}
         self.stopped = False
         self.progress = SweepProgress(Display(), {
             path: config.training.steps for path, config in members.items()})
 
-    def work(self, members_at_once: int | None) -> None:
-        """Train until all jobs have ended, a signal comes, or the time is up."""
+    def work(self, members_at_once: int | None = None, processes: int | None = None) -> None:
+        """Train until all jobs have ended, a signal comes, or the time is up; see `sweep`."""
         todo = {path: config for path, config in self.members.items()
                 if not self._look(path, config) and path not in self.errors}
         for path in self.progress.complete:
@@ -253,7 +289,7 @@ class _Sweep:
                 pass
         with self.progress.display:
             self.progress.begin()
-            for job in self._pack(todo, members_at_once):
+            for job in self._pack(todo, members_at_once, processes):
                 self.trainer.submit(job)
             while self.trainer.n_pending:
                 self._stop_in_time()
@@ -261,12 +297,19 @@ class _Sweep:
                     self._take(outcome)
                 self.progress.update()
 
-    def _pack(self, todo: Mapping[Path, RunConfig], members_at_once: int | None) -> list[Job]:
+    def _pack(
+        self, todo: Mapping[Path, RunConfig], members_at_once: int | None, processes: int | None
+    ) -> list[Job]:
         device = next(iter(self.members.values())).training.device
-        if members_at_once is None and device == "cpu":
-            members_at_once = 1
-        return pack(todo, members_at_once or members_that_fit(
-            todo, free_memory(self.trainer, device)), self.checkpoints)
+        if members_at_once is not None or device == "cpu":
+            return pack(todo, members_at_once or 1, self.checkpoints)
+        free = free_memory(self.trainer, device)
+        if isinstance(self.trainer, RayExecutor):  # whose jobs have a GPU each
+            return pack(todo, members_that_fit(todo, free), self.checkpoints)
+        jobs, sharing = jobs_and_sharing(device, processes)
+        most = max(1, len(todo) // jobs)  # with more, some process would have no job
+        fitting = {key: min(n, most) for key, n in members_that_fit(todo, free // sharing).items()}
+        return pack(todo, fitting, self.checkpoints)
 
     def _stop_in_time(self) -> None:
         late = self.deadline is not None and time.time() >= self.deadline
@@ -306,9 +349,18 @@ class _Sweep:
             self.errors[path] = self._plain(error)
             return False
         self.checkpoints[path] = run.checkpoints()
-        if run.is_complete:
+        if run.is_complete and path not in self.progress.complete:
             self.progress.complete.add(path)
+            self._publish(run)
         return run.is_complete
+
+    def _publish(self, run: Run) -> None:
+        if self.published is None:
+            return
+        try:
+            publish_member(run, self.published)
+        except LatentCodeError as error:
+            self.errors[run.path] = f"it is finished and not published: {error}"
 
     def _plain(self, error: Exception) -> str:
         """Return a message that does not depend on where the sweep is."""

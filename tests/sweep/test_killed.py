@@ -103,16 +103,22 @@ def check_same(out: Path, undisturbed: Path) -> None:
 
 def test_all_processes_are_killed_twice(undisturbed: Path, tmp_path: Path) -> None:
     out, chance, total = tmp_path / "interrupted", random.Random(0), sum(STEPS.values())
+    published = tmp_path / "published"
     for number in range(2):
         goal = total * (number + chance.uniform(0.2, 0.9)) / 2.5
-        process = start(out, "--processes", str(2 - number))
+        process = start(out, "--processes", str(2 - number), "--publish", str(published))
         wait_until(lambda goal=goal: sum(done(out).values()) >= goal, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         await_death(out)
         assert any(0 < step < STEPS[member] for member, step in done(out).items())
-    finish(out, start(out, "--processes", "1"))
+    finish(out, start(out, "--processes", "1", "--publish", str(published)))
     check_same(out, undisturbed)
+    assert {path.name for path in published.iterdir()} == set(STEPS)
+    for member in STEPS:
+        copy, run = Run.open(published / member), Run.open(out / member)
+        assert (copy.id, copy.checkpoints()) == (run.id, [200])
+        assert copy.newest_metrics().equals(run.newest_metrics())
 
 
 def test_a_ray_worker_is_killed_in_the_middle_of_a_member(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from disk import contents
 from here import Here
 from places import ROOT, environment
 
@@ -22,7 +24,8 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, RunError
 from latentcode.metrics import is_by_constituent
-from latentcode.sweep import Grid, executors, parse_budget, sweep
+from latentcode.sweep import Grid, executors, parse_budget, run, sweep
+from latentcode.sweep.packing import member_bytes
 from latentcode.training.state import TrainingState
 from latentcode.training.workers import Job
 
@@ -158,6 +161,53 @@ def test_a_folder_holds_one_grid(here: Here, tmp_path: Path) -> None:
     (tmp_path / "other" / "letter.txt").write_text("mine")
     with pytest.raises(RunError, match=r"is not a sweep \(no sweep\.yaml\)"):
         sweep(SEEDS, tmp_path / "other")
+
+
+def test_finished_members_are_published_and_stay_as_they_are(here: Here, tmp_path: Path) -> None:
+    rates = Grid(BASE, {"training.learning_rate": (0.001, 1e30)})  # the second one breaks
+    out, published = tmp_path / "sweep", tmp_path / "published"
+    good, bad = rates.members()
+    (published / f".tmp-0123-{good}").mkdir(parents=True)  # of a sweep that was killed meanwhile
+    result = sweep(rates, out, publish=published)
+    assert [path.name for path in published.iterdir()] == [good]
+    copy, run = lc.Run.open(published / good), lc.Run.open(out / good)
+    assert (copy.id, copy.config, copy.is_complete) == (run.id, run.config, True)
+    assert copy.newest_metrics().equals(run.newest_metrics())
+    assert all(torch.equal(a, b) for a, b in zip(
+        copy.load_model().parameters(), run.load_model().parameters(), strict=True))
+    before = contents(published)
+    assert sweep(rates, out, publish=published).failed == result.failed
+    assert contents(published) == before
+    shutil.rmtree(out / good)
+    again = sweep(rates, out, publish=published)  # trained anew, it is another run
+    assert "it is finished and not published" in again.failed[good]
+    assert again.missing == (bad,)
+    assert contents(published) == before
+    with pytest.raises(RunError, match="the folder of the sweep; expected another"):
+        sweep(rates, out, publish=out)
+    with pytest.raises(RunError, match=r"config\.yaml is a file"):
+        sweep(rates, out, publish=out / good / "config.yaml")
+
+
+@pytest.mark.parametrize(("n_gpus", "processes", "sizes"), [
+    (1, None, [4]), (1, 2, [2, 2]), (1, 3, [1, 1, 1, 1]), (2, None, [2, 2])])
+def test_processes_share_gpus_and_their_memory(
+    n_gpus: int, processes: int | None, sizes: list[int], here: Here, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_gpu = replace(SEEDS, base=replace(BASE, training=replace(BASE.training, device="cuda")))
+    member = member_bytes(BASE)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
+    monkeypatch.setattr(run, "free_memory", lambda *_: 10 * member)
+    begun: list[int] = []
+    monkeypatch.setattr(executors, "train_job", lambda job, deadline: begun.append(len(job)))
+    sweep(on_gpu, tmp_path / "sweep", processes=processes)
+    assert begun == sizes
+    begun.clear()  # two processes on one GPU have half of its memory each
+    monkeypatch.setattr(run, "free_memory", lambda *_: 3 * member)
+    sweep(on_gpu, tmp_path / "sweep", processes=processes)
+    assert max(begun) == (2 if processes is None else 1)
 
 
 def test_a_deadline_that_has_passed_trains_nothing(here: Here, tmp_path: Path) -> None:
