@@ -1,1 +1,1 @@
-"""What the paper claims, and the long trainings that it will be judged by."""
+"""What the paper claims, and what our runs say of it."""

@@ -22,7 +22,6 @@ from latentcode.experiments.evidence.claim import RESULTS, load_claims
 from latentcode.experiments.evidence.html import write_html
 from latentcode.experiments.evidence.pages import render
 from latentcode.experiments.evidence.verdicts import can_agree, expected_false_differs
-from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.grouping import (
     DEFINITIONS,
     GROUPS,
@@ -111,7 +110,7 @@ def page(found: Mapping[str, Results], results: Path, out: Path) -> str:
         at_presets=lambda name: [(preset, found[preset][name]) for preset in N_SPLITS
                                  if name in found.get(preset, {})],
         to=to, by_kind=_by_kind, judged_by=_judged_by, said_of=_said_of, known=known,
-        answers=answers(), remarks=remarks(), selection=_selection, price=cost.in_words,
+        answers=answers(), remarks=remarks(), selection=_selection,
         others=list(_other_pages(out, to)))
 
 
@@ -223,9 +222,7 @@ def _judged_by(claims: Sequence[Judged]) -> str:
     for claim in claims:
         why = claim["why"] + by_test(claim["parts"])
         if claim["needs"]:
-            price = (f" (all that the claim lacks: {cost.in_words(claim['cost'])})"
-                     if claim["cost"] else "")
-            why += f" Needed: {claim['needs']}{price}."
+            why += f" Needed: {claim['needs']}."
         text = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
         if claim["reading"]:
             text += f" *Our reading: {claim['reading']}*"

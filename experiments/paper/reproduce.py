@@ -1,6 +1,6 @@
 """A figure or table of the paper: its runs found or trained, measured, judged, drawn and kept.
 
-    OUT/PRESET/NAME/result.json   every number, run, verdict and cost
+    OUT/PRESET/NAME/result.json   every number, run and verdict
     OUT/PRESET/NAME/*.csv, *.png, *.svg
     WORK/runs/                    what was trained for it
     WORK/measured/                what was measured of single runs, so that nothing is done twice
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +33,6 @@ from latentcode.errors import (
 from latentcode.experiments.evidence.claim import RESULTS, Claim, PermutationOfChanges
 from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.evidence.verdicts import Judgement, judge
-from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.reproduction import (
     Findings,
     OutOfTime,
@@ -54,6 +52,7 @@ from latentcode.experiments.paper.runs import (
     on_device,
     split_seed,
     trained_on,
+    training_flops,
 )
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
@@ -86,7 +85,7 @@ class Request:
     preset    `paper`, `small` or `smoke`
     out       folder of the results
     work      folder of the runs that are trained for them and of what was measured
-    runs      further folders of runs, such as that of the long trainings; never written to
+    runs      further folders of runs, such as that of a sweep; never written to
     train     train the runs that are missing; otherwise work with those that are there
     search    train and choose among all points of the grid of Table A3, not the preset's alone
     kinds     train runs of these kinds of attention alone; none: of all
@@ -173,7 +172,7 @@ def _by_need(wanted: Mapping[str, Reproduction], request: Request) -> list[str]:
     for name, result in wanted.items():
         lacking = _lacking(result, request, known)
         if lacking or not _is_there(result, request, known, lacking):
-            needs[name] = sum(cost.seconds(config) or math.inf for config in lacking.values())
+            needs[name] = sum(map(training_flops, lacking.values()))
     return sorted(needs, key=needs.__getitem__)
 
 
@@ -198,7 +197,8 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
            and (not request.kinds or kind_of(config.model) in request.kinds)}
     if request.train and own:
         make_texts(own.values())
-        say(f"training {cost.in_words(cost.hours(own.values()))}")
+        updates = sum(config.training.steps for config in own.values())
+        say(f"training {len(own)} run{'s' * (len(own) > 1)} of {updates:,} updates")
         failed = train_members(request.work / "runs", on_device(own, request.device),
                                deadline=request.deadline)
         for name, why in failed.items():
@@ -230,7 +230,6 @@ def _reproduce(wanted: Reproduction, request: Request, say: Say) -> bool:
                      # How far it is; whether somebody trains it now is soon no longer true.
                      "under_way": elsewhere.get(name, "").rpartition(", ")[0] or None}
                     for name, config in lacking.items()],
-        "cost": cost.hours(lacking.values()) if lacking else None,
         "minutes": round((time.monotonic() - began) / 60, 2),
         "environment": environment(request.device)}
     _keep(request.folder(wanted.name), result, findings)
@@ -284,7 +283,6 @@ def judged_claim(
     judgement: Judgement = judge(claim, values.get(claim.id, evidence([])))
     lacking = {**missing([claim.setting], known, N_SPLITS["paper"]),
                **_of_same_seeds([claim], known)} if needs_runs(claim) else {}
-    undecided = judgement.verdict in ("undecided", "not run")
     unused = judgement.verdict == "not run" and needs_runs(claim) and not lacking
     return {
         **{key: getattr(claim, key) for key in ("id", "source", "claim", "kind", "margin",
@@ -293,8 +291,7 @@ def judged_claim(
         "setting": asdict(claim.setting), "rule": asdict(claim.rule),
         "verdict": judgement.verdict, "why": judgement.why,
         "needs": UNUSED if unused else judgement.needs,
-        "parts": [asdict(part) for part in judgement.parts],
-        "cost": cost.hours(lacking.values()) if undecided and lacking else None}
+        "parts": [asdict(part) for part in judgement.parts]}
 
 
 def _run_row(run: Run) -> dict[str, Any]:

@@ -78,15 +78,12 @@ class Reproduction:
     title    what it shows, as its caption says
     shows    preset -> the settings whose runs it shows; none where no run is needed
     measure  what the runs say; called with those that are finished
-    again    evidence of the claims of a work, from the tables that a result keeps; none where these
-             do not hold it
     """
 
     name: str
     title: str
     shows: Mapping[str, tuple[Setting, ...]]
     measure: Callable[[Work], Findings]
-    again: Callable[[Work, Mapping[str, pd.DataFrame]], dict[str, pd.DataFrame]] | None = None
 
     @property
     def claims(self) -> tuple[Claim, ...]:

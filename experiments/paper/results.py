@@ -19,7 +19,7 @@ from latentcode.files.storage import read_json
 FORMAT = "latentcode.reproduction"
 RESULT = "result.json"
 KEYS = ("name", "title", "preset", "digest", "summary", "notes", "claims", "tables", "figures",
-        "selection", "runs", "missing", "cost", "minutes", "environment")
+        "selection", "runs", "missing", "minutes", "environment")
 """What it holds, beside its format."""
 N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
 """On how many splits a member should have a run; the paper has three seeds."""

@@ -23,6 +23,7 @@ from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.evidence.claim import Setting
 from latentcode.files.locks import holder
 from latentcode.models.config import kind_of
+from latentcode.models.flops import training_flops_per_token
 from latentcode.runs import Run
 from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
@@ -224,7 +225,7 @@ def _seeds_of(run: Run) -> tuple[int, int]:
 def trained_on(run: Run) -> tuple[list[str], list[str]]:
     """Return the precisions and the devices in which a run was trained, in this order.
 
-    One of each, unless it was moved (`change_device`).
+    One of each, unless version 1.0 moved it to another device.
     """
     moves = [note for note in run.provenance["resumed"] if "from" in note]
     return ([*(note["from"]["precision"] for note in moves), run.config.training.precision],
@@ -304,6 +305,12 @@ def searched(config: RunConfig) -> tuple[RunConfig, ...]:
         points = [{**point, axis: value} for point in points for value in values]
     others = [with_fields(config, point) for point in points]
     return config, *(other for other in others if signature(other) != signature(config))
+
+
+def training_flops(config: RunConfig) -> float:
+    """Return the operations of a training, forward and backward, as its equations need them."""
+    tokens = config.training.steps * config.training.batch_size * config.task.n_tokens
+    return tokens * training_flops_per_token(config.model, config.task.n_tokens)
 
 
 def on_device(members: Mapping[str, RunConfig], device: str) -> dict[str, RunConfig]:

@@ -20,8 +20,8 @@ class Reproduce:
 
     Names: fig2b fig2c figA3 fig2d figA2 fig4 figA4 fig5ab figA6 figA7 fig5c fig5d fig5e figA8 fig5f
     figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 fig6 causal, or all. Runs that are there
-    already are used, and what they lack is trained; at preset paper that can take days, which it
-    says first. If interrupted, the same command continues where it stopped.
+    already are used, and what they lack is trained; at preset paper that can take
+    days. If interrupted, the same command continues where it stopped.
 
     `latentcode reproduce --report` puts on one page what the paper claims and what was found:
     README.md and report.html, which needs no other file.
@@ -38,7 +38,7 @@ class Reproduce:
     work: Path = Path("runs/paper")
     """Folder for the runs that are trained, and for what is measured of single runs."""
     runs: tuple[Path, ...] = ()
-    """Further folders of runs that count, such as that of long trainings; never written to."""
+    """Further folders of runs that count, such as that of a sweep; never written to."""
     device: str = "cpu"
     """cpu or cuda."""
     no_train: bool = False

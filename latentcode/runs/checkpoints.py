@@ -67,18 +67,6 @@ def write_checkpoint(
         "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
-def redirect_checkpoint(
-    folder: Path, config_hash: str, generators: Mapping[str, torch.Generator]
-) -> None:
-    """Give a checkpoint another configuration and other random streams; the rest stays."""
-    state = upgrade(read_json(folder / STATE), FORMAT, folder / STATE)
-    write_tensors(folder / RNG,
-                  {name: _to_numpy(g.get_state()) for name, g in generators.items()})
-    write_json(folder / STATE, {
-        **state, "config_hash": config_hash,
-        "sha256": {**state["sha256"], **checksums(folder, (RNG,))}})
-
-
 def publish_checkpoint(source: Path, folder: Path, *, weights: bool = True) -> None:
     """Copy the model of a checkpoint into an empty folder, without what training needs to go on.
 

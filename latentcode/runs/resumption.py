@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from latentcode.config import RunConfig, config_hash, fill_in, flatten, to_dict, to_yaml
+from latentcode.config import RunConfig, config_hash, fill_in, flatten, to_dict
 from latentcode.config.training import HOW_FIELDS
 from latentcode.errors import ArtifactError, RunError, check
-from latentcode.files.storage import read_json, write_json, write_text
-from latentcode.runs.checkpoints import redirect_checkpoint
-from latentcode.runs.folder import CONFIG, PROVENANCE, TIMING, read_folder
+from latentcode.files.storage import read_json, write_json
+from latentcode.runs.folder import PROVENANCE, TIMING
 from latentcode.runs.kept_checkpoints import delete_step, problem_of, set_aside, step_folders
-from latentcode.runs.metric_file import METRICS, append_lines, cut_metrics, cut_torn_line
+from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
 
 if TYPE_CHECKING:
-    from latentcode.config.training import Precision
     from latentcode.runs.run import Run
-
-
-MOVED = "moved"
-"""The event of `timing.jsonl` from which on the pace is that of another device."""
 
 
 def check_resumable(run: Run, config: RunConfig) -> None:
@@ -52,35 +43,6 @@ def check_resumable(run: Run, config: RunConfig) -> None:
                  for key in {**mine, **other} if mine.get(key) != other.get(key)]
     check(not different, f"{run.path} was created with another configuration "
           f"({'; '.join(different)}); resume it with its own", RunError)
-
-
-def change_device(path: Path, device: str, precision: Precision) -> None:
-    """Let the training in a folder go on on another device or in another precision.
-
-    Weights and moments of the checkpoints stay, and `provenance.json` notes at which step what was
-    changed. From there on what is drawn (instances, those of evaluations too, and dropout masks) is
-    what this device draws, and a generator with a state begins anew: the configuration alone no
-    longer determines the result. The folder must be a copy that may be lost: its files are changed
-    one by one.
-    """
-    from latentcode.files.provenance import environment, now
-    from latentcode.seeds import make_generator
-
-    config, known = read_folder(path)
-    there = config.training
-    config = replace(config, training=replace(there, device=device, precision=precision))
-    steps = step_folders(path)
-    for step, folder in steps.items():
-        redirect_checkpoint(folder, config_hash(config), {
-            "dropout": make_generator(there.seed, f"train dropout from step {step}", device)})
-    write_text(path / CONFIG, to_yaml(config))
-    note = {"step": max(steps), "time": now(), **environment(device),
-            "from": {"device": there.device, "precision": there.precision}}
-    write_json(path / PROVENANCE, {
-        **known, "config_hash": config_hash(config), "resumed": [*known["resumed"], note]})
-    cut_torn_line(path / TIMING)
-    append_lines(path / TIMING, [
-        json.dumps({"step": max(steps), "event": MOVED, "seconds": 0.0})])
 
 
 def _is_published(run: Run) -> bool:

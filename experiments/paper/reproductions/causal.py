@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,8 @@ def measure(work: Work) -> Findings:
         summary=_said(classes),
         tables={"classes": classes, "differences": paired},
         figures={"causal": _drawn(classes)},
-        evidence=again(work, {"differences": paired}),
+        evidence=judged({claim.id: _evidence(work, claim, paired) for claim in work.claims
+                         if claim.id != SUBSPACE}),
         notes=("B is the operation of a source and x' are its operands (fuzzy logic: function and "
                "query), A and x those of the base; rates are of held-out combinations that the "
                "model answers rightly.",
@@ -88,12 +89,6 @@ def measure(work: Work) -> Findings:
                *([f"Not judged, as they know some rule in less than {LEAST:.0%}: "
                   f"{', '.join(ignorant)}."] if ignorant else []),
                *silent))
-
-
-def again(work: Work, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the evidence of claims, from the differences that the result keeps."""
-    return judged({claim.id: _evidence(work, claim, tables["differences"]) for claim in work.claims
-                   if claim.id != SUBSPACE})
 
 
 def written(
@@ -212,4 +207,4 @@ def _stack(
 REPRODUCTIONS = (Reproduction(
     "causal",
     "Whose answer comes out when a source's codes or values are written: operation or answer",
-    SHOWS, measure, again),)
+    SHOWS, measure),)

@@ -10,7 +10,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from latentcode.experiments.evidence.claim import Bound
 from latentcode.experiments.evidence.values import COMPARED, evidence
-from latentcode.experiments.paper import cost
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
 from latentcode.experiments.paper.measuring.words import NOTHING, count, sentences
 from latentcode.experiments.paper.reproduction import (
@@ -22,14 +21,19 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
     metric_evidence,
 )
+from latentcode.experiments.paper.runs import training_flops
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
+from latentcode.models.flops import PEAKS
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 
 SHOWS = by_preset("language", small=("task.text=text/packages",), smoke=("task.text=text/smoke",))
 SPLIT, METRIC = "test", "loss"
+GPU, UTILISATION = "H100", (0.4, 0.2)
+"""The GPU that hours of a training are stated for, and what share of its peak rate (bfloat16) is
+assumed: what we aim at, and half of it."""
 
 
 def measure(work: Work) -> Findings:
@@ -60,18 +64,20 @@ NOTES = ("Loss is the mean cross-entropy per token, in nats.",
 
 def price() -> pd.DataFrame:
     """Return what a model of the published setting costs by arithmetic, a row per kind."""
-    configs = SHOWS["paper"][0].grid.members().values()
-    return pd.DataFrame([{
-        "kind": kind_of(config.model), "flops": cost.training_flops(config),
-        **dict(zip(("hours_least", "hours_most"), cost.gpu_hours(config), strict=True))}
-        for config in configs])
+    rows = []
+    for config in SHOWS["paper"][0].grid.members().values():
+        flops = training_flops(config)
+        least, most = (flops / (PEAKS[GPU]["bf16"] * share) / 3600 for share in UTILISATION)
+        rows.append({"kind": kind_of(config.model), "flops": flops, "hours_least": least,
+                     "hours_most": most})
+    return pd.DataFrame(rows)
 
 
 def _price_note() -> str:
     said = ", ".join(f"{KIND_TITLES[row['kind']]} {row['hours_least']:.0f} to "
                      f"{row['hours_most']:.0f}" for row in price().to_dict("records"))
-    shares = " and ".join(f"{100 * share:.0f} %" for share in cost.UTILISATION)
-    return (f"Hours of one {cost.GPU} for a model of the published setting (130 billion tokens), "
+    shares = " and ".join(f"{100 * share:.0f} %" for share in UTILISATION)
+    return (f"Hours of one {GPU} for a model of the published setting (130 billion tokens), "
             f"by arithmetic at {shares} of its peak rate in bfloat16, which we have measured on no "
             f"GPU: {said}. The paper states 72 to 100 hours on 16 TPU v5e.")
 
