@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from latentcode.errors import ConfigError, check, check_choice, check_whole
+from latentcode.errors import check, check_choice, check_whole
 from latentcode.models.names import (
     NONLINEARITIES,
     NORMALIZATIONS,
@@ -195,10 +195,3 @@ def own_parts(config: ModelConfig) -> dict[str, str]:
     """Return the fields of a model, with their names, that a user registered."""
     return {field: getattr(config, field) for field, registry in OWN.items()
             if registry.file(getattr(config, field)) is not None}
-
-
-def heads_from_total(total: int, n_heads: int, name: str) -> int:
-    """Return `total / n_heads`; `ConfigError` when the heads do not divide it."""
-    if total % n_heads:
-        raise ConfigError(f"{name} is {total}; expected a multiple of n_heads = {n_heads}")
-    return total // n_heads

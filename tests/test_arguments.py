@@ -14,7 +14,6 @@ import pytest
 import latentcode as lc
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check_count
-from latentcode.official.files import export_flax
 from latentcode.probes.common.extraction import subjects_of
 from latentcode.probes.projection import project_codes
 from latentcode.probes.similarity import similarity_codes
@@ -74,12 +73,6 @@ def test_a_run_is_asked_for_by_any_of_its_names() -> None:
             "load_model", "load_codes"} <= set(asked)
     assert all(re.search(r"Run \| str \| Path|\bModel\b", annotation)
                for annotation in asked.values()), asked
-
-
-def test_a_model_of_the_zoo_can_be_exported_by_name(tmp_path: Path) -> None:
-    assert export_flax("sraven-hyla", tmp_path / "out.npz").is_file()
-    with pytest.raises(UnknownNameError, match="sraven-hula"):
-        export_flax("sraven-hula", tmp_path / "other.npz")
 
 
 @pytest.mark.parametrize("n", [2.5, "12", True, 0, np.int64(0)])

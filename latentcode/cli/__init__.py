@@ -18,7 +18,6 @@ from latentcode.cli.explore import Explore
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
 from latentcode.cli.generate import Generate
 from latentcode.cli.mistakes import Argument, arguments_of, in_flags
-from latentcode.cli.official import Official
 from latentcode.cli.options import take_imports
 from latentcode.cli.overview import overview
 from latentcode.cli.parsing import parse
@@ -33,7 +32,7 @@ from latentcode.errors import LatentCodeError
 
 COMMANDS: dict[str, type | Verb] = {
     "train": Train, **VERBS, "generate": Generate, "show": Show, "explore": Explore, "zoo": Zoo,
-    "push": Push, "sweep": Sweep, "reproduce": Reproduce, "official": Official}
+    "push": Push, "sweep": Sweep, "reproduce": Reproduce}
 """Every command of the library by its name, in the order in which `latentcode --help` lists them.
 """
 FORMER: dict[str, str] = {
@@ -41,9 +40,7 @@ FORMER: dict[str, str] = {
     "decode-prompts": "decode MODEL --prompts FILE",
     "intervene-prompts": "intervene MODEL --prompts FILE",
     "decode-rows": "decode MODEL --features row --beyond-answer", "check-model": "zoo check MODEL",
-    "text": "zoo text packages|spans FOLDER", "report": "reproduce --report",
-    "import-flax": "official import", "export-flax": "official export",
-    "parity": "official parity"}
+    "text": "zoo text packages|spans FOLDER", "report": "reproduce --report"}
 """Commands that became part of others, and what to write in their place."""
 
 

@@ -102,7 +102,6 @@ def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
     (["show", NAME], r"by constituent\n.* ood\n(.*\n)*feature_accuracy\[sum\] +0\.\d{3} 0\.\d{3} "),
     (["show", NAME], NAME), (["show", f"zoo:{NAME}", "--split", "ood"], "rule"),
     (["extract", NAME, "--n", "8", "--out", "out"], "wrote codes out"),
-    (["official", "export", NAME, "--out", "out.npz"], r"wrote weights out\.npz"),
     (["decode", NAME, "--pairs", "q", "--out", "out"], "error: unknown pair 'q'; expected one of"),
     (["align", NAME, "copy", "--pairs", "q", "--out", "out"], "unknown pair 'q'; expected one of"),
     (["intervene", NAME, "--patch", "zero_ablation", "--layers", "9", "--out", "out"], "layer.*9"),
