@@ -21,12 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import ClassCounts, accuracy, count_by_cluster, macro_f1
-from latentcode.probes.decoding.newton import (
-    MOST_FEATURES,
-    MOST_PARAMETERS,
-    fit_binary,
-    fit_multinomial,
-)
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log
@@ -41,6 +35,8 @@ stops short of the minimum where the penalty is weak, at a point that depends on
 MAX_ITERATIONS = 200
 """Most Newton iterations, of which a fit needs about ten; one that needs more is reported as
 not converged."""
+MOST_PARAMETERS = 512
+"""Most weights and biases of a fit for which the matrix of second derivatives is worth its cost."""
 LEAST_PROBABILITY = 1e-4
 """A class that was given less than this counts as if it had been given this much in a log loss: a
 class that training lacks would make the mean infinite."""
@@ -182,53 +178,29 @@ def _fit_path(
     z: np.ndarray, y: np.ndarray, multilabel: bool, penalties: Sequence[float]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """Yield (weights [class, d], bias [class], converged) for each penalty, warm-started."""
+    n, d = z.shape
     seen, always = np.flatnonzero(y.any(axis=0)), np.asarray(y.all(axis=0))
     # What was never seen is never given; what was always seen is always given.
     known = np.full(y.shape[1], -np.inf)
     if multilabel:
         fitted, known[always] = seen[~always[seen]], np.inf
+        targets = list(y.T[fitted])
     else:  # of two classes that exclude each other, the first has score 0
         fitted, known[seen] = seen[1:] if len(seen) <= 2 else seen, 0.0
-    one_by_one = multilabel or len(seen) <= 2
-    for theta, converged in _minima(z, y[:, fitted], one_by_one, multilabel, penalties):
-        weights, bias = np.zeros((y.shape[1], z.shape[1])), known.copy()
-        weights[fitted], bias[fitted] = theta[:, :-1], theta[:, -1]
-        yield weights, bias, converged
-
-
-def _minima(
-    z: np.ndarray, y: np.ndarray, one_by_one: bool, balanced: bool, penalties: Sequence[float]
-) -> Iterator[tuple[np.ndarray, bool]]:
-    """Yield (weights and bias [class, d + 1], converged) for each penalty: each class a yes or no
-    of its own, or of classes of which each instance has one."""
-    n, d = z.shape
-    theta = None
-    if one_by_one and d <= MOST_FEATURES:
-        for penalty in penalties:
-            theta, converged = fit_binary(
-                z, y, penalty, balanced=balanced, tolerance=TOLERANCE,
-                max_iterations=MAX_ITERATIONS, start=theta)
-            yield theta, converged
-        return
-    if not one_by_one and y.shape[1] * (d + 1) <= MOST_PARAMETERS:
-        for penalty in penalties:
-            theta, converged = fit_multinomial(
-                z, y.argmax(axis=1), y.shape[1], penalty, tolerance=TOLERANCE,
-                max_iterations=MAX_ITERATIONS, start=theta)
-            yield theta, converged
-        return
-    targets = list(y.T) if one_by_one else [y.argmax(axis=1)]
-    # Residual streams are so ill-conditioned that L-BFGS needs a thousand steps and more.
-    models = [LogisticRegression(solver="newton-cg", tol=TOLERANCE, max_iter=MAX_ITERATIONS,
-                                 warm_start=True, class_weight="balanced" if balanced else None)
-              for _ in targets]
+        targets = [y[:, seen].argmax(axis=1)] if len(seen) > 1 else []
+    n_parameters = (d + 1) * (1 if multilabel else len(fitted))
+    models = [LogisticRegression(
+        solver="newton-cholesky" if n_parameters <= MOST_PARAMETERS else "newton-cg",
+        tol=TOLERANCE, max_iter=MAX_ITERATIONS, warm_start=True,
+        class_weight="balanced" if multilabel else None) for _ in targets]
     for penalty in penalties:
-        theta, converged = np.empty((0, d + 1)), True
+        weights, bias, converged = np.zeros((y.shape[1], d)), known.copy(), True
         for model, target in zip(models, targets, strict=True):
-            model.set_params(C=1.0 / (penalty * n))
-            converged &= _converges(model, z, target)
-            theta = np.concatenate([theta, np.column_stack([model.coef_, model.intercept_])])
-        yield theta, converged
+            converged &= _converges(model.set_params(C=1.0 / (penalty * n)), z, target)
+        if models:
+            weights[fitted] = np.concatenate([model.coef_ for model in models])
+            bias[fitted] = np.concatenate([model.intercept_ for model in models])
+        yield weights, bias, converged
 
 
 def _converges(model: LogisticRegression, z: np.ndarray, target: np.ndarray) -> bool:

@@ -14,18 +14,18 @@ SCRIPT = """
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from latentcode.probes.decoding import logistic, newton
+from latentcode.probes.decoding import logistic
 
 def threads():
     return [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]
 
-inside, fit = [], newton.fit_multinomial
+inside, fit = [], logistic.LogisticRegression.fit
 
 def watched(*arguments, **settings):
     inside.append(threads())
     return fit(*arguments, **settings)
 
-logistic.fit_multinomial = watched
+logistic.LogisticRegression.fit = watched
 rng = np.random.default_rng(0)
 before = threads()
 logistic.fit_probe(rng.normal(size=(60, 3)), np.eye(3, dtype=bool)[np.arange(60) % 3],

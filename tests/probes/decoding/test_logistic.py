@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import make_pipeline
@@ -181,3 +182,58 @@ def test_one_scale_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(probe.weights[1, :3] - probe.weights[0, :3], model.coef_[0],
                                atol=1e-3)
     assert np.isinf(probe.scale[3])
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1e-4])
+@pytest.mark.parametrize("multilabel", [True, False])
+def test_the_gradient_vanishes_at_the_answer(penalty: float, multilabel: bool) -> None:
+    x, classes, groups = clusters_of_classes()
+    y = one_hot(classes, 4) | (one_hot((classes + 1) % 4, 4) if multilabel else False)
+    probe = fit_probe(x, y, groups, multilabel=multilabel, penalties=[penalty])
+    assert probe.converged
+    z = (x - probe.mean) / probe.scale
+    scores = z @ probe.weights.T + probe.bias
+    given = expit(scores) if multilabel else softmax(scores, axis=1)
+    share = y.mean(axis=0)
+    weights = np.where(y, 0.5 / share, 0.5 / (1.0 - share)) if multilabel else 1.0
+    slope = (weights * (given - y)).T @ z / len(z) + penalty * probe.weights
+    assert np.abs(slope).max() <= logistic.TOLERANCE
+    assert np.abs((weights * (given - y)).mean(axis=0)).max() <= logistic.TOLERANCE
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_what_one_combination_alone_has_or_lacks_varies_in_no_other_fold(has: bool) -> None:
+    x, _, _ = clusters_of_classes()
+    groups = np.arange(len(x)) % 5
+    probe = fit_probe(x, ((groups == 0) == has)[:, None], groups, multilabel=True)
+    assert probe.converged
+    assert len(probe.selection) == len(PENALTIES)
+
+
+@pytest.mark.parametrize("missing", [[], [1], [1, 2], [0, 1, 2]])
+@pytest.mark.parametrize("multilabel", [True, False])
+def test_probes_agree_whichever_solver_fits_them(
+    missing: list[int], multilabel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, classes, _ = clusters_of_classes()
+    y, groups = one_hot(classes, 4), np.arange(len(x)) % 7
+    keep = ~np.isin(classes, missing)
+    x, y, groups = x[keep], y[keep], groups[keep]
+    if multilabel:
+        y = np.concatenate([y, x[:, :1] > 3.0], axis=1)
+    monkeypatch.setattr(logistic, "TOLERANCE", 1e-8)
+    if len(missing) == 3 and not multilabel:
+        with pytest.raises(ProbeError, match="a single class"):
+            fit_probe(x, y, groups, multilabel=multilabel)
+        return
+    few = fit_probe(x, y, groups, multilabel=multilabel)
+    monkeypatch.setattr(logistic, "MOST_PARAMETERS", 0)
+    many = fit_probe(x, y, groups, multilabel=multilabel)
+    assert few.penalty == many.penalty
+    assert few.converged
+    assert many.converged
+    np.testing.assert_allclose(few.weights, many.weights, atol=1e-3)
+    np.testing.assert_array_equal(few.predict(x), many.predict(x))
+    assert (few.bias[missing] == -np.inf).all()
+    if len(missing) == 3:
+        assert few.bias[3] == np.inf
