@@ -1,0 +1,279 @@
+"""Where does the operation of a SRAVEN problem travel? Messages, values and codes, patched.
+
+A *message* is what key k contributes to the output of query q in one layer: code and value
+together, in HYLA the generated network applied to the key's value,
+
+    z_qh = sum_k m_qkh,    m_qkh = a_hqk v_kh  or  a_hqk phi(sum_h' a_h'qk v_kh')    (HYLA),
+
+so that z with the messages of some keys exchanged is z - sum_k m_qkh + sum_k m'_qkh, where m' are
+those of the *source*. Patches, sources, controls and what decides are in `messages.yaml`; the rate
+of each outcome stands beside its ceiling, that of exchanging the inputs of the context themselves.
+
+    python -m latentcode.experiments.findings.messages RUN [RUN ...] --out FOLDER
+
+writes `messages.csv`: a row per run, pairs of rules (with or without sum), patch, source and
+outcome, with 95 % intervals (bootstrap over combinations) and the paired difference from a source
+with a third rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import torch
+import tyro
+from torch import Tensor
+
+import latentcode as lc
+from latentcode.models.attention import apply_value_network, nonlinearity
+from latentcode.models.config import kind_of
+from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.seeds import make_generator
+from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
+from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
+from latentcode.tasks.sraven.rules import DISTRIBUTE, SUM
+
+OUTCOMES = ("base", "operation", "operands", "answer", "other")
+THIRD_RULE = "unrelated"
+SOURCES = ("operation+operands", "operation+operands+rest", "operands", "operands+rest", THIRD_RULE)
+DRAWN = 512
+"""Problems that are drawn at a time."""
+MOST_DRAWS = 40
+N_BOOTSTRAP = 1_000
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What of the source is put in: messages or codes of queries, or values of keys, in layers.
+
+    queries, keys  names of sets of tokens, see `tokens`; a value is that of its keys, for all
+                   queries
+    """
+
+    site: str
+    layers: tuple[int, ...]
+    queries: str
+    keys: str
+
+
+PATCHES = {
+    "messages, context to the feature's last row": Patch("message", (0, 1), "own row", "context"),
+    "messages, context to other features' last row": Patch(
+        "message", (0, 1), "other rows", "context"),
+    "values of the context": Patch("value", (0, 1), "all", "context"),
+    "codes of the response": Patch("code", (1, 2, 3), "response", "all"),
+    "codes of the context": Patch("code", (0, 1, 2, 3), "context", "all"),
+}
+CEILING = "inputs of the context"
+COMBINATION = "combination", ""
+
+
+def tokens(name: str, task: SravenCounterfactuals, pairs: MinimalPairs) -> Tensor:
+    """Return a set of tokens, bool [B, T].
+
+    `context`: rows 1 and 2. Of the last row, `own row` are the three tokens of the feature that is
+    asked about, wherever the permutations put them, `other rows` the rest; `response` is the token
+    that is answered.
+    """
+    context = task.place("context", pairs)
+    if name in ("context", "all"):
+        return context if name == "context" else torch.ones_like(context)
+    names, role = task.roles(pairs)
+    own = torch.tensor([role_name.endswith(" own") for role_name in names])[role]
+    if name == "response":
+        return own & task.place("response", pairs)
+    return ~context & (own if name == "own row" else ~own)
+
+
+def messages_to_z(model: Any, code: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """sum_k m_qkh over the queries and keys of a mask [B, 1, Q, K]: [B, Q, H, d]."""
+    config = model.cfg
+    return apply_value_network(code * mask, v, config.value_network,
+                               nonlinearity(config.nonlinearity))
+
+
+def activations(model: Any, inputs: Tensor) -> dict[str, Tensor]:
+    """Return codes and values of all layers, by the names of their hooks."""
+    kept: dict[str, Tensor] = {}
+    names = [f"blocks.{layer}.attn.{hook}" for layer in range(model.cfg.n_layers)
+             for hook in ("hook_pattern", "hook_v")]
+
+    def keep(x: Tensor, hook: Any, name: str) -> None:
+        kept[name] = x
+
+    model.run_with_hooks(inputs, fwd_hooks=[(name, partial(keep, name=name)) for name in names])
+    return kept
+
+
+def patched_logits(
+    model: Any, inputs: Tensor, source: dict[str, Tensor], patch: Patch, queries: Tensor,
+    keys: Tensor,
+) -> Tensor:
+    """Return the logits with the source's activations put in.
+
+    source         what `activations` returns of the source
+    queries, keys  bool [B, T]
+    """
+    mask = (queries[:, :, None] & keys[:, None, :])[:, None]
+    live: dict[str, Tensor] = {}
+    hooks = []
+    for layer in patch.layers:
+        at = f"blocks.{layer}.attn."
+        if patch.site == "code":
+            hooks.append((f"{at}hook_pattern", partial(_put, source[f"{at}hook_pattern"], mask)))
+        elif patch.site == "value":
+            hooks.append((f"{at}hook_v", partial(
+                _put, source[f"{at}hook_v"], keys[:, :, None, None])))
+        else:
+            theirs = messages_to_z(model, source[f"{at}hook_pattern"], source[f"{at}hook_v"], mask)
+            hooks += [(f"{at}hook_v", partial(_look, live, "v")),
+                      (f"{at}hook_pattern", partial(_look, live, "code")),
+                      (f"{at}hook_z", partial(_exchange, model, live, mask, theirs))]
+    return model.run_with_hooks(inputs, fwd_hooks=hooks)
+
+
+def _put(source: Tensor, mask: Tensor, x: Tensor, hook: Any) -> Tensor:
+    return torch.where(mask, source, x)
+
+
+def _look(live: dict[str, Tensor], name: str, x: Tensor, hook: Any) -> None:
+    live[name] = x
+
+
+def _exchange(
+    model: Any, live: dict[str, Tensor], mask: Tensor, theirs: Tensor, z: Tensor, hook: Any
+) -> Tensor:
+    return z - messages_to_z(model, live["code"], live["v"], mask) + theirs
+
+
+def drawn(
+    task: SravenCounterfactuals, with_sum: bool, generator: torch.Generator
+) -> Iterator[MinimalPairs]:
+    """Yield bases of held-out combinations and their sources, for ever.
+
+    A token and another rule are drawn uniformly, among pairs of rules of which one is sum, or among
+    those of which none is; distribute-three, whose answer hangs on the other rows, is left out.
+    """
+    while True:
+        batch = task.task.sample("ood", DRAWN, generator)
+        held = task.held(batch)
+        which = torch.randint(held.shape[1], (DRAWN,), generator=generator)
+        own = held.gather(1, which[:, None])[:, 0]
+        target = torch.randint(DISTRIBUTE, (DRAWN,), generator=generator)
+        has_sum = (own == SUM) != (target == SUM)
+        keep = (own != target) & (own != DISTRIBUTE) & (has_sum if with_sum else
+                                                        (own != SUM) & (target != SUM))
+        yield task.with_target(batch[keep], which[keep], target[keep], generator)
+
+
+def answers(task: SravenCounterfactuals, pairs: MinimalPairs, logits: Tensor) -> Tensor:
+    """Return the symbol that a model answers, int64 [B]."""
+    return task.outputs(task.answer_token(pairs), logits).argmax(-1)
+
+
+def known(model: Any, task: SravenCounterfactuals, pairs: MinimalPairs) -> MinimalPairs:
+    """Return the bases that count: four different answers, all of which the model gives."""
+    assert pairs.candidates is not None
+    pairs = pairs[pairs.counts & all_differ(pairs.candidates)]
+    assert pairs.candidates is not None
+    problems = ("bases", "sources", "operands", "operation+operands")
+    right = [answers(task, pairs, model(pairs.batch(name).inputs)) == pairs.candidates[:, column]
+             for column, name in enumerate(problems)]
+    return pairs[torch.stack(right).all(0)]
+
+
+def outcomes(task: SravenCounterfactuals, pairs: MinimalPairs, logits: Tensor) -> Tensor:
+    """Return which of `OUTCOMES` each answer is, int64 [B]."""
+    assert pairs.candidates is not None
+    same = answers(task, pairs, logits)[:, None] == pairs.candidates
+    return torch.where(same.any(1), same.long().argmax(1), len(OUTCOMES) - 1)
+
+
+def patched(model: Any, task: SravenCounterfactuals, pairs: MinimalPairs) -> pd.DataFrame:
+    """Patch some bases: a row per base, a column per patch and source, with the outcome."""
+    inputs, columns = pairs.bases.inputs, {}
+    context = tokens("context", task, pairs)[:, :, None]
+    for source in SOURCES:
+        theirs = pairs.batch(source).inputs
+        kept = activations(model, theirs)
+        for name, patch in PATCHES.items():
+            columns[name, source] = patched_logits(
+                model, inputs, kept, patch, tokens(patch.queries, task, pairs),
+                tokens(patch.keys, task, pairs))
+        columns[CEILING, source] = model(torch.where(context, theirs, inputs))
+    table = pd.DataFrame({place: outcomes(task, pairs, logits).numpy()
+                          for place, logits in columns.items()})
+    table[COMBINATION] = pairs.bases.combination.numpy()
+    return table
+
+
+@torch.no_grad()
+def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
+    """Patch n bases of each set of pairs in a run: rates with intervals and differences."""
+    model, rows = run.load_model().eval(), []
+    task = lc.make_counterfactuals(lc.make_task(run.config.task))
+    assert isinstance(task, SravenCounterfactuals)
+    for with_sum in (False, True):
+        parts: list[pd.DataFrame] = []
+        draws = drawn(task, with_sum, make_generator(seed, f"messages {with_sum}", "cpu"))
+        for _, pairs in zip(range(MOST_DRAWS), draws, strict=False):
+            parts.append(patched(model, task, known(model, task, pairs)))
+            if sum(map(len, parts)) >= n:
+                break
+        table = pd.concat(parts, ignore_index=True)[:n]
+        rows += [{"run": run.name, "kind": kind_of(run.config.model),
+                  "pairs": "with sum" if with_sum else "without sum", **row}
+                 for row in rates(table, seed)]
+    return pd.DataFrame(rows)
+
+
+def rates(table: pd.DataFrame, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the rate of each outcome, and its paired difference from the third rule's."""
+    combination = table[COMBINATION].to_numpy()
+    for patch in (*PATCHES, CEILING):
+        for source in SOURCES:
+            for number, outcome in enumerate(OUTCOMES):
+                hits = (table[patch, source] == number).to_numpy(float)
+                third = (table[patch, THIRD_RULE] == number).to_numpy(float)
+                mean, low, high, _ = mean_and_interval(hits, combination, N_BOOTSTRAP, seed)
+                above = mean_and_interval(hits - third, combination, N_BOOTSTRAP, seed)
+                yield {"patch": patch, "source": source, "outcome": outcome, "value": float(mean),
+                       "low": float(low), "high": float(high),
+                       "above_third_rule": float(above[0]), "above_low": float(above[1]),
+                       "above_high": float(above[2]), "n": len(table)}
+
+
+def main(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional], /,
+    out: Path = Path("results/messages"), n: int = 400, seed: int = 0,
+) -> None:
+    """Measure runs and write the table.
+
+    Args:
+        runs: folders of runs on SRAVEN.
+        out: folder for the table.
+        n: bases that count, with sum and without.
+        seed: of the problems and the bootstrap.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    tables: list[pd.DataFrame] = []
+    for path in runs:
+        tables.append(measure(lc.load_run(path), n, seed))
+        pd.concat(tables).to_csv(out / "messages.csv", index=False, float_format="%.4f")
+        print(summary(tables[-1]).to_string(), flush=True)
+
+
+def summary(table: pd.DataFrame, outcomes: Sequence[str] = ("operation", "answer")) -> pd.DataFrame:
+    """Return rates of a run, sources across."""
+    chosen = table[table["outcome"].isin(outcomes)]
+    return chosen.pivot_table(index=["run", "pairs", "n", "patch", "outcome"], columns="source",
+                              values="value", sort=False).round(2)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
