@@ -1,0 +1,68 @@
+"""Patched messages: the identity, the whole of a layer, and outcomes on a small model."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+import latentcode as lc
+from latentcode.experiments.findings.messages import (
+    OUTCOMES,
+    Patch,
+    activations,
+    drawn,
+    main,
+    patched_logits,
+    tokens,
+)
+from latentcode.seeds import make_generator
+
+
+@pytest.mark.parametrize("kind", ["softmax", "hyla"])
+@torch.no_grad()
+def test_exchanged_messages(kind: str) -> None:
+    run = lc.load_run(f"sraven-{kind}")
+    model, task = run.load_model().eval(), lc.make_counterfactuals(lc.make_task(run.config.task))
+    pairs = next(drawn(task, False, make_generator(0, "test", "cpu")))[:4]
+    inputs, source = pairs.bases.inputs, activations(model, pairs.sources.inputs)
+    everything = torch.ones(inputs.shape[:2], dtype=torch.bool)
+    context, row = tokens("context", task, pairs), tokens("own row", task, pairs)
+    patch = Patch("message", (0, 1), "own row", "context")
+
+    same = patched_logits(model, inputs, activations(model, inputs), patch, row, context)
+    torch.testing.assert_close(same, model(inputs), atol=1e-4, rtol=1e-4)
+    other = patched_logits(model, inputs, source, patch, row, context)
+    assert (other - model(inputs)).abs().max() > 0.1
+
+    # All messages of a layer are all that its attention puts out.
+    kept = {}
+    model.run_with_hooks(pairs.sources.inputs, fwd_hooks=[
+        ("blocks.1.attn.hook_z", lambda z, hook: kept.update(z=z))])
+    expected = model.run_with_hooks(inputs, fwd_hooks=[
+        ("blocks.1.attn.hook_z", lambda z, hook: kept["z"])])
+    whole = patched_logits(model, inputs, source, Patch("message", (1,), "all", "all"), everything,
+                           everything)
+    torch.testing.assert_close(whole, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_drawn_pairs_have_sum_or_not() -> None:
+    task = lc.make_counterfactuals(lc.make_task(lc.load_run("sraven-hyla").config.task))
+    for with_sum in (False, True):
+        for pairs in islice(drawn(task, with_sum, make_generator(0, "test", "cpu")), 2):
+            rules = torch.stack([pairs.base_label, pairs.source_label], 1)
+            has_sum = (rules == task.constituents.index("sum")).any(1)
+            assert (has_sum == with_sum).all()
+            assert len(pairs) > 10
+
+
+@pytest.mark.slow
+def test_outcomes_of_a_model_of_the_zoo(tmp_path: Path) -> None:
+    main((lc.load_run("sraven-softmax").path,), out=tmp_path, n=20)
+    table = pd.read_csv(tmp_path / "messages.csv")
+    totals = table.groupby(["pairs", "patch", "source"])["value"].sum()
+    assert totals.between(0.999, 1.001).all()
+    assert set(table["outcome"]) == set(OUTCOMES)
