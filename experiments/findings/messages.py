@@ -18,7 +18,7 @@ with a third rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,7 +121,7 @@ def patched_logits(
     """
     mask = (queries[:, :, None] & keys[:, None, :])[:, None]
     live: dict[str, Tensor] = {}
-    hooks = []
+    hooks: list[tuple[str, Callable[..., Tensor | None]]] = []
     for layer in patch.layers:
         at = f"blocks.{layer}.attn."
         if patch.site == "code":

@@ -59,8 +59,9 @@ class Tokens:
 
 def read(run: lc.Run, split: str, n: int, seed: int) -> Tokens:
     """Read codes of both pairs and the residual stream in a run's last layer, token by token."""
-    n_features, last = run.config.task.n_features, run.config.model.n_layers - 1
-    row = run.config.task.grid_size
+    task, last = run.config.task, run.config.model.n_layers - 1
+    assert isinstance(task, lc.SravenConfig)
+    n_features, row = task.n_features, task.grid_size
     panels = [[f"response.{j}->row{row}.panel{p}.same" for p in range(1, row)]
               for j in range(n_features)]
     itself = [f"response.{j}->response.{j}" for j in range(n_features)]
