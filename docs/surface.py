@@ -15,7 +15,7 @@ from pathlib import Path
 import latentcode as lc
 from latentcode.cli import COMMANDS, arguments
 from latentcode.cli.questions import VERBS
-from latentcode.files.migrations import CURRENT
+from latentcode.files.formats import VERSION
 from latentcode.probes.saved import RESULTS
 
 LIST = Path(__file__).with_name("surface.txt")
@@ -33,7 +33,7 @@ def surface() -> str:
         "columns of results": sorted(
             f"{kind.__name__}.{table}: {', '.join(columns)}"
             for kind in RESULTS for table, columns in kind.COLUMNS.items()),
-        "formats": sorted(f"{name} {version}" for name, version in CURRENT.items())}
+        "version of formats": [VERSION]}
     return "\n".join(f"# {len(lines)} {title}\n" + "".join(f"{line}\n" for line in lines)
                      for title, lines in parts.items())
 

@@ -20,13 +20,13 @@ RESULTS: tuple[type[TableResult], ...] = tuple(
 def load_result(folder: str | Path) -> TableResult | None:
     """Return the result that a folder holds, or None where it holds none; raises what `load` does.
 
-    A folder is known by its JSON (`TableResult.markers`).
+    A folder is known by its JSON (`TableResult.marker`).
 
     `UnknownNameError` for a result of a kind that is not known.
     """
     folder = Path(folder)
     for kind in RESULTS:
-        if any((folder / name).is_file() for name in kind.markers()):
+        if (folder / kind.marker()).is_file():
             return kind.load(folder)
     for path in sorted(folder.glob("*.json")):
         described = _read(path)

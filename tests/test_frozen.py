@@ -1,8 +1,9 @@
-"""Does the library still read what it wrote at commit 04995c8, and compute what it computed then?
+"""Does the library still compute what it computed at commit 04995c8?
 
 tests/golden/frozen holds a tiny run of each task, codes, a result of every probe, a sweep, and in
 expected.json numbers that the code of then gave for them and for the zoo; for models that came into
-the zoo later, those of the day on which they came.
+the zoo later, those of the day on which they came. Formats and names were brought up to date with
+latentcode 1.0 and experiments/convert_1_0.py, which change no number.
 
 Tolerances. Another processor or number of threads adds up float32 in another order, which moves
 logits and codes by about 1e-6. A mean over instances moves as little, but an answer on the border
@@ -27,9 +28,7 @@ from places import GOLDEN
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.files.migrations import FORMER_PATCHES
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.saved import load_result
 from latentcode.sweep import existing, sweep
 from latentcode.training.loop import make_learner
@@ -163,15 +162,9 @@ def test_codes_open(split: str) -> None:
 def test_a_result_opens(name: str) -> None:
     result = frozen_result(name)
     wanted = EXPECTED["results"][name]
-    then = {new: old for old, new in result.FORMERLY.items()}
-    later = LATER if isinstance(result, DecodingResult) else ()
-    entries = {column: {new: old for old, new in names.items() if "context" not in old}
-               for column, names in result.RENAMED.items()}
-    assert {table: fingerprint(getattr(result, table).drop(columns=later, errors="ignore")
-                               .replace(entries).rename(columns=then))
-            for table in wanted} == wanted
+    assert {table: fingerprint(getattr(result, table)) for table in wanted} == wanted
     # What the format has got since then, it has not.
-    assert all(getattr(result, table).empty for table in set(result.COLUMNS) - set(wanted))
+    assert all(result.tables()[table].empty for table in set(result.COLUMNS) - set(wanted))
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -281,16 +274,13 @@ def test_interventions_do_what_they_did(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(EXPECTED["bench"]))
 def test_the_bench_writes_as_it_did(name: str) -> None:
-    run, what = name.split(", ")
+    run, patch = name.split(", ")
     bench = lc.Bench.of_run(frozen_run(run), n=40)
     target = bench.targets(3, 0)[0]
-    # The bench called `mean` what `intervene` called `set`.
-    former = FORMER_PATCHES | {"mean": "class_mean"}
-    outcome = bench.patch(lc.Patch(former[what], layers=(0, 1)), 3, target)
+    outcome = bench.patch(lc.Patch(patch, layers=(0, 1)), 3, target)
     wanted = EXPECTED["bench"][name]
     assert (target, outcome.base_label, outcome.table["patch"].tolist()) == (
-        wanted["target"], wanted["source"],
-        [former.get(name, name) for name in wanted["writes"]])
+        wanted["target"], wanted["source"], wanted["writes"])
     assert outcome.truth == pytest.approx(wanted["truth"], abs=1e-6)
     np.testing.assert_allclose(outcome.before, wanted["before"], rtol=0, atol=1e-4)
     np.testing.assert_allclose(outcome.outputs, wanted["outputs"], rtol=0, atol=1e-4)
@@ -375,6 +365,6 @@ def test_the_zoo_has_the_models_that_it_had() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "label"), [("logic-hyla", "term_1"), ("sraven-hyla", "rule")])
 def test_a_model_of_the_zoo_decodes_as_it_did(name: str, label: str) -> None:
-    frozen = pd.DataFrame(EXPECTED["zoo"][name]["decoding"]).rename(columns=DecodingResult.FORMERLY)
+    frozen = pd.DataFrame(EXPECTED["zoo"][name]["decoding"])
     found = lc.decode(name, labels=[label], layers=[1], n_train=512, n_heldout=512)
     assert_decoding(found, frozen)

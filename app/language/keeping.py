@@ -12,6 +12,7 @@ from latentcode.app.language.given import PAIRS, Given
 from latentcode.app.language.reading import Read
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
+from latentcode.files.cache import default_cache
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import (
     check_checksum,
@@ -23,7 +24,6 @@ from latentcode.files.storage import (
     write_tensors,
 )
 from latentcode.probes.heads.observing import Sums
-from latentcode.probes.projection.cache import default_cache
 
 FILE, ARRAYS, CODES = "read.json", "read.safetensors", "codes"
 

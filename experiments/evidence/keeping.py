@@ -25,24 +25,22 @@ class Measured:
     caveats: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def markers(cls) -> tuple[str, ...]:
-        """Return the names of files that tell such a folder."""
-        return ("measured.json",)
+    def marker(cls) -> str:
+        """Return the name of the file that tells such a folder."""
+        return "measured.json"
 
     def save(self, folder: Path, *, figures: bool = False) -> None:
         """Write the folder, whole or not at all."""
-        (marker,) = self.markers()
-        with replace_folder(folder, overwrite=False, marker=marker) as temporary:
+        with replace_folder(folder, overwrite=False, marker=self.marker()) as temporary:
             for name, table in self.tables.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
-            write_json(temporary / marker, {"tables": list(self.tables)})
+            write_json(temporary / self.marker(), {"tables": list(self.tables)})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read such a folder."""
-        (marker,) = cls.markers()
         return cls({name: pd.read_parquet(folder / f"{name}.parquet")
-                    for name in read_json(folder / marker)["tables"]})
+                    for name in read_json(folder / cls.marker())["tables"]})
 
 
 R = TypeVar("R", bound=TableResult | Measured)
@@ -56,7 +54,7 @@ def key_of(runs: Sequence[Run], settings: Mapping[str, object]) -> str:
 
 def kept(folder: Path, kind: type[R], compute: Callable[[], R]) -> R:
     """Return the result that a folder holds, or compute it and put it there."""
-    if not any((folder / name).exists() for name in kind.markers()):
+    if not (folder / kind.marker()).exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         compute().save(folder, figures=False)
     found: Any = kind.load(folder)

@@ -56,7 +56,7 @@ from latentcode.experiments.paper.runs import (
 )
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
-from latentcode.files.migrations import header
+from latentcode.files.formats import header
 from latentcode.files.provenance import environment
 from latentcode.files.storage import (
     check_free,

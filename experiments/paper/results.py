@@ -13,7 +13,7 @@ from typing import Any
 from latentcode.config import parse_yaml
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.evidence.claim import RESULTS
-from latentcode.files.migrations import upgrade
+from latentcode.files.formats import check_format
 from latentcode.files.storage import read_json
 
 FORMAT = "latentcode.reproduction"
@@ -27,7 +27,7 @@ N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what `result.json` of a result holds; `ArtifactError` for a damaged one."""
-    found = upgrade(read_json(folder / RESULT), FORMAT, folder / RESULT)
+    found = check_format(read_json(folder / RESULT), FORMAT, folder / RESULT)
     lacking = [key for key in KEYS if key not in found]
     check(not lacking, f"{folder / RESULT} lacks {', '.join(lacking)}; expected a result as "
           "`latentcode reproduce` writes it", ArtifactError)

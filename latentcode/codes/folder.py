@@ -12,7 +12,7 @@ import pandas as pd
 
 from latentcode.config.reading import convert
 from latentcode.errors import ArtifactError, check
-from latentcode.files.migrations import header, read_checked
+from latentcode.files.formats import header, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, map_tensors, replace_file, write_json
 from latentcode.hub.address import origin

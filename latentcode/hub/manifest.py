@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.migrations import header, upgrade
+from latentcode.files.formats import check_format, header
 from latentcode.files.provenance import software
 from latentcode.files.storage import checksum, read_json, write_json
 from latentcode.hub.address import Address, Kind
@@ -41,7 +41,7 @@ class Manifest:
     def read(cls, folder: Path, address: Address) -> Manifest:
         """Read the manifest of what lies at an address; `ArtifactError` says what is wrong."""
         path = folder / MANIFEST
-        data = upgrade(read_json(path), FORMAT, path)
+        data = check_format(read_json(path), FORMAT, path)
         check(set(data) == KEYS, f"{path} has keys {sorted(data)}; expected {sorted(KEYS)}",
               ArtifactError)
         kind, sha256 = data["kind"], data["sha256"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from latentcode.config.reading import from_dict
 from latentcode.errors import ArtifactError, ConfigError, check
-from latentcode.files.migrations import header, upgrade
+from latentcode.files.formats import check_format, header
 from latentcode.files.provenance import software
 from latentcode.files.storage import (
     check_checksum,
@@ -80,7 +80,7 @@ def publish_checkpoint(source: Path, folder: Path, *, weights: bool = True) -> N
         check(name in known, f"{source} was published without {name}", ArtifactError)
         shutil.copyfile(source / name, folder / name)
         check_checksum(folder / name, known[name])
-    state = upgrade(read_json(source / STATE), FORMAT, source / STATE)
+    state = check_format(read_json(source / STATE), FORMAT, source / STATE)
     write_json(folder / STATE, {**state, "sha256": checksums(folder, kept)})
 
 
@@ -89,8 +89,8 @@ class Checkpoint:
     """The state of a run after `step` updates; tensors are read when they are restored.
 
     extra   whatever the training loop kept beside the tensors (plain JSON)
-    sha256  checksum of each file with tensors; None where an older format recorded none. A
-            published checkpoint has that of the model alone, or none without weights
+    sha256  checksum of each file with tensors. A published checkpoint has that of the model alone,
+            or none without weights
     """
 
     path: Path
@@ -98,13 +98,13 @@ class Checkpoint:
     config_hash: str
     without_moments: tuple[str, ...]
     extra: Mapping[str, Any]
-    sha256: Mapping[str, str | None]
+    sha256: Mapping[str, str]
 
     @classmethod
     def open(cls, path: Path) -> Checkpoint:
         """Read `state.json`; `ArtifactError` names what is missing or of another version."""
         file = path / STATE
-        state = upgrade(read_json(file), FORMAT, file)
+        state = check_format(read_json(file), FORMAT, file)
         told = {key: value for key, value in state.items() if key not in (
             *header(FORMAT), "provenance")}
         try:
@@ -161,7 +161,6 @@ class Checkpoint:
     def restore_generators(self, generators: Mapping[str, torch.Generator]) -> None:
         """Put every generator where it was; they must be on the same kind of device."""
         file, arrays = self._read(RNG)
-        arrays.pop("data", None)  # up to version 2 batches had a stream with a state
         check_tensors(file, arrays, {n: g.get_state() for n, g in generators.items()})
         for name, tensor in _to_torch(arrays).items():
             try:

@@ -25,8 +25,8 @@ from typing import Any
 from latentcode.config import RunConfig, config_hash, load_config, to_yaml
 from latentcode.config.run import check_registered, registered_in
 from latentcode.errors import ArtifactError, ConfigError, RunError, check
+from latentcode.files.formats import check_format, header
 from latentcode.files.locks import exclusive
-from latentcode.files.migrations import header, upgrade
 from latentcode.files.provenance import check_provenance
 from latentcode.files.storage import (
     TEMPORARY,
@@ -91,7 +91,7 @@ def read_folder(path: Path) -> tuple[RunConfig, dict[str, Any]]:
     for name in (CONFIG, PROVENANCE, METRICS):
         check((path / name).is_file(),
               f"{path} is not a complete run folder: {name} is missing", RunError)
-    provenance = upgrade(read_json(path / PROVENANCE), FORMAT, path, RunError)
+    provenance = check_format(read_json(path / PROVENANCE), FORMAT, path, RunError)
     check_provenance(path / PROVENANCE, provenance)
     check_registered(provenance.get("registered", {}), path)
     try:

@@ -17,7 +17,7 @@ from latentcode.config.reading import from_dict
 from latentcode.config.training import Precision
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.figures.markdown import markdown_table
-from latentcode.files.migrations import header, upgrade
+from latentcode.files.formats import check_format, header
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.runs import Run
@@ -63,33 +63,33 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         check_choices("evaluation", self)
-        _check_measure(self.n, self.seed, self.tolerance)
+        _check_instances(self.n, self.seed)
+        check(isinstance(self.tolerance, float) and 0.0 <= self.tolerance <= MOST_TOLERANCE,
+              f"tolerance is {self.tolerance!r}; expected a number from 0 to {MOST_TOLERANCE:g}",
+              ArtifactError)
 
 
 @dataclass(frozen=True)
-class StoredCodes:
-    """The codes that come with a model.
+class CodesOfCard:
+    """The codes that `load_codes` reads out of a model, as `extract` is asked for them.
 
-    n, split, seed, pairs  what `extract` was asked for
-    tolerance  how far a code of the same instance may be from the stored one on another machine,
-               absolute for scores up to 1 and relative above
+    split  the one that is read by default
     """
 
     split: str
     n: int
     seed: int
     pairs: tuple[str, ...]
-    tolerance: float
 
     def __post_init__(self) -> None:
         check(len(self.pairs) > 0, "the card names no pairs of its codes; expected at least one",
               ArtifactError)
-        _check_measure(self.n, self.seed, self.tolerance)
+        _check_instances(self.n, self.seed)
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a published model is, how it was made, how good it is, and what comes with it.
+    """What a published model is, how it was made, and how good it is.
 
     summary     one sentence
     notes       what a user must know, one sentence each
@@ -100,8 +100,6 @@ class Card:
     commands    `train` and `build`: what makes the entry again
     metrics     split -> metric -> mean, standard error, n; older cards have none of single
                 constituents
-    results     folder below `results/` -> what it holds
-    files       file -> SHA-256, of all but the card itself
     """
 
     name: str
@@ -116,15 +114,13 @@ class Card:
     commands: Mapping[str, str]
     evaluation: Evaluation
     metrics: Mapping[str, Mapping[str, Metric]]
-    codes: StoredCodes
-    results: Mapping[str, str]
-    files: Mapping[str, str]
+    codes: CodesOfCard
 
     @classmethod
     def read(cls, folder: Path) -> Card:
         """Read the card of an entry; `ArtifactError` names what is missing or damaged."""
         path = folder / CARD
-        data = upgrade(read_json(path), FORMAT, path)
+        data = check_format(read_json(path), FORMAT, path)
         try:
             card = from_dict(cls, {key: value for key, value in data.items()
                                    if key not in header(FORMAT)}, what="card")
@@ -162,13 +158,9 @@ class Card:
             f"split (seed {self.evaluation.seed}, {self.evaluation.precision}).",
             self._table(),
             *self._by_constituent(),
-            f"`latentcode zoo verify {self.name}` measures them again. On another machine they "
-            f"may differ by {tolerance:g}, and codes of the same instance by "
-            f"{self.codes.tolerance:g}.",
+            f"On another machine they may differ by {tolerance:g}.",
             "## Training", _bullets({key: _text(value) for key, value in self.training.items()}),
             "Made again with\n\n```\n" + "\n".join(self.commands.values()) + "\n```",
-            "## What comes with it",
-            _bullets({f"`results/{name}`": what for name, what in self.results.items()}),
             "Training cannot go on from this copy: the state of the optimiser and of the random "
             "generators is not in it."]
         return "\n\n".join(parts) + "\n"
@@ -212,11 +204,9 @@ def constituent_metrics(run: Run) -> pd.DataFrame:
         for split, found in Card.read(run.path).metrics.items()})
 
 
-def _check_measure(n: object, seed: object, tolerance: object) -> None:
+def _check_instances(n: object, seed: object) -> None:
     check(type(n) is int and n >= 1, f"n is {n!r}; expected a number of instances", ArtifactError)
     check(type(seed) is int, f"seed is {seed!r}; expected a whole number", ArtifactError)
-    check(isinstance(tolerance, float) and 0.0 <= tolerance <= MOST_TOLERANCE, "tolerance is "
-          f"{tolerance!r}; expected a number from 0 to {MOST_TOLERANCE:g}", ArtifactError)
 
 
 def _cells(metrics: Iterable[Metric | None], digits: int) -> list[str]:
@@ -231,4 +221,4 @@ def _text(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-__all__ = ["CARD", "README", "Card", "Evaluation", "StoredCodes", "constituent_metrics"]
+__all__ = ["CARD", "README", "Card", "CodesOfCard", "Evaluation", "constituent_metrics"]

@@ -10,21 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from latentcode.codes import LatentCodes
-from latentcode.errors import ArtifactError, LatentCodeError, check, check_count
-from latentcode.files.storage import check_checksum
+from latentcode.errors import LatentCodeError, check_count
 from latentcode.hub.address import origin
-from latentcode.hub.files import MANIFEST
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run, named
-from latentcode.runs.folder import CARD, RESULTS
+from latentcode.runs.folder import CARD
 from latentcode.runs.named import folder_of
 from latentcode.zoo.card import README, Card
 
-CHECKED_CODES = 64
-"""Stored codes that `verify` reads out of the model again: this many, from the first."""
 NOTHING = Metric(float("nan"), float("nan"), 0)
 """The metric of a constituent that does not occur."""
 STANDARD_ERRORS = 4.0
@@ -71,9 +66,7 @@ def verify(
 ) -> Verification:
     """Is a model of the zoo what its card says?
 
-    The files are those of the card, with its checksums; page, kind and results are as it says;
-    the model is evaluated again on every split of its task; and the first of the stored codes are
-    read out of it again. What a probe or an intervention found is not measured again.
+    Page and kind are as it says, and the model is evaluated again on every split of its task.
 
     n         instances of each split; default: the card's. They are the same instances then, and
               metrics may differ by the tolerance of the card; with another n they may differ by
@@ -89,32 +82,11 @@ def verify(
     with found.noting():
         card = Card.read(folder)
         found.n = card.evaluation.n if n is None else n
-        _check_files(folder, card, found)
         with found.noting():
             _check_facts(Run.open(folder), card, found)
         with found.noting():
             _evaluate(Run.open(folder), card, found, progress)
-        with found.noting():
-            _read_again(Run.open(folder), card, found)
     return found
-
-
-def _check_files(folder: Path, card: Card, found: Verification) -> None:
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*")
-               if path.is_file() and not path.name.startswith(".")}
-    # What comes from the hub has a manifest, and its page stays there.
-    added, left_there = ({MANIFEST}, {README}) if origin(folder) else (set(), set())
-    for file in sorted(present - {*card.files, CARD, *added}):
-        found.note(f"{folder / file} is not on the card")
-    for file, recorded in card.files.items():
-        if file in left_there:
-            continue
-        with found.noting():
-            check_checksum(folder / file, recorded)
-    results = {path.name for path in (folder / RESULTS).glob("*/")}
-    if results != set(card.results):
-        found.note(f"{folder / RESULTS} holds {', '.join(sorted(results)) or 'nothing'}; the card "
-                   f"says {', '.join(card.results) or 'nothing'}")
 
 
 def _check_facts(run: Run, card: Card, found: Verification) -> None:
@@ -127,7 +99,6 @@ def _check_facts(run: Run, card: Card, found: Verification) -> None:
         if known.n != card.evaluation.n and not is_by_constituent(name):
             found.note(f"{name} on {split} was measured on {known.n:,} instances; the card says "
                        f"{card.evaluation.n:,}")
-    # The page has the card's checksum of it, and so stands for all that the card says in words.
     page = run.path / README
     if page.is_file() and page.read_text(encoding="utf-8", errors="replace") != card.to_markdown():
         found.note(f"{page} says other than {CARD}")
@@ -191,45 +162,6 @@ def _compared(
                    f"(allowed difference {allowed:.2g})")
     return {"split": split, "metric": name, "mean": now.mean, "card": known.mean,
             "difference": difference, "allowed": allowed}
-
-
-def _read_again(run: Run, card: Card, found: Verification) -> None:
-    from latentcode.config import task_from_dict
-    from latentcode.subjects import extract
-
-    wanted = card.codes
-    stored = LatentCodes.load(run.path / RESULTS / f"codes-{wanted.split}")
-    check(len(stored) == wanted.n and tuple(p.name for p in stored.pairs) == wanted.pairs,
-          f"the stored codes are {stored!r}; the card says {wanted.n:,} instances and pairs "
-          f"{', '.join(wanted.pairs)}", ArtifactError)
-    for key, expected in (("run_id", run.id), ("split", wanted.split), ("seed", wanted.seed),
-                          ("step", run.checkpoints()[-1])):
-        check(stored.meta.get(key) == expected, f"the stored codes have {key} "
-              f"{stored.meta.get(key)!r}; expected {expected!r}", ArtifactError)
-    check("task" in stored.meta, "the stored codes do not say of which task they are",
-          ArtifactError)
-    again = extract(run, split=wanted.split, n=min(CHECKED_CODES, wanted.n), pairs=wanted.pairs,
-                    seed=wanted.seed, problems=task_from_dict(stored.meta["task"]))
-    same = stored.subset(np.arange(len(again)))
-    # A task gave more labels once: those that it gives no more cannot be compared.
-    given = [name for name in same.labels if name in again.labels]
-    for what, kept, read in (("layers", same.layers, again.layers),
-                             ("shape", same.scores.shape, again.scores.shape),
-                             ("labels", given, list(again.labels))):
-        check(kept == read, f"the stored codes have {what} {kept}; expected {read}",
-              ArtifactError)
-    for name in given:
-        mine, theirs = same.labels[name], again.labels[name]
-        if name in card.metrics.get(wanted.split, ()):
-            continue  # of the model's answers, which are compared as means
-        alike = (np.allclose(mine, theirs, rtol=0.0, atol=wanted.tolerance, equal_nan=True)
-                 if pd.api.types.is_float_dtype(mine) else mine.equals(theirs))
-        check(alike, f"the stored codes are of instances whose {name} differs from those drawn "
-              "now", ArtifactError)
-    distance = np.abs(again.scores - same.scores) / np.maximum(np.abs(same.scores), 1.0)
-    check(bool((distance <= wanted.tolerance).all()), f"codes read out of the model differ from "
-          f"the stored ones by up to {distance.max():.2g}; allowed are {wanted.tolerance:g}",
-          ArtifactError)
 
 
 __all__ = ["Verification", "verify"]

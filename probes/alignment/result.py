@@ -12,7 +12,7 @@ from latentcode.figures.style import Figure
 from latentcode.probes.alignment.figure import layers_figure, transfer_figure
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, distinct, where
-from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
+from latentcode.probes.common.shared import shared_caveat
 
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
@@ -41,8 +41,6 @@ class AlignmentResult(TableResult):
     FORMAT = "latentcode.alignment"
     SHOWS = ("CKA, correlation of matched heads, and A's probe on B's held-out codes, means over "
              "pairs of runs")
-    SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
-    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "layers": ("run_a", "run_b", "kind_a", "kind_b", "pair", "features", "layer_a", "layer_b",
                    "measure", "value", "low", "high", "null"),
@@ -54,7 +52,6 @@ class AlignmentResult(TableResult):
         "contrasts": contrast_columns("run_a", "run_b", "kind_a", "kind_b", "pair", "label",
                                       "layer", "features", "alignment")}
     TOLD: ClassVar = {"features": ("code",), "alignment": ("matched",)}
-    TEXT: ClassVar = ("label", "run_a", "run_b", "kind_a", "kind_b", "alignment")
 
     layers: pd.DataFrame
     heads: pd.DataFrame

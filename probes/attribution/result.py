@@ -65,8 +65,6 @@ class AttributionResult(TableResult):
         "contrasts": contrast_columns("site", "size", "order")}
     BEST_OF: ClassVar = ("size",)
     TOLD: ClassVar = {"quantity": ("rate",)}
-    TEXT: ClassVar = ("query", "key", "chosen", "estimate", "among", "order")
-    OPEN: ClassVar = ("heads",)
 
     maps: pd.DataFrame
     heads: pd.DataFrame

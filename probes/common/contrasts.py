@@ -36,8 +36,6 @@ WORDS: Mapping[str, str] = {
 """Controls in words."""
 MOST_SAID = 6
 """Sentences that a result begins with; the rest stands in the table."""
-NOT_RECORDED = ("no contrasts: this result was saved before they were kept; compare the intervals "
-                "in its tables")
 NO_CONTROL = "no contrasts: this question has no control over the same problems"
 LEFT_OUT = "no contrasts: nothing was compared with a control over the same problems"
 

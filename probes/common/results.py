@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.migrations import ABSENT, header, present, read_checked
+from latentcode.files.formats import header, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
-from latentcode.probes.common.contrasts import NONE, NOT_RECORDED, Contrasts
+from latentcode.files.tables import read_table, write_table
+from latentcode.probes.common.contrasts import NONE, Contrasts
 
 if TYPE_CHECKING:
     from latentcode.figures.style import Figure
@@ -25,10 +26,6 @@ CONTROLS = "residual", "untrained"
 BAG = "bag"
 """What the tokens of whole texts are called (`probes.decoding.bag`), a control of their own."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
-EXACTLY: dict[str, Any] = (
-    {"float_precision": "round_trip"} if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
-    else {})
-"""Numbers as they were written to the last bit, which pandas reads by default from 3.1 on."""
 
 
 class TableResult(ABC):
@@ -36,8 +33,8 @@ class TableResult(ABC):
 
     A subclass is a `@dataclass(frozen=True, repr=False)` whose fields are the tables of `COLUMNS`,
     then `settings`; last, where the question has controls, `contrasts`, which is in `COLUMNS`, too.
-    In a folder each table is `{field}.csv`, beside `figure.png` and `{kind}.json`, where the
-    format is called `latentcode.{kind}` (and has its version in `latentcode.files.migrations`).
+    In a folder each table is `{field}.parquet`, with its types, and for people `{field}.csv`, which
+    is not read; beside them `figure.png` and `{kind}.json` of the format `latentcode.{kind}`.
     """
 
     FORMAT: ClassVar[str]
@@ -45,21 +42,9 @@ class TableResult(ABC):
     """What the summary shows, for the title."""
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]]
     """Field -> the columns of its table."""
-    TEXT: ClassVar[tuple[str, ...]] = ("label", "class")
-    """Columns that are text even where they look like numbers."""
-    FORMERLY: ClassVar[Mapping[str, str]] = {}
-    """Columns as earlier versions of the format called them, and what they are called now."""
-    SETTINGS_FORMERLY: ClassVar[Mapping[str, str]] = {}
-    """Settings as earlier versions called them, and what they are called now."""
-    RENAMED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Column -> entries that earlier versions of the format called otherwise."""
-    FILES_FORMERLY: ClassVar[Mapping[str, str]] = {}
-    """Files of tables -> what earlier versions of the format called them."""
-    FORMER_FORMATS: ClassVar[tuple[str, ...]] = ()
-    """Formats that are no longer written, whose folders open as results of this kind."""
     OPEN: ClassVar[tuple[str, ...]] = ()
-    """Fields whose tables have a row per instance and any further columns, its labels, beside
-    those of `COLUMNS`; they are kept as `{field}.parquet`."""
+    """Fields whose tables may have further columns, labels of instances, beside those of
+    `COLUMNS`."""
 
     BEST_OF: ClassVar[tuple[str, ...]] = ("layer",)
     """Columns of contrasts of whose places the best is said in words."""
@@ -105,7 +90,7 @@ class TableResult(ABC):
     @property
     def missing_controls(self) -> tuple[str, ...]:
         """The controls of a probe that were left out on request."""
-        of_texts = self.settings.get("whole_texts")  # not in results of earlier versions
+        of_texts = self.settings.get("whole_texts")
         return tuple(name for name in (*CONTROLS, *((BAG,) if of_texts else ()))
                      if name not in self.settings["controls"])
 
@@ -120,38 +105,25 @@ class TableResult(ABC):
 
     @classmethod
     def _files(cls) -> tuple[str, ...]:
-        return tuple(f"{name}.{'parquet' if name in cls.OPEN else 'csv'}" for name in cls.COLUMNS)
+        return tuple(f"{name}.parquet" for name in cls.COLUMNS)
 
     @classmethod
     def marker(cls) -> str:
         """Return the name of the JSON that makes a folder one of this kind."""
-        return cls.markers()[0]
-
-    @classmethod
-    def markers(cls) -> tuple[str, ...]:
-        """Return that name, and those that it had in former formats."""
-        return tuple(f"{name.removeprefix('latentcode.')}.json"
-                     for name in (cls.FORMAT, *cls.FORMER_FORMATS))
-
-    @staticmethod
-    def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
-        """Return a table that an earlier version may have written, with the columns of today."""
-        return table
+        return f"{cls.FORMAT.removeprefix('latentcode.')}.json"
 
     def save(
         self, folder: str | Path, *, overwrite: bool = False, figures: bool = True
     ) -> Path:
-        """Write the tables as CSV, `figure.png` and a JSON of settings, all or nothing.
+        """Write the tables as parquet and CSV, `figure.png` and a JSON of settings, all or nothing.
 
         figures  False leaves the pictures out: `figure()` of the loaded result draws them again
         """
         folder = Path(folder)
         with replace_folder(folder, overwrite=overwrite, marker=self.marker()) as temporary:
-            for (name, table), file in zip(self.tables().items(), self._files(), strict=True):
-                if name in self.OPEN:
-                    table.to_parquet(temporary / file, index=False)
-                else:
-                    table.to_csv(temporary / file, index=False)
+            for name, table in self.tables().items():
+                write_table(temporary / f"{name}.parquet", table)
+                table.to_csv(temporary / f"{name}.csv", index=False)
             for name, figure in self.figures().items() if figures else ():
                 figure.savefig(temporary / name, dpi=150)
             write_json(temporary / self.marker(), {
@@ -164,44 +136,17 @@ class TableResult(ABC):
         """Read a saved folder; `ArtifactError` names what is missing, damaged or of another
         version."""
         folder = Path(folder)
-        marker = next((name for name in cls.markers() if (folder / name).is_file()), cls.marker())
-        meta = read_checked(folder / marker, cls.FORMAT, META_KEYS, "settings", cls._files(),
-                            formerly=cls.FILES_FORMERLY)
-        text = [*cls.TEXT, *(old for old, new in cls.FORMERLY.items() if new in cls.TEXT)]
-        tables: dict[str, Any] = {}
-        for (name, columns), file in zip(cls.COLUMNS.items(), cls._files(), strict=True):
-            path = present(folder / file, cls.FILES_FORMERLY)
-            if meta["sha256"][file] == ABSENT:
-                tables[name] = pd.DataFrame(columns=list(columns))
-                continue
-            try:
-                tables[name] = pd.read_parquet(path) if name in cls.OPEN else pd.read_csv(
-                    path, dtype=dict.fromkeys(text, str),
-                    keep_default_na=False, na_values=[""], **EXACTLY)
-            except (OSError, ValueError) as error:
-                raise ArtifactError(f"{folder} is damaged: {error}") from None
-            table = tables[name].rename(columns=cls.FORMERLY)
-            table = table.assign(**{
-                column: table[column].map(lambda value, to=to: to.get(value, value)).astype(
-                    table[column].dtype)  # also where nothing but missing values tells it
-                for column, to in cls.RENAMED.items() if column in table})
-            try:
-                tables[name] = cls.as_today(table, meta["settings"])
-                found = set(tables[name])
-                complete = found >= set(columns) and (name in cls.OPEN or found == set(columns))
-            except KeyError:
-                complete = False
-            check(complete, f"{path} has columns {list(table)}; expected {list(columns)}",
-                  ArtifactError)
-            if name not in cls.OPEN:
-                tables[name] = tables[name][list(columns)]
-        if "contrasts" in tables:
-            reason = (NOT_RECORDED,) if meta["sha256"]["contrasts.csv"] == ABSENT else ()
-            tables["contrasts"] = Contrasts(tables["contrasts"], *reason)
+        meta = read_checked(folder / cls.marker(), cls.FORMAT, META_KEYS, "settings", cls._files())
+        fields: dict[str, Any] = {"settings": meta["settings"]}
+        for name, columns in cls.COLUMNS.items():
+            path = folder / f"{name}.parquet"
+            table = read_table(path)
+            further = set(table) - set(columns)
+            check(set(columns) <= set(table) and (name in cls.OPEN or not further), f"{path} has "
+                  f"columns {list(table)}; expected {list(columns)}", ArtifactError)
+            fields[name] = Contrasts(table) if name == "contrasts" else table
         result: Any = cls  # the subclass knows its fields
-        return result(**tables, settings={
-            cls.SETTINGS_FORMERLY.get(name, name): value
-            for name, value in meta["settings"].items()})
+        return result(**fields)
 
     def said(self) -> list[str]:
         """Say what was found above its controls, by how much and where; or that there are none."""

@@ -15,8 +15,6 @@ from latentcode.errors import ProbeError, check, check_choice
 OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
 """What training and held-out codes may share: `combinations` asks about new instances of the same
 ones, as in the split `test`, `instances` about what the probe was fitted on itself."""
-OVERLAP_FORMERLY = {"may_share": "allow_overlap"}
-"""What stored results may call a setting, and what it is called now."""
 
 
 def shared_combinations(
@@ -71,7 +69,7 @@ def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str
 
 def shared_caveat(settings: Mapping[str, Any]) -> list[str]:
     """Return the caveat that what is held out was trained on, where it was allowed."""
-    n = settings.get("shared_combinations", 0)  # not in results of earlier versions
+    n = settings.get("shared_combinations", 0)
     if not n:
         return []
     what = "what the probe was fitted on" if settings.get("allow_overlap") == "instances" else (
@@ -93,5 +91,4 @@ def _digests(codes: LatentCodes, names: Sequence[Hashable]) -> np.ndarray:
     return pd.util.hash_pandas_object(rows, index=False).to_numpy()
 
 
-__all__ = ["OVERLAPS", "OVERLAP_FORMERLY", "shared_caveat", "shared_combinations",
-           "shared_instances"]
+__all__ = ["OVERLAPS", "shared_caveat", "shared_combinations", "shared_instances"]

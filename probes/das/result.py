@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import FORMER_CLASSES, FORMER_PATCHES
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.das.figure import das_figure
@@ -47,9 +46,6 @@ class DASResult(TableResult):
         "contrasts": contrast_columns("objective", "rank", "source", "class", "search")}
     BEST_OF: ClassVar = ("rank",)
     TOLD: ClassVar = {"source": (SOURCE,), "class": ("operation", "operands")}
-    TEXT: ClassVar = ("objective", "search", "source", "class")
-    FORMERLY: ClassVar = {"donor": "source"}
-    RENAMED: ClassVar = {"source": FORMER_PATCHES, "class": FORMER_CLASSES}
 
     table: pd.DataFrame
     curves: pd.DataFrame

@@ -18,10 +18,9 @@ from latentcode.probes.common.results import (
     distinct,
     with_interval,
 )
-from latentcode.probes.common.shared import OVERLAP_FORMERLY, shared_caveat
+from latentcode.probes.common.shared import shared_caveat
 from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
 from latentcode.probes.decoding.figure import decoding_figure
-from latentcode.probes.decoding.former import as_today
 from latentcode.probes.decoding.naming import parted
 
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
@@ -56,11 +55,7 @@ class DecodingResult(TableResult):
     """
 
     FORMAT = "latentcode.decoding"
-    FORMER_FORMATS = ("latentcode.rows",)
     SHOWS = "score on held-out combinations, 95 % interval"
-    TEXT = ("label", "class", "given")
-    SETTINGS_FORMERLY: ClassVar = OVERLAP_FORMERLY
-    FORMERLY: ClassVar = {"source": "features", "with_source": "with_features"}
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "features", "width", "size", "dimensions", "metric",
                   "value", "low", "high", "chance", "n_train", "n_heldout",
@@ -72,7 +67,6 @@ class DecodingResult(TableResult):
                   "known", "with_features", "converged"),
         "contrasts": contrast_columns("layer", "pair", "label", "width", "features")}
     TOLD: ClassVar = {"quantity": HEADLINE}
-    as_today = staticmethod(as_today)
 
     table: pd.DataFrame
     per_class: pd.DataFrame

@@ -76,10 +76,7 @@ class HeadsResult(TableResult):
     FORMAT = "latentcode.heads"
     SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
     COLUMNS: ClassVar = {"heads": COLUMNS, **BEYOND, "codes": LABELS, "contrasts": CONTRASTS}
-    # A CSV would lose tokens that are empty, or ends of lines.
-    OPEN: ClassVar = ("codes", "examples", "says", "nearest")
-    TEXT: ClassVar = ("heads", "how", "acts", "patch", "quantity", "query_token",
-                      "key_token", "context", "token", "against", "clusters")
+    OPEN: ClassVar = ("codes",)
     BEST_OF: ClassVar = ("layer", "head")
 
     heads: pd.DataFrame

@@ -10,7 +10,6 @@ import pandas as pd
 
 from latentcode.answers import CLASSES
 from latentcode.figures.style import Figure
-from latentcode.files.migrations import FORMER_CLASSES, FORMER_METRICS, FORMER_PATCHES
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.contrasts import (
     NONE,
@@ -47,8 +46,7 @@ class InterventionResult(TableResult):
              rates of ablations, noise and steering are not
     contrasts  one row per patch, class of answers, and other source's patch at the same place
              (`against`): the difference of the two rates over the instances that both count;
-             without a factorial, of `flip`, against the controls alone. Earlier versions called
-             this table `comparisons`
+             without a factorial, of `flip`, against the controls alone
     settings everything else that determines the numbers; `n_counted` instances have two
              different answers, `n_known` of them the model answers rightly
     """
@@ -63,13 +61,6 @@ class InterventionResult(TableResult):
     BEST_OF: ClassVar = ("scope", "layers", "site", "alpha", "heads", "renormalized")
     TOLD: ClassVar = {"patch": ("operation+operands",),
                       "class": ("operation", "operands", "answer")}
-    FILES_FORMERLY: ClassVar = {"contrasts.csv": "comparisons.csv"}
-    TEXT = ("layers", "heads", "base_label", "source_label", "class", "against")
-
-    FORMERLY: ClassVar = {"source": "base_label", "target": "source_label", "write": "patch",
-                          **FORMER_METRICS}
-    RENAMED: ClassVar = {**dict.fromkeys(("patch", "against"), FORMER_PATCHES),
-                         "metric": FORMER_METRICS, "class": FORMER_CLASSES}
 
     table: pd.DataFrame
     by_constituent: pd.DataFrame
@@ -84,15 +75,6 @@ class InterventionResult(TableResult):
         from latentcode.probes.interventions.listed import from_plain
 
         return [from_plain(plain) for plain in self.settings["interventions"]]
-
-    @staticmethod
-    def as_today(table: pd.DataFrame, settings: Mapping[str, Any]) -> pd.DataFrame:
-        """Return a table with the columns of today: those of contrasts are newer."""
-        if "against" not in table:
-            return table
-        if "quantity" not in table:
-            table = table.rename(columns={"n_combinations": "n_clusters"}).assign(quantity="rate")
-        return table.assign(**{"class": table["class"].fillna("")})
 
     @property
     def title(self) -> str:

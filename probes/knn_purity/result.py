@@ -39,7 +39,6 @@ class KNNPurityResult(TableResult):
     FORMAT = "latentcode.separation"
     SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
              f"the {SUMMED_UP} best labels")
-    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "table": ("layer", "pair", "label", "features", "among", "values", "value", "low", "high",
                   "shuffled", "spread", "excess", "n", "n_combinations"),

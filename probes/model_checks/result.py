@@ -33,7 +33,6 @@ class ModelCheckResult(TableResult):
     FORMAT = "latentcode.model_checks"
     SHOWS = "the worst layer of every question"
     COLUMNS: ClassVar = {"table": ("check", "layer", "value", "bound", "outcome", "note")}
-    TEXT: ClassVar = ("check", "layer", "outcome", "note")
 
     table: pd.DataFrame
     settings: Mapping[str, Any]

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import sys
 import warnings
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.migrations import header, read_checked
+from latentcode.files.cache import default_cache
+from latentcode.files.formats import header, read_checked
 from latentcode.files.provenance import package_version, software
 from latentcode.files.storage import checksum, read_tensors, write_json, write_tensors
 from latentcode.probes.projection.methods import (
@@ -32,22 +31,10 @@ from latentcode.probes.projection.methods import (
 from latentcode.progress import Progress
 
 FORMAT = "latentcode.cached_projection"
-VARIABLE = "LATENTCODE_CACHE"
-"""Environment variable with the folder of the cache."""
 KEYS = {"format", "format_version", "sha256", "method", "settings", "quality"}
 PACKAGES: tuple[str, ...] = ("scikit-learn", "scipy", "openTSNE", "umap-learn", "numba",
                              "pynndescent")
 """Packages whose version may change coordinates, beside those of `software`."""
-
-
-def default_cache() -> Path:
-    """Return the folder LATENTCODE_CACHE, or `latentcode` in the user's own cache folder."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "latentcode"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latentcode"
 
 
 class CachedProjection:

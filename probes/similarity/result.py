@@ -43,7 +43,6 @@ class SimilarityResult(TableResult):
     """
 
     FORMAT = "latentcode.similarity"
-    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "cosines": ("layer", "pair", "label", "features", "centring", "row", "column", "value",
                     "low", "high"),
@@ -56,7 +55,6 @@ class SimilarityResult(TableResult):
                                       "features")}
     BEST_OF: ClassVar = ("layer", "row", "column")
     TOLD: ClassVar = {"features": ("code",), "centring": ("centred",)}
-    TEXT: ClassVar = ("label", "class", "row", "column")
 
     cosines: pd.DataFrame
     means: pd.DataFrame

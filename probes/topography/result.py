@@ -36,7 +36,6 @@ class TopographyResult(TableResult):
     FORMAT = "latentcode.topography"
     SHOWS = ("representational similarity analysis (RSA), Spearman correlation of code and task "
              "distances, 95 % interval")
-    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "table": ("run", "kind", "layer", "pair", "label", "unit", "features", "distance", "metric",
                   "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
@@ -46,7 +45,6 @@ class TopographyResult(TableResult):
         "contrasts": contrast_columns("run", "kind", "layer", "pair", "label", "distance",
                                       "metric", "features")}
     BEST_OF: ClassVar = ("layer", "distance", "metric")
-    TEXT: ClassVar = ("label", "run", "kind", "scope")
 
     table: pd.DataFrame
     runs: pd.DataFrame

@@ -40,7 +40,6 @@ class ValueNetworksResult(TableResult):
 
     FORMAT = "latentcode.value_networks"
     SHOWS = "means over classes"
-    FORMERLY: ClassVar = {"source": "features"}
     COLUMNS: ClassVar = {
         "networks": ("layer", "pair", "label", "features", "class", "part", "n", "norm",
                      "effective_rank", "stable_rank", "apart", "active", "active_own"),
@@ -48,7 +47,6 @@ class ValueNetworksResult(TableResult):
                     "singular_value"),
         "cosines": ("layer", "pair", "label", "features", "part", "class", "other", "cosine",
                     "centred")}
-    TEXT: ClassVar = ("label", "class", "other")
 
     networks: pd.DataFrame
     spectra: pd.DataFrame

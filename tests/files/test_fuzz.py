@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import signal
 import struct
 from collections.abc import Callable, Iterator
@@ -35,16 +34,17 @@ from latentcode.config import (
     to_yaml,
 )
 from latentcode.errors import ConfigError, LatentCodeError
+from latentcode.experiments.convert_1_0 import convert
+from latentcode.files import formats
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.decoding.result import DecodingResult
-from latentcode.runs import Run
+from latentcode.runs import Run, checkpoints
 from latentcode.training import train
 from latentcode.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
-OLD = GOLDEN / "format1"
 LIMIT = 60.0
 """Seconds after which one case counts as hanging."""
 
@@ -186,18 +186,13 @@ TEXTS = [to_yaml(config).encode() for config in (
 
 
 @pytest.fixture(scope="module")
-def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder with a run, codes and a decoding: of the first version, and of the present one.
-
-    The first version has no checksums, so that damage there reaches every parser.
-    """
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, codes and a decoding."""
     folder = tmp_path_factory.mktemp("fuzz")
-    old, new = folder / "old", folder / "new"
-    shutil.copytree(OLD, old)
-    train(CONFIG, new / "run", progress=False)
-    LatentCodes.load(old / "codes").save(new / "codes")
-    DecodingResult.load(old / "decoding").save(new / "decoding")
-    return {"old": old, "new": new}
+    train(CONFIG, folder / "run", progress=False)
+    convert(GOLDEN / "from_1_0" / "codes", folder / "codes")
+    convert(GOLDEN / "from_1_0" / "decoding", folder / "decoding")
+    return folder
 
 
 def read_run(folder: Path) -> None:
@@ -310,13 +305,16 @@ def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
 # A name that is damaged may hold a character that a figure cannot draw.
 @pytest.mark.filterwarnings("ignore:Glyph .* missing from font:UserWarning")
 @needs_alarm
-@pytest.mark.parametrize("version", ["new", "old"])
+@pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("artifact", list(READERS))
 @cases(12, 40)
 def test_a_damaged_file_loads_or_is_one_error(
-    artifacts: dict[str, Path], artifact: str, version: str, cases: int
+    artifacts: Path, artifact: str, checked: bool, cases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = artifacts[version]
+    """Where checksums are not compared, damage reaches every parser."""
+    for module in () if checked else (formats, checkpoints):
+        monkeypatch.setattr(module, "check_checksum", lambda path, recorded: None)
+    folder = artifacts
     files = sorted(f for f in (folder / artifact).rglob("*") if f.is_file()
                    and f.name not in (".lock", "timing.jsonl"))
 
@@ -341,12 +339,12 @@ def test_a_damaged_file_loads_or_is_one_error(
 @needs_alarm
 @pytest.mark.parametrize("name", [
     "run/checkpoints/step_0000004/model.safetensors", "codes/codes.safetensors",
-    "codes/labels.parquet", "decoding/table.csv"])
+    "codes/labels.parquet", "decoding/table.parquet"])
 @cases(10, 30)
 def test_no_damage_to_numbers_goes_unnoticed(
-    artifacts: dict[str, Path], name: str, cases: int
+    artifacts: Path, name: str, cases: int
 ) -> None:
-    folder = artifacts["new"]
+    folder = artifacts
     file = folder / name
     whole = file.read_bytes()
     load = {"run": lambda: Run.open(folder / "run").load_model(),

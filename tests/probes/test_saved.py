@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
-from latentcode.files.migrations import CURRENT
+from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.saved import RESULTS, load_result
+from latentcode.tasks.pairs import Pair
 
 
 @pytest.mark.parametrize("kind", RESULTS)
@@ -26,7 +29,59 @@ def test_a_folder_is_known_by_its_file(kind: type[TableResult], tmp_path: Path) 
 def test_every_result_that_is_offered_can_be_opened() -> None:
     offered = {getattr(lc, name) for name in lc.__all__ if name.endswith("Result")}
     assert offered == set(RESULTS)
-    assert {kind.FORMAT for kind in RESULTS} <= set(CURRENT)
+
+
+HOSTILE = ("", "01", "NA", "None", "nan", "a\rb", "\r\n", "1e5", "True", "1", "1.0", "2024-01-31",
+           " ", " a", "a ", 'a,"b')
+"""Classes, labels and names of pairs that look like something else."""
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_every_text_and_number_of_a_result_comes_back_as_it_was(
+    kind: type[TableResult], tmp_path: Path
+) -> None:
+    """Each column of each table holds hostile text in turn, beside whole numbers and others."""
+    for mixed in (False, True):
+        tables = {name: hostile_table([*columns, *(("", "01") if name in kind.OPEN else ())], mixed)
+                  for name, columns in kind.COLUMNS.items()}
+        fields = {name: Contrasts(table) if name == "contrasts" else table
+                  for name, table in tables.items()}
+        saved = kind(**fields, settings={"label": "\r"}).save(  # type: ignore[call-arg]
+            tmp_path / str(mixed), figures=False)
+        assert {f"{name}.{ending}" for name in tables for ending in ("csv", "parquet")} | {
+            kind.marker()} == {path.name for path in saved.iterdir()}
+        loaded = load_result(saved)
+        assert type(loaded) is kind
+        assert loaded.settings == {"label": "\r"}
+        for name, table in loaded.tables().items():
+            assert table.to_dict("list") == tables[name].to_dict("list")
+            assert table.map(type).equals(tables[name].map(type))
+
+
+def hostile_table(columns: list[str], mixed: bool) -> pd.DataFrame:
+    """Return a table of text; `mixed`: every second row of every second column is a number."""
+    table = pd.DataFrame({name: HOSTILE[i % 5:] + HOSTILE[:i % 5]
+                          for i, name in enumerate(columns)}, dtype=object)
+    if mixed:
+        for i, name in enumerate(columns[::2]):
+            table.loc[::2, name] = [(j, j / 3, j % 2 == 0)[i % 3] for j in range(len(table[::2]))]
+    return table
+
+
+def test_a_decoding_of_hostile_classes_draws_its_figure_again(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for pair, classes in (("1", ["", "a\rb", "NA"]), ("True", ["01", "1", "1.0"])):
+        train, heldout = (lc.LatentCodes(
+            rng.normal(size=(60, 1, 1, 4)).astype(np.float32),
+            pd.DataFrame({"word": classes * 20, "combination": [f"{part}{i % 10}"
+                                                                for i in range(60)]}),
+            (Pair(pair, "a pair", None),), (0,), {"run": "model"}) for part in "ab")
+        result = lc.decode(train, heldout, ["word"], controls=False, n_bootstrap=100)
+        loaded = lc.DecodingResult.load(result.save(tmp_path / pair, figures=False))
+        assert set(loaded.table["pair"]) == {pair}
+        assert set(loaded.per_class["class"]) == set(classes)
+        assert loaded.summary().equals(result.summary())
+        loaded.figure()
 
 
 def test_results_that_were_renamed_keep_their_files() -> None:

@@ -22,6 +22,13 @@ def pristine(run: lc.Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_zoo(run, tmp_path_factory.mktemp("zoo")).parent
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the cache, for this test alone."""
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture
 def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The entry of a zoo that a test may change, in an empty working directory."""

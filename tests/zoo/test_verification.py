@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from disk import flip
-from small_zoo import NAME, sign
+from small_zoo import NAME
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -89,7 +89,7 @@ def edit_card(entry: Path, **changes: object) -> None:
     """Change the card, and the page with it."""
     card = replace(Card.read(entry), **changes)  # type: ignore[arg-type]
     (entry / README).write_text(card.to_markdown(), encoding="utf-8")
-    sign(entry, card)
+    card.write(entry)
 
 
 def edit_metrics(
@@ -121,30 +121,6 @@ def change_weight(entry: Path, name: str, change: Callable[[np.ndarray], np.ndar
     write_tensors(weights(entry), {**tensors, name: change(tensors[name])})
     write_json(state, {**read_json(state), "sha256": {
         "model.safetensors": checksum(weights(entry))}})
-    sign(entry, Card.read(entry))
-
-
-def change_codes(entry: Path) -> None:
-    scores = np.array(lc.load_codes(entry).scores)
-    scores[5, 0, 0, 0] += 1e-3
-    save_codes(entry, scores=scores)
-
-
-def save_codes(entry: Path, **changes: object) -> None:
-    """Store codes with other parts, with checksums that fit them."""
-    codes = replace(lc.load_codes(entry), **changes)  # type: ignore[arg-type]
-    codes.save(entry / "results/codes-ood", overwrite=True)
-    sign(entry, Card.read(entry))
-
-
-def change_labels(entry: Path) -> None:
-    labels = lc.load_codes(entry).labels
-    save_codes(entry, labels=labels.assign(target_0=labels["target_0"][::-1].to_numpy()))
-
-
-def drop_layer(entry: Path) -> None:
-    codes = lc.load_codes(entry)
-    save_codes(entry, scores=np.array(codes.scores)[:, :1], layers=codes.layers[:1])
 
 
 def add_rule(entry: Path) -> None:
@@ -165,7 +141,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a weight's bit": (lambda e: flip(weights(e)), r"model\.safetensors was damaged"),
     "a weight": (
         lambda e: change_weight(e, "blocks.1.attn.W_Q", lambda w: 1.5 * w),
-        "codes read out of the model differ from the stored ones by"),
+        "feature_accuracy on train is"),
     "a metric": (change_loss, r"loss on ood is \d.*; the card says \d.*difference 0\.0005"),
     "a metric is missing": (
         lambda e: edit_metrics(e, lambda _: None, split="test", name="loss"),
@@ -183,24 +159,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         add_rule, r"f_a\[magic\] on ood is measured on 0; the card says 50$"),
     "a split is missing": (lambda e: without(e, "metrics", "ood"),
                            "metrics on train, test; the task offers train, test, ood"),
-    "a bit of the codes": (
-        lambda e: flip(e / "results/codes-ood/codes.safetensors"),
-        r"codes\.safetensors was damaged or changed"),
-    "a code": (change_codes, "differ from the stored ones by up to 0.001; allowed are 0.0001"),
-    "a label": (change_labels, "instances whose target_0 differs from those drawn now"),
-    "no codes": (lambda e: shutil.rmtree(e / "results"), r"labels\.parquet is missing"),
-    "the page": (lambda e: (e / README).write_text("Best model."), r"README\.md was damaged"),
+    "the page": (lambda e: (e / README).write_text("Best model."), r"README\.md says other than"),
     "the number of parameters": (
         lambda e: replace(Card.read(e), parameters=17).write(e), "parameters; the card says 17"),
     "the configuration": (
-        lambda e: (e / "config.yaml").write_text("a: b"), r"config\.yaml was damaged"),
-    "a file that nobody vouches for": (
-        lambda e: (e / "results/codes-ood/more.json").write_text("{}"), "more.json is not on the"),
-    "a file off the card": (
-        lambda e: without(e, "files", README), r"README\.md is not on the card"),
-    "a result that is not there": (
-        lambda e: edit_card(e, results={"codes-ood": "codes", "decoding": "probes"}),
-        "results holds codes-ood; the card says codes-ood, decoding"),
+        lambda e: (e / "config.yaml").write_text("a: b"), r"config\.yaml"),
     "the name": (lambda e: edit_card(e, name="best"), "card is that of 'best'; expected 'tiny-hy"),
     "the kind": (lambda e: edit_card(e, kind="softmax"), "of kind hyla; the card says softmax"),
     "a sentence": (lambda e: replace(Card.read(e), summary="The best.").write(e),
@@ -211,16 +174,6 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a standard error": (
         lambda e: edit_metrics(e, lambda m: replace(m, se=m.se + 0.01)),
         "the standard error of loss on ood is .*; the card says"),
-    "a layer of the codes": (drop_layer, r"the stored codes have layers \(0,\); expected \(0, 1"),
-    "a label of the codes": (
-        lambda e: save_codes(e, labels=lc.load_codes(e).labels.drop(columns="target_0")),
-        r"the stored codes have labels \[.*; expected \['rule_0', 'target_0'"),
-    "the run of the codes": (
-        lambda e: save_codes(e, meta={**lc.load_codes(e).meta, "run_id": "another"}),
-        "the stored codes have run_id 'another'; expected"),
-    "the task of the codes": (
-        lambda e: save_codes(e, meta={k: v for k, v in lc.load_codes(e).meta.items()
-                                      if k != "task"}), "do not say of which task"),
     "the card": (lambda e: (e / CARD).unlink(), r"card\.json is missing"),
     "no card": (lambda e: (e / CARD).write_text("{}"), "expected .*latentcode.card"),
 }
@@ -261,7 +214,6 @@ def test_metrics_notice_a_changed_weight(entry: Path) -> None:
     change_weight(entry, "unembed.b_U", lambda b: b + np.arange(5, dtype=np.float32))
     problems = zoo.verify(NAME).problems
     assert any("loss on ood" in problem for problem in problems)
-    assert not any("codes" in problem for problem in problems)  # it stands behind them
 
 
 def test_the_command_line(

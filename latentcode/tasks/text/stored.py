@@ -20,7 +20,7 @@ import torch
 
 from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import ArtifactError, check
-from latentcode.files.migrations import header, read_checked
+from latentcode.files.formats import header, read_checked
 from latentcode.files.provenance import software
 from latentcode.files.storage import (
     checksums,

@@ -23,8 +23,8 @@ from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
 from latentcode.app.data.projections import project_once, reduced_settings
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
+from latentcode.files.cache import default_cache
 from latentcode.imports import import_file
-from latentcode.probes.projection.cache import default_cache
 from latentcode.probes.projection.of_codes import project_codes
 
 

@@ -17,7 +17,6 @@ from latentcode.probes.common.bootstrap import (
 )
 from latentcode.probes.common.contrasts import (
     MOST_SAID,
-    NOT_RECORDED,
     Contrasts,
     Resampled,
     contrast_columns,
@@ -219,4 +218,3 @@ def test_a_result_without_a_control_says_so() -> None:
     assert repr(Weather()).startswith("Weather: no contrasts: this question has no control")
     empty = contrasts().table
     assert "nothing was compared" in Contrasts(empty).sentences()[0]
-    assert Contrasts(empty, NOT_RECORDED).sentences() == [NOT_RECORDED]
