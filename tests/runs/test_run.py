@@ -82,7 +82,7 @@ def test_provenance_says_where_the_run_comes_from(run: Run) -> None:
     assert facts["device_name"]
     assert facts["threads"] == torch.get_num_threads()
     assert facts["config_hash"] == config_hash(CONFIG)
-    assert facts["format_version"] == 1
+    assert facts["format_version"] == "2.0"
     assert run.id == facts["id"]
 
 
@@ -311,7 +311,7 @@ def test_one_bit_of_a_tensor_is_noticed(run: Run, name: str) -> None:
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"config_hash": "abc"}, "belongs to a run with configuration hash abc"),
-    ({"format_version": 99}, r"\('latentcode.checkpoint', 99\); expected"),
+    ({"format_version": 99}, r"latentcode.checkpoint, version 99 \(latentcode 1.0 or older\)"),
     ({"step": 8}, "says that it is of step 8; expected 9"),
     ({"step": "9"}, r"state\.json: step is '9'"),
     ({"step": -1}, "step is -1"),
@@ -330,7 +330,7 @@ def test_a_checkpoint_with_other_contents(
 
 @pytest.mark.parametrize(("change", "message"), [
     (lambda d: d.update(format_version=99),
-     r"version \('latentcode.run', 99\); expected .*, 1\)"),
+     r"latentcode.run, version 99 \(latentcode 1.0 or older\); convert it with"),
     (lambda d: d.pop("created"), r"provenance.json lacks key\(s\) created"),
     (lambda d: d.update(colour=1), r"provenance.json has unknown key\(s\) colour"),
     (lambda d: d.update(resumed=1), "has resumed 1; expected a list"),

@@ -82,9 +82,9 @@ def test_results_of_a_study_beside_the_run_are_found_and_damaged_ones_named(run:
     assert set(saved_results(entry("runs/tiny"))) == {"decoding"}
     # A damaged one is a message; that in the run itself takes its place.
     save_decoding(run.path / "results" / "decoding")
-    (run.path / "results" / "decoding" / "table.csv").write_text("layer\n1\n")
+    (run.path / "results" / "decoding" / "table.parquet").write_text("layer\n1\n")
     test = shown("decode", model="runs/tiny")
-    assert "table.csv" in test.warning[0].value
+    assert "table.parquet" in test.warning[0].value
     assert "No probes yet" in text(test)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +61,11 @@ def test_a_probe_of_one_s_own_is_among_them(
 
 
 def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> None:
-    """Here those of an earlier format; the page of decoding shows what is decoded from codes."""
-    shutil.copytree(GOLDEN / "format1" / "rows", codes / "results" / "rows")
+    """The page of decoding shows what is decoded from codes."""
+    names = {"code": "row", "shuffled": "shuffled row", "untrained": "untrained row"}
+    decoded = lc.DecodingResult.load(GOLDEN / "frozen" / "decoding")
+    replace(decoded, table=decoded.table.replace({"features": names})).save(
+        codes / "results" / "rows", figures=False)
     test = shown("results", model="runs/codes")
     assert {"features", "trained", "untrained", "shuffled"} <= set(test.table[0].value.columns)
     assert len(test.image) == 1
