@@ -1,148 +1,259 @@
 """Everything that was reproduced on one page: each claim with its number, verdict and command.
 
 First what the abstract says, then the paper's claims about trained models, then definitions and
-counts of its tasks, then our own claims, counted apart (`grouping`). What the page says is in
-`verdicts.md.jinja2`; here are its tables.
-
-`README.md` holds results alone and no times: a reproduction that was interrupted and one that was
-not write the same page. `report.html` is the same with the pictures inside.
+counts of its tasks. Claims of one observation that have the same verdict are counted once. The text
+of the page is in `verdicts.md.jinja2`; here are its tables. It holds results alone and no times: a
+reproduction that was interrupted and one that was not write the same page.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from latentcode.errors import ArtifactError, check
-from latentcode.experiments.evidence.claim import RESULTS, load_claims
-from latentcode.experiments.evidence.html import write_html
-from latentcode.experiments.evidence.pages import render
-from latentcode.experiments.evidence.verdicts import can_agree, expected_false_differs
-from latentcode.experiments.paper.grouping import (
-    DEFINITIONS,
-    GROUPS,
-    VERDICTS,
-    counted,
-    group,
-    in_words,
-    known,
-    observations,
-    said,
-    verdict,
-)
-from latentcode.experiments.paper.reproduction import KIND_TITLES
+from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
 from latentcode.experiments.paper.results import N_SPLITS, answers, central, remarks, results_in
-from latentcode.experiments.paper.wording import by_test, least, ours, published, rule
+from latentcode.experiments.paper.verdicts import can_agree, expected_false_differs
 from latentcode.figures.markdown import markdown_of, markdown_table
 from latentcode.files.storage import write_text
 
-README, HTML, VERDICT_TABLE = "README.md", "report.html", "verdicts.csv"
-OURS = ("causal",)
-"""Results that hold claims of ours alone."""
+README, VERDICT_TABLE = "README.md", "verdicts.csv"
+TEMPLATE = "verdicts.md.jinja2"
+DEFINITIONS: tuple[str, ...] = ("tabA2", "figA9", "tabA3", "figA1")
+"""Results about the tasks, the settings and the equations, and not about what models learn."""
 ORDER: tuple[str, ...] = (
-    *(name for name in RESULTS if name not in DEFINITIONS and name not in OURS),
-    *(name for name in RESULTS if name in DEFINITIONS), *OURS)
+    *(name for name in RESULTS if name not in DEFINITIONS),
+    *(name for name in RESULTS if name in DEFINITIONS))
 """In which results stand on the page."""
+GROUPS: Mapping[str, str] = {
+    "empirical": "Empirical claims of the paper", "task": "Definitions and counts of the task"}
+PRINTED = "as printed"
+"""The verdict of a claim that differs by how something is printed, like an erratum."""
+VERDICTS: Mapping[str, str] = {
+    "agrees": "agrees", "differs": "**differs**", PRINTED: "erratum-like",
+    "undecided": "undecided", "not run": "not run at this size"}
+"""Verdicts as they are printed, in the order of the counts."""
 COLUMNS = ("by", "id", "source", "kind", "verdict", "why", "needs", "group", "observation",
-           "questioned", "superseded_by", "erratum_like")
-"""Of the table of verdicts."""
+           "questioned", "erratum_like")
+"""Columns of the table of verdicts."""
 Judged = Mapping[str, Any]
+"""A claim with its verdict, as `result.json` has it."""
 Results = Mapping[str, Mapping[str, Any]]
 
 
 def write_pages(results: Path, out: Path) -> list[Path]:
-    """Write `README.md`, `report.html` and `verdicts.csv` of the results; return their paths.
+    """Write `README.md` and `verdicts.csv` of the results; return their paths.
 
-    The table of verdicts has a row per claim that was judged.
-
-    `ArtifactError` where there is none.
+    The table has a row per claim that was judged. `ArtifactError` where there is no result.
     """
-    found = {preset: results_in(results, preset) for preset in N_SPLITS}
-    check(any(found.values()), f"{results} holds no result; expected a folder that `latentcode "
+    by_preset = {preset: results_in(results, preset) for preset in N_SPLITS}
+    check(any(by_preset.values()), f"{results} holds no result; expected a folder that `latentcode "
           "reproduce` wrote to", ArtifactError)
     out.mkdir(parents=True, exist_ok=True)
-    text = page(found, results, out)
-    write_text(out / README, text)
-    html = write_html(out / HTML, text, pictures=out)
-    rows = [_verdict_row(name, claim) for name, claim in _claims(found)]
+    write_text(out / README, page(by_preset, results, out))
+    rows = [_verdict_row(name, claim) for name, claim in _judged(by_preset)]
     write_text(out / VERDICT_TABLE, pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False))
-    return [out / README, html, out / VERDICT_TABLE]
+    return [out / README, out / VERDICT_TABLE]
 
 
-def _verdict_row(name: str, judged: Mapping[str, Any]) -> dict[str, Any]:
+def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
+    """Return the page of every result as Markdown, for a file in `out`."""
+    to = Path(os.path.relpath(results, out)).as_posix()
+    judged, every = _judged(by_preset), load_claims()
+    numbers = [claim for claim in every if claim.kind == "number"]
+    claims_of = {key: [claim for name, claim in judged if group(name) == key] for key in GROUPS}
+    counts = {key: _counts_by_result(by_preset, key) for key in GROUPS}
+    decided = [(name, claim) for name, claim in judged if claim["verdict"] in ("agrees", "differs")]
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                              loader=FileSystemLoader(Path(__file__).parent))
+    text = environment.get_template(TEMPLATE).render(
+        entries=len(every), entries_judged=len(judged), groups=GROUPS, of_group=claims_of.get,
+        counted=counted, in_words=in_words, decided=decided,
+        predicted=[claim["id"] for _, claim in decided if not claim["seen"]],
+        false_differs=f"{expected_false_differs(every):.2f}",
+        can_agree=sum(map(can_agree, numbers)), numbers=len(numbers),
+        central=markdown_of(_central(judged)),
+        observed=observations(claim for _, claim in judged), observation=_observation,
+        shown=lambda key: len(counts[key]), unrun=_unrun,
+        counts=lambda key: markdown_table(list(counts[key].columns), [
+            (f"[{row[0]}](#{row[0].lower()})", *row[1:])
+            for row in counts[key].itertuples(index=False, name=None)]),
+        chapters=lambda key: [name for name in counts[key]["result"] if group(name) == key],
+        at_presets=lambda name: [(preset, by_preset[preset][name]) for preset in N_SPLITS
+                                 if name in by_preset.get(preset, {})],
+        to=to, judged_by=_judged_by, discussed=_discussed, known=known, answers=answers(),
+        remarks=remarks(), selection=_selection, others=list(_other_pages(out, to)))
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+@cache
+def _claims() -> Mapping[str, Claim]:
+    return {claim.id: claim for claim in load_claims()}
+
+
+def known(judged: Judged) -> Claim | None:
+    """Return a judged claim as the file has it; None for one that it no longer has."""
+    return _claims().get(judged["id"])
+
+
+def group(result: str) -> str:
+    """Return which of `GROUPS` the claims of a result belong to."""
+    return "task" if result in DEFINITIONS else "empirical"
+
+
+def verdict(judged: Judged) -> str:
+    """Return the verdict of a claim, one of `VERDICTS`."""
     claim = known(judged)
-    return {"by": "ours" if group(judged, name) == "ours" else "paper",
+    printing = claim is not None and claim.printing and judged["verdict"] == "differs"
+    return PRINTED if printing else str(judged["verdict"])
+
+
+def verdict_in_words(judged: Judged) -> str:
+    """Return the verdict as it stands in a table, with the doubt that is to be told."""
+    claim = known(judged)
+    questioned = claim is not None and bool(claim.questioned)
+    return VERDICTS[verdict(judged)] + " (*threshold questioned*)" * questioned
+
+
+def counted(claims: Iterable[Judged]) -> Counter[str]:
+    """Return verdict -> how many claims have it, those of one observation once."""
+    units = set()
+    for judged in claims:
+        claim = known(judged)
+        observation = claim.observation if claim is not None else None
+        units.add((observation or judged["id"], verdict(judged)))
+    return Counter(name for _, name in units)
+
+
+def observations(claims: Iterable[Judged]) -> dict[str, list[Judged]]:
+    """Return observation -> its claims, of those that several claims share and one decides."""
+    shared: dict[str, list[Judged]] = {}
+    for judged in claims:
+        claim = known(judged)
+        if claim is not None and claim.observation:
+            shared.setdefault(claim.observation, []).append(judged)
+    return {name: judged for name, judged in shared.items() if len(judged) > 1
+            and any(claim["verdict"] != "not run" for claim in judged)}
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Return counts of verdicts in words, as in `9 agree, 1 differs, 2 undecided`."""
+    def verb(name: str, n: int) -> str:
+        words = VERDICTS[name].strip("*")
+        return words.removesuffix("s") if n > 1 and name in ("agrees", "differs") else words
+
+    return ", ".join(f"{n} {verb(name, n)}" for name in VERDICTS if (n := counts.get(name, 0)))
+
+
+def published(claim: Judged) -> str:
+    """Return the printed number with its error; empty where none is printed."""
+    printed = claim["published"]
+    if printed is None:
+        return ""
+    error = "" if printed["error"] is None else f" ± {printed['error']:g}"
+    return f"{printed['value']:g}{error}"
+
+
+def ours(claim: Judged) -> str:
+    """Return what we measured, of several tests the least and the most; empty without a value.
+
+    A number stands in the unit printed, a difference has its sign.
+    """
+    estimates = [part["estimate"] for part in claim["parts"] if part["estimate"] is not None]
+    if not estimates:
+        return ""
+    match claim["rule"]["name"]:
+        case "exact":
+            held = sum(estimates)
+            outcome = ("holds" if held == len(estimates) else "does not hold" if not held
+                       else f"holds in {held:g} of {len(estimates)}")
+            return outcome + (" so far" if claim["verdict"] == "undecided" else "")
+        case "welch":
+            return f"{claim['published']['value'] + estimates[0]:.4g}"
+        case "bound":
+            least, most = f"{min(estimates):.3g}", f"{max(estimates):.3g}"
+        case _:
+            least, most = f"{min(estimates):+.2g}", f"{max(estimates):+.2g}"
+    return least if least == most else f"{least} to {most}"
+
+
+def asked_for(claim: Judged) -> str:
+    """Return what a rule asks for, as a number; empty where it asks for none."""
+    asked = claim["rule"].get("least", claim["rule"].get("bound"))
+    return "" if asked is None else f"{asked:g}"
+
+
+def rule_in_words(claim: Judged) -> str:
+    """Return the rule of a verdict in a few words."""
+    rule = claim["rule"]
+    match rule["name"]:
+        case "welch":
+            return f"{rule['quantity']}: difference within ±{claim['margin']:g}"
+        case "permutation" | "permutation_of_changes":
+            return f"{rule['quantity']}: permutation test over runs"
+        case "bound":
+            return f"{rule['quantity']}: {rule['side']} {rule['bound']:g}"
+        case "excess":
+            return (f"{rule['quantity']}: in every run above, and by {rule['least']:g} on average, "
+                    f"{', '.join(rule['controls'])}")
+    return str(rule["holds"])
+
+
+def _by_test(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Return what was measured for each of several tests."""
+    measured = [part for part in parts if part["estimate"] is not None]
+    if len(parts) < 2 or not measured:
+        return ""
+    return " By test: " + "; ".join(
+        f"{part['name'].removeprefix('kind=')} {part['estimate']:.3g}" for part in measured) + "."
+
+
+def _judged(by_preset: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]]:
+    """Return (result, claim) of every claim that was judged, in the order of the paper."""
+    return [(name, claim) for name, result in by_preset.get("paper", {}).items()
+            for claim in result["claims"]]
+
+
+def _verdict_row(name: str, judged: Judged) -> dict[str, Any]:
+    claim = known(judged)
+    return {"by": "paper", "group": group(name),
             **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
-            "group": group(judged, name),
             **({} if claim is None else {
                 "observation": claim.observation, "questioned": claim.questioned,
-                "superseded_by": " ".join(claim.superseded_by),
                 "erratum_like": claim.printing})}
 
 
-def page(found: Mapping[str, Results], results: Path, out: Path) -> str:
-    """Return the page of every result as Markdown, for a file in `out`."""
-    to = Path(os.path.relpath(results, out)).as_posix()
-    claims, every = _claims(found), load_claims()
-    numbers = [claim for claim in every if claim.kind == "number"]
-    of_groups = {key: [claim for name, claim in claims if group(claim, name) == key]
-                 for key in GROUPS}
-    counts = {key: _counted(found, key) for key in GROUPS}
-    decided = [(name, claim) for name, claim in claims
-               if claim["verdict"] in ("agrees", "differs")
-               and ((entry := known(claim)) is None or not entry.superseded_by)]
-    return render(
-        Path(__file__).with_name("verdicts.md.jinja2"), entries=len(every),
-        entries_judged=len(claims), groups=GROUPS, of_group=of_groups.get, counted=counted,
-        in_words=in_words, decided=decided,
-        predicted=[claim["id"] for _, claim in decided if not claim["seen"]],
-        false_differs=expected_false_differs(every), can_agree=sum(map(can_agree, numbers)),
-        numbers=len(numbers), central=markdown_of(_central(found)), observed=_observed(claims),
-        observation=_observation, shown=lambda key: len(counts[key]),
-        unrun=_unrun, counts=lambda key: markdown_table(list(counts[key].columns), [
-            (f"[{row[0]}](#{row[0].lower()})", *row[1:])
-            for row in counts[key].itertuples(index=False, name=None)]),
-        chapters=lambda key: [name for name in counts[key]["result"] if _home(name) == key],
-        at_presets=lambda name: [(preset, found[preset][name]) for preset in N_SPLITS
-                                 if name in found.get(preset, {})],
-        to=to, by_kind=_by_kind, judged_by=_judged_by, said_of=_said_of, known=known,
-        answers=answers(), remarks=remarks(), selection=_selection,
-        others=list(_other_pages(out, to)))
-
-
-def _central(found: Mapping[str, Results]) -> pd.DataFrame:
+def _central(judged: Sequence[tuple[str, Judged]]) -> pd.DataFrame:
     """Return a row per sentence of the abstract: its verdict, and the claims it rests on."""
-    judged = {claim["id"]: claim for _, claim in _claims(found)}
+    by_id = {claim["id"]: claim for _, claim in judged}
     rows = []
     for entry in central():
-        of_it = [judged[name] for name in entry["claims"] if name in judged]
-        counts = counted(of_it)
+        claims = [by_id[name] for name in entry["claims"] if name in by_id]
+        counts = counted(claims)
         rows.append({
             "the abstract": entry["sentence"],
             "verdict": (VERDICTS[next(iter(counts))] if len(counts) == 1 else
                         in_words(counts) or "not judged"),
             "rests on": "; ".join(
-                f"{words}: " + ", ".join(f"`{claim['id']}`" for claim in of_it
+                f"{words}: " + ", ".join(f"`{claim['id']}`" for claim in claims
                                          if verdict(claim) == key)
                 for key, words in VERDICTS.items()
-                if any(verdict(claim) == key for claim in of_it))})
+                if any(verdict(claim) == key for claim in claims))})
     return pd.DataFrame(rows)
-
-
-def _observed(claims: Sequence[tuple[str, Judged]]) -> dict[str, list[Judged]]:
-    """Return the paper's claims of each observation that several share, where one is decided."""
-    return {name: of_it for name, of_it in observations(claim for _, claim in claims).items()
-            if not all(claim["verdict"] == "not run" or str(claim["source"]).startswith("ours")
-                       for claim in of_it)}
 
 
 def _observation(claims: Sequence[Judged]) -> str:
     return markdown_table(["claim", "says", "verdict", "ours, over tests", "asked for"], [
-        (f"`{claim['id']}`", claim["claim"], said(claim), ours(claim), least(claim))
+        (f"`{claim['id']}`", claim["claim"], verdict_in_words(claim), ours(claim), asked_for(claim))
         for claim in claims])
 
 
@@ -152,60 +263,25 @@ def _unrun(claims: Sequence[Judged]) -> int:
                        and any(part["estimate"] is None for part in claim["parts"])).values())
 
 
-def _home(name: str) -> str:
-    """Return the group under which a result stands, whichever its claims belong to."""
-    return "ours" if name in OURS else "task" if name in DEFINITIONS else "empirical"
-
-
-def _newest(name: str, found: Mapping[str, Results]) -> Mapping[str, Any] | None:
-    """Return a result at the most telling preset that it was reproduced at."""
-    return next((found[preset][name] for preset in N_SPLITS if name in found.get(preset, {})), None)
-
-
-def _claims(found: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]]:
-    """Return (result, claim) of every claim that was judged, in the order of the paper."""
-    return [(name, claim) for name, result in found.get("paper", {}).items()
-            for claim in result["claims"]]
-
-
-def _counted(found: Mapping[str, Results], key: str) -> pd.DataFrame:
-    """Return a row per result with claims of a group: what it shows, their verdicts (an observation
-    once), its runs."""
+def _counts_by_result(by_preset: Mapping[str, Results], key: str) -> pd.DataFrame:
+    """Return a row per result of a group: what it shows, its verdicts, its runs."""
     rows = []
     for name in ORDER:
-        result = _newest(name, found)
-        every = found.get("paper", {}).get(name, {}).get("claims", [])
-        claims = [claim for claim in every if group(claim, name) == key]
-        if result is None or not (claims or _home(name) == key):
+        # At the most telling preset that it was reproduced at.
+        result = next((by_preset[preset][name] for preset in N_SPLITS
+                       if name in by_preset.get(preset, {})), None)
+        if result is None or group(name) != key:
             continue
-        counts = counted(claims)
+        at_paper = by_preset.get("paper", {}).get(name, {})
+        counts = counted(at_paper.get("claims", []))
         rows.append({"result": name, "shows": result["title"],
                      **{words.strip("*"): counts[one] or "" for one, words in VERDICTS.items()},
-                     "runs": ("" if set(counts) == {"not run"} else
-                              len(found.get("paper", {}).get(name, {}).get("runs", [])))})
+                     "runs": "" if set(counts) == {"not run"} else len(at_paper.get("runs", []))})
     return pd.DataFrame(rows)
 
 
-def _by_kind(claims: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the verdicts of claims that take the place of one of several kinds."""
-    judged = {claim["id"]: claim for claim in claims}
-    rows = []
-    for claim in claims:
-        entry = known(claim)
-        kinds = {} if entry is None else {
-            next(iter(one.setting.grid.points())).partition(",")[0].removeprefix("kind="):
-            said(judged[name]) for name in entry.superseded_by
-            if name in judged and (one := known(judged[name])) is not None}
-        if kinds:
-            rows.append((claim["claim"], *(kinds.get(kind, "") for kind in KIND_TITLES)))
-    if not rows:
-        return ""
-    columns = ["kind by kind", *KIND_TITLES.values()]
-    return markdown_table(columns, rows)
-
-
-def _said_of(judged: Judged) -> bool:
-    """Whether something is to be said of a claim below its table: under which reading it differs,
+def _discussed(judged: Judged) -> bool:
+    """Whether something is to be told of a claim below its table: under which reading it differs,
     what the authors could answer, what was tried, why its threshold is questioned."""
     claim = known(judged)
     return (judged["verdict"] == "differs" and judged["id"] in (*answers(), *remarks())) or (
@@ -220,16 +296,13 @@ def _selection(result: Mapping[str, Any]) -> str:
 def _judged_by(claims: Sequence[Judged]) -> str:
     rows: list[tuple[str, ...]] = []
     for claim in claims:
-        why = claim["why"] + by_test(claim["parts"])
+        why = claim["why"] + _by_test(claim["parts"])
         if claim["needs"]:
             why += f" Needed: {claim['needs']}."
         text = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
         if claim["reading"]:
             text += f" *Our reading: {claim['reading']}*"
-        entry = known(claim)
-        if entry is not None and entry.superseded_by:
-            why += f" Superseded by: {', '.join(f'`{name}`' for name in entry.superseded_by)}."
-        cells = text, rule(claim), published(claim), said(claim), why
+        cells = text, rule_in_words(claim), published(claim), verdict_in_words(claim), why
         rows.append(tuple(cell.replace("|", "\\|") for cell in cells))
     return markdown_table(["claim", "judged by", "published", "verdict", "what we have"], rows)
 

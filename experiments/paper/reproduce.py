@@ -22,6 +22,7 @@ import pandas as pd
 from matplotlib.collections import PathCollection
 from PIL import Image
 
+from latentcode import __version__
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import (
     ConfigError,
@@ -30,9 +31,7 @@ from latentcode.errors import (
     check,
     check_choice,
 )
-from latentcode.experiments.evidence.claim import RESULTS, Claim, PermutationOfChanges
-from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.evidence.verdicts import Judgement, judge
+from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges
 from latentcode.experiments.paper.reproduction import (
     Findings,
     OutOfTime,
@@ -54,6 +53,7 @@ from latentcode.experiments.paper.runs import (
     trained_on,
     training_flops,
 )
+from latentcode.experiments.paper.verdicts import Judgement, evidence, judge
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
 from latentcode.files.formats import header
@@ -179,7 +179,7 @@ def _by_need(wanted: Mapping[str, Reproduction], request: Request) -> list[str]:
 def _is_there(
     wanted: Reproduction, request: Request, known: KnownRuns, lacking: Mapping[str, RunConfig]
 ) -> bool:
-    """Whether the result that is kept is of these runs, and of this code."""
+    """Whether the result that is kept is of these runs, claims and version of the library."""
     folder = request.folder(wanted.name)
     return (folder / RESULT).exists() and read_result(folder)["digest"] == _digest(
         wanted, request, _used(wanted, request, known), lacking)
@@ -271,7 +271,7 @@ def _digest(
 ) -> str:
     """Return what changes where the result has to be computed again."""
     text = json.dumps([
-        request.preset, wanted.source(), [repr(claim) for claim in wanted.claims],
+        request.preset, __version__, [repr(claim) for claim in wanted.claims],
         [(run.id, run.checkpoints()[-1]) for run in used], list(lacking)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

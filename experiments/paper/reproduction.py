@@ -1,25 +1,25 @@
-"""What is a figure or table of the paper to us? The runs that it shows, and what they say."""
+"""A figure or table of the paper: the runs that it shows, and what they say."""
 
 from __future__ import annotations
 
-import ast
-import inspect
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
 
+from latentcode import __version__
 from latentcode.config import flatten, to_dict
 from latentcode.errors import LatentCodeError, check_choice
-from latentcode.experiments.evidence.claim import RESULTS, Claim, Setting, load_claims
-from latentcode.experiments.evidence.keeping import kept, key_of
-from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
 from latentcode.experiments.paper.runs import PUBLISHED, KnownRuns, split_seed
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import Figure
 from latentcode.files.storage import replace_file
 from latentcode.models.config import kind_of
@@ -38,8 +38,6 @@ TOGETHER: Mapping[str, str] = {name: module for module, names in {
 """Results that share a module below `reproductions`, and its name; others have one of theirs."""
 NO_RUNS: Mapping[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
 """What figures and tables show that ask no model."""
-ONLY_SHOWN = ("drawing", "score_figures", "words")
-"""Modules of `measuring` that determine no number."""
 MEASURED = "measured"
 """Below published runs: what was measured of those without weights."""
 WITHOUT_RUNS = ("tabA2-", "figA9-", "tabA3-", "figA1-no-additional-parameters")
@@ -97,28 +95,6 @@ class Reproduction:
         """
         judged = [claim.setting for claim in self.claims if needs_runs(claim)]
         return (*self.shows[preset], *(judged if preset == "paper" else ()))
-
-    def source(self) -> str:
-        """Return what measures and judges it, by which an old result is known: code alone, so that
-        docstrings, comments and lines, and what only draws or words, leave a result as it is."""
-        of_all = Path(__file__).parent
-        shared = [*(path for path in sorted((of_all / "measuring").glob("*.py"))
-                    if path.stem not in ONLY_SHOWN),
-                  *(of_all.with_name("evidence") / f"{name}.py"
-                    for name in ("claim_rules", "rules", "statistics", "values", "verdicts"))]
-        return "\n".join(map(code_of, [inspect.getsource(import_module(self.measure.__module__)),
-                                       *(path.read_text(encoding="utf-8") for path in shared)]))
-
-
-@cache
-def code_of(text: str) -> str:
-    """Return the code of a module without its comments, docstrings and line breaks."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(body := getattr(node, "body", None), list):
-            node.body = [part for part in body if not (  # type: ignore[attr-defined]
-                isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
-    return ast.dump(tree)
 
 
 def by_preset(
@@ -190,9 +166,12 @@ class Work:
 
         kind  what it returns
         """
-        compute = partial(function, run, device=self.device, **arguments)
-        return kept(self._place([run], function, arguments), kind,
-                    partial(self._in_time, compute, f"{function.__name__}, {run.name}"))
+        folder = self._place([run], function, arguments)
+        if not any((folder / name).exists() for name in kind.markers()):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            self._in_time(partial(function, run, device=self.device, **arguments),
+                          f"{function.__name__}, {run.name}").save(folder, figures=False)
+        return kind.load(folder)
 
     def table(
         self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
@@ -224,11 +203,11 @@ class Work:
     def _place(
         self, runs: Sequence[Run], function: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> Path:
-        # Other code in the function's module may measure something else.
-        what = [function.__qualname__,
-                code_of(inspect.getsource(import_module(function.__module__)))]
-        plain = {key: repr(value) for key, value in arguments.items()}
-        return self.folder / f"{function.__name__}-{key_of(runs, {'of': what, **plain})}"
+        # Another version of the library may measure something else.
+        what = [[(run.id, run.checkpoints()[-1]) for run in runs], function.__qualname__,
+                {key: repr(value) for key, value in arguments.items()}, __version__]
+        digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
+        return self.folder / f"{function.__name__}-{digest}"
 
     def _in_time(self, compute: Callable[[], Any], what: str) -> Any:
         if self.deadline is not None and time.time() >= self.deadline:

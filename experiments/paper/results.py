@@ -12,7 +12,7 @@ from typing import Any
 
 from latentcode.config import parse_yaml
 from latentcode.errors import ArtifactError, check
-from latentcode.experiments.evidence.claim import RESULTS
+from latentcode.experiments.paper.claims import RESULTS
 from latentcode.files.formats import check_format
 from latentcode.files.storage import read_json
 

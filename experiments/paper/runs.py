@@ -20,7 +20,7 @@ from pathlib import Path
 
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
-from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.paper.claims import Setting
 from latentcode.files.locks import holder
 from latentcode.models.config import kind_of
 from latentcode.models.flops import training_flops_per_token

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from latentcode.experiments.evidence.claim import (
+from latentcode.experiments.paper.claims import (
     Bound,
     Claim,
     Exact,
@@ -18,10 +18,13 @@ from latentcode.experiments.evidence.claim import (
     Welch,
     load_claims,
 )
-from latentcode.experiments.evidence.claim_rules import over_instances
-from latentcode.experiments.evidence.rules import Verdict
-from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.evidence.verdicts import Judgement, judge
+from latentcode.experiments.paper.verdicts import (
+    Judgement,
+    Verdict,
+    evidence,
+    judge,
+    over_instances,
+)
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 Rows = list[dict[str, Any]]

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.config import RunConfig
-from latentcode.experiments.evidence.claim import Claim, Setting
+from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.experiments.paper.runs import KnownRuns, seeded, signature
 from latentcode.models import HookedTransformer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from latentcode.experiments.evidence.claim import Claim, Excess, Setting
+from latentcode.experiments.paper.claims import Claim, Excess, Setting
 from latentcode.experiments.paper.reproduction import KINDS, Work
 from latentcode.runs import Run
 

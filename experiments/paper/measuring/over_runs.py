@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Excess
-from latentcode.experiments.evidence.values import COLUMNS, evidence
+from latentcode.experiments.paper.claims import Claim, Excess
 from latentcode.experiments.paper.measuring.words import count
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Findings
+from latentcode.experiments.paper.verdicts import COLUMNS, evidence
 
 
 def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.experiments.evidence.claim import Claim
+from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.measuring.over_runs import controls_of, per_kind
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.features import Features, varies

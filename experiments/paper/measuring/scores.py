@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Setting
-from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.measuring.sraven_instances import ceiling
 from latentcode.experiments.paper.reproduction import KIND_TITLES, Work, final_metrics
+from latentcode.experiments.paper.verdicts import evidence
 
 METRIC = {"logic": "r2", "sraven": "accuracy"}
 """What each task is judged by."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Setting, printed
+from latentcode.experiments.paper.claims import Claim, Setting, printed
 from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
 from latentcode.experiments.paper.measuring.scores import METRIC, learning, scores
 from latentcode.experiments.paper.measuring.words import (

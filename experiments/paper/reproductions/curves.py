@@ -8,8 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim, Setting
-from latentcode.experiments.evidence.values import COMPARED, evidence
+from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
 from latentcode.experiments.paper.measuring.scores import learning, no_kind_is_always_lowest, scores
 from latentcode.experiments.paper.measuring.words import beside_ceiling, of_kinds, sentences
@@ -22,6 +21,7 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
     metric_evidence,
 )
+from latentcode.experiments.paper.verdicts import COMPARED, evidence
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Claim
+from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.logic_codes import (
     NOTE,

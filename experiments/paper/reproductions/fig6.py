@@ -8,8 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from latentcode.experiments.evidence.claim import Bound
-from latentcode.experiments.evidence.values import COMPARED, evidence
+from latentcode.experiments.paper.claims import Bound
 from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
 from latentcode.experiments.paper.measuring.words import NOTHING, count, sentences
 from latentcode.experiments.paper.reproduction import (
@@ -23,6 +22,7 @@ from latentcode.experiments.paper.reproduction import (
 )
 from latentcode.experiments.paper.runs import training_flops
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
+from latentcode.experiments.paper.verdicts import COMPARED, evidence
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.models.flops import PEAKS

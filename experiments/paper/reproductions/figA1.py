@@ -11,8 +11,7 @@ import torch
 from matplotlib.axes import Axes
 
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.claim import Claim
-from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -21,6 +20,7 @@ from latentcode.experiments.paper.reproduction import (
     about,
     by_preset,
 )
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.heat_maps import signed_norm
 from latentcode.figures.style import DIVERGING, PALETTE, Figure
 from latentcode.models import HookedTransformer

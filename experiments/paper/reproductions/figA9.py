@@ -8,10 +8,10 @@ import pandas as pd
 import torch
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.evidence.claim import Claim
-from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.measuring.sraven_counts import count_sraven, distinct_instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.probes.common.figures import panels
 

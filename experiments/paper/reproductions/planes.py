@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.measuring.known_rules import caveat, titled
 from latentcode.experiments.paper.measuring.logic_codes import (
     NOTE,

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from latentcode.experiments.evidence.claim import Setting, printed
-from latentcode.experiments.evidence.values import evidence
+from latentcode.experiments.paper.claims import Setting, printed
 from latentcode.experiments.paper.measuring.sraven_instances import instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import mean_metric
 from latentcode.probes.common.figures import panels

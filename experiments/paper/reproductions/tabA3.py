@@ -8,9 +8,9 @@ import pandas as pd
 
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.values import evidence
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.experiments.paper.runs import SEARCHED
+from latentcode.experiments.paper.verdicts import evidence
 
 TABLE_A3: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "logic": {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.experiments.evidence.claim import RESULTS, load_claims, read_claims
 from latentcode.experiments.paper import report
+from latentcode.experiments.paper.claims import RESULTS, load_claims, read_claims
 from latentcode.experiments.paper.grouping import (
     GROUPS,
     PRINTED,

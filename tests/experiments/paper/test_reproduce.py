@@ -20,8 +20,8 @@ from latentcode.errors import (
     RunError,
     UnknownNameError,
 )
-from latentcode.experiments.evidence.claim import RESULTS, load_claims
 from latentcode.experiments.paper import reproduce as reproducing
+from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import page, write_pages
 from latentcode.experiments.paper.reproduce import (
     UNUSED,

@@ -11,7 +11,7 @@ import pytest
 import latentcode as lc
 from latentcode.config import RunConfig
 from latentcode.errors import RunError
-from latentcode.experiments.evidence.claim import Setting
+from latentcode.experiments.paper.claims import Setting
 from latentcode.experiments.paper.runs import (
     KnownRuns,
     find_runs,

@@ -7,11 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from latentcode.experiments.evidence.values import COMPARED, evidence
-from latentcode.experiments.evidence.verdicts import judge
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.fig6 import gains_in_words, measure, price, shares
 from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
+from latentcode.experiments.paper.verdicts import COMPARED, evidence, judge
 from latentcode.sweep import load_grid
 from tests.helpers.paper_runs import Scores, made_up, work
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from latentcode.experiments.evidence.claim import Claim, Excess, load_claims
+from latentcode.experiments.paper.claims import Claim, Excess, load_claims
 from latentcode.experiments.paper.measuring.logic_codes import OF_CODE, READINGS, SHOWS, reading
 from latentcode.experiments.paper.measuring.over_runs import judged
 from latentcode.experiments.paper.measuring.probe_scores import CONTROLS

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from latentcode.config.presets import preset
-from latentcode.experiments.evidence.claim import Claim, Setting, load_claims, printed
+from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds, short
 from latentcode.experiments.paper.measuring.scores import (
     learning,

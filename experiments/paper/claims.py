@@ -1,5 +1,4 @@
-"""What does the paper claim, and by which rule will ours be judged? `paper/claims.yaml`, read
-strictly.
+"""Claims of the paper and the rules by which ours are judged: `claims.yaml`, read strictly.
 
 The file was committed before the runs that it judges; its head says how. A claim names the runs
 that count by a preset and axes, in the language of grids (`latentcode/sweep`), without seeds:
@@ -15,8 +14,6 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
-import tyro
-
 from latentcode.config import from_dict, parse_yaml
 from latentcode.config.fields import LATER, later
 from latentcode.config.presets import preset
@@ -26,8 +23,8 @@ from latentcode.sweep.grid import SEEDS, Grid, parse_axis
 RESULTS: tuple[str, ...] = (
     "fig2b", "fig2c", "figA3", "fig2d", "figA2", "fig4", "figA4", "fig5ab", "figA6", "figA7",
     "fig5c", "fig5d", "fig5e", "figA8", "fig5f", "figA5", "figA1", "tabA1", "nonlinearity",
-    "tabA2", "figA9", "tabA3", "fig6", "causal")
-"""Figures and tables of the paper, one of its reviews, and `causal`, which is ours."""
+    "tabA2", "figA9", "tabA3", "fig6")
+"""Figures and tables of the paper, and one of its reviews."""
 
 
 @dataclass(frozen=True)
@@ -211,8 +208,6 @@ class Claim:
     are counted once."""
     questioned: str | None = later(None)
     """Why the threshold of the rule is in doubt; the verdict stays that of the rule."""
-    superseded_by: tuple[str, ...] = later(())
-    """Claims that took its place; its verdict stays and is not counted."""
     printing: bool = later(False)
     """Whether a difference would be one of how something is printed, like an erratum, and not one
     from a finding."""
@@ -260,10 +255,6 @@ def read_claims(data: object, where: str) -> tuple[Claim, ...]:
     claims = tuple(_read_claim(item, f"claim {number}") for number, item in enumerate(data, 1))
     twice = [name for name, n in Counter(claim.id for claim in claims).items() if n > 1]
     check(not twice, f"{where}: claim(s) {', '.join(twice)} given twice; expected every id once")
-    names = {claim.id for claim in claims}
-    for claim in claims:
-        for other in claim.superseded_by:
-            check_choice(f"superseded_by of claim {claim.id}", other, names - {claim.id})
     return claims
 
 
@@ -289,13 +280,3 @@ def printed(result: str) -> tuple[Claim, ...]:
     """Return the claims of a figure or table that are numbers, in the order of the file."""
     return tuple(claim for claim in load_claims()
                  if claim.result == result and claim.kind == "number")
-
-
-def main() -> None:
-    """Print the claims, one line each."""
-    for claim in load_claims():
-        print(f"{claim.id:42}{claim.kind:12}{claim.claim} ({claim.source})")
-
-
-if __name__ == "__main__":
-    tyro.cli(main, prog="python -m latentcode.experiments.evidence.claim")

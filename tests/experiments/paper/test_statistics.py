@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from latentcode.errors import ConfigError
-from latentcode.experiments.evidence.statistics import (
+from latentcode.experiments.paper.statistics import (
     Difference,
     exchange_labels,
     mean_interval,

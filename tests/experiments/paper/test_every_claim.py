@@ -9,10 +9,14 @@ import re
 import pytest
 from judged_claims import CLAIMS, best, values_for
 
-from latentcode.experiments.evidence.claim import Claim
-from latentcode.experiments.evidence.rules import Verdict
-from latentcode.experiments.evidence.values import evidence
-from latentcode.experiments.evidence.verdicts import can_agree, expected_false_differs, judge
+from latentcode.experiments.paper.claims import Claim
+from latentcode.experiments.paper.verdicts import (
+    Verdict,
+    can_agree,
+    evidence,
+    expected_false_differs,
+    judge,
+)
 
 
 def test_how_many_numbers_can_agree_and_how_many_differ_by_chance() -> None:

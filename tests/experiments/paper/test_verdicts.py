@@ -7,9 +7,7 @@ import pytest
 from judged_claims import Rows, judged, runs, verdicts
 from scipy import stats
 
-from latentcode.experiments.evidence.rules import Verdict
-from latentcode.experiments.evidence.values import COMPARED
-from latentcode.experiments.evidence.verdicts import Judgement
+from latentcode.experiments.paper.verdicts import COMPARED, Judgement, Verdict
 
 
 def test_a_number_is_welchs_interval_in_the_printed_unit() -> None:

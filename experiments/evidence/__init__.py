@@ -1,1 +1,0 @@
-"""From results to what is said of them: claims, the rules of their verdicts, pages, studies."""
