@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from latentcode.errors import check, check_choice
+from latentcode.errors import ConfigError, check, check_choice
 from latentcode.experiments.paper.claims import (
     Bound,
     Claim,
@@ -125,19 +126,15 @@ def evidence(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     for row in given:
         for name in row:
             check_choice(f"column in evidence of {row.get('member')!r}", name, COLUMNS)
-    table = pd.DataFrame(given, columns=list(COLUMNS))
-    for name, kind in COLUMNS.items():
-        try:
-            table[name] = (table[name].astype(object).where(table[name].notna(), None)
-                           if kind == "object" else pd.to_numeric(table[name]).astype(kind))
-        except (TypeError, ValueError) as error:
-            check(False, f"{name} in evidence is {table[name].tolist()!r}; expected "
-                  f"{'whole ' * (kind == 'Int64')}numbers ({error})")
-        check(kind != "float64" or not table[name].abs().eq(math.inf).any(),
-              f"{name} in evidence is infinite; expected finite numbers")
+    try:
+        table = pd.DataFrame(given, columns=list(COLUMNS)).astype(dict(COLUMNS))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"evidence has what is no number, or not a whole one: {error}") from None
+    for name in ("member", "control", "run"):
+        table[name] = table[name].where(table[name].notna(), None)
     for wrong, what in (
             (table["member"].isna(), "has no member; expected a name"),
-            (table["value"].isna(), "has no value; expected a finite number"),
+            (~np.isfinite(table["value"]), "has no finite value; expected one"),
             (table["low"].isna() != table["high"].isna(), "has half an interval; expected both"),
             (table["low"] > table["high"], "has low above high"),
             (table["seed"].isna() != table["split_seed"].isna(), "has one seed; expected both"),

@@ -19,12 +19,12 @@ class Reproduce:
     Example: latentcode reproduce fig2c tabA1 --preset small
 
     Names: fig2b fig2c figA3 fig2d figA2 fig4 figA4 fig5ab figA6 figA7 fig5c fig5d fig5e figA8 fig5f
-    figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 fig6 causal, or all. Runs that are there
+    figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 fig6, or all. Runs that are there
     already are used, and what they lack is trained; at preset paper that can take
     days. If interrupted, the same command continues where it stopped.
 
     `latentcode reproduce --report` puts on one page what the paper claims and what was found:
-    README.md and report.html, which needs no other file.
+    README.md, and a row per claim in verdicts.csv.
     """
 
     names: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(

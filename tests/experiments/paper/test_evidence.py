@@ -38,7 +38,7 @@ def test_a_table_that_was_written_is_read_again() -> None:
 @pytest.mark.parametrize(("named", "changes"), [
     ("colour", {"colour": 3}), ("member", {"member": None}),
     ("value", {"value": None}), ("value", {"value": float("nan")}),
-    ("value", {"value": float("inf")}), ("value", {"value": "x"}), ("seed", {"seed": 0.5}),
+    ("value", {"value": float("inf")}), ("value", {"value": "x"}), ("whole", {"seed": 0.5}),
     ("seed", {"seed": None}), ("run", {"seed": None, "split_seed": None}),
     ("interval", {"low": 0.1}), ("high", {"low": 0.1, "high": 0.0}), ("se", {"se": -1})])
 def test_what_is_wrong_with_a_row_is_named(named: str, changes: dict[str, Any]) -> None:

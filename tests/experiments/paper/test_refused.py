@@ -37,7 +37,7 @@ def with_(**values: Any) -> Callable[[Rows], Rows]:
     ("fig5f-rule-decodable", dropped("low", "high"), "^low .*kind=softmax, kind=linear"),
     ("fig5f-strongly-predictive", with_(member=COMPARED), COMPARED),
     ("figA9-number-of-tasks", with_(value=0.5), "0.5"),
-    ("figA9-number-of-tasks", with_(value=float("nan")), "n_features=1.* no value")])
+    ("figA9-number-of-tasks", with_(value=float("nan")), "n_features=1.* no finite value")])
 def test_what_cannot_be_judged_is_named(
     name: str, change: Callable[[Rows], Rows], named: str
 ) -> None:

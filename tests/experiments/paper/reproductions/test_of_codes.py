@@ -8,16 +8,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from latentcode.experiments.paper.claims import Claim, Excess, load_claims
+from latentcode.experiments.paper.claims import Excess, load_claims
 from latentcode.experiments.paper.measuring.logic_codes import OF_CODE, READINGS, SHOWS, reading
 from latentcode.experiments.paper.measuring.over_runs import judged
 from latentcode.experiments.paper.measuring.probe_scores import CONTROLS
 from latentcode.experiments.paper.reproduction import Work, reproduction
-from latentcode.experiments.paper.reproductions import causal, fig5e
+from latentcode.experiments.paper.reproductions import fig5e
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.tasks.sraven.rules import RULES
 
-NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f", "causal")
+NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,8 +38,7 @@ def test_runs_shown_at_the_published_size_are_those_that_claims_are_about(name: 
     for claim in wanted.claims:
         shown = [config for setting in wanted.shows["paper"]
                  for config in setting.grid.members().values()]
-        assert all(config in shown for config in claim.setting.grid.members().values()
-                   ) or claim.id == causal.SUBSPACE
+        assert all(config in shown for config in claim.setting.grid.members().values())
 
 
 def test_controls_of_decoding_are_those_of_the_claims() -> None:
@@ -47,26 +46,6 @@ def test_controls_of_decoding_are_those_of_the_claims() -> None:
         if claim.result == "fig2b" or claim.id == "fig5f-rule-decodable":
             assert isinstance(claim.rule, Excess)
             assert set(claim.rule.controls) == set(CONTROLS)
-
-
-@pytest.mark.parametrize("claim", [claim for claim in reproduction("causal").claims
-                                   if claim.id != causal.SUBSPACE], ids=lambda claim: claim.id)
-def test_words_of_causal_claims_name_what_their_quantity_says(claim: Claim) -> None:
-    assert isinstance(claim.rule, Excess)
-    *_, place, answer = claim.id.split("-")
-    site, scope = causal.PLACES[place]
-    said = {("code", "row"): "the source's row of codes", ("code", "everything"): "all codes",
-            ("value", "everything"): "all values"}
-    classes = {"operation": ("B(a, b)", "g(x) "), "operands": ("f(x')",),
-               "answer": ("B(a', b')", "g(x')")}
-    assert said[site, scope] in claim.rule.quantity
-    assert claim.rule.quantity.removeprefix("rate of ").startswith(
-        classes[causal.ANSWERS[answer]])
-    assert set(claim.rule.controls) <= set(causal.CONTROLS)
-    with_other_query = {"source with another function and the same query": "interchange",
-                        "source with the same rule and other operands": "operands"}
-    for control, patch in with_other_query.items():
-        assert causal.CONTROLS[control] == patch
 
 
 def test_each_claim_of_figure_2_names_its_inputs_and_its_setting() -> None:
@@ -86,20 +65,6 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
     table = judged({"some-claim": [row]})["some-claim"]
     assert "layer" not in table
     assert table["value"].tolist() == [0.5]
-
-
-def test_the_row_of_causal_is_called_after_the_token_that_answers() -> None:
-    classes = pd.DataFrame([
-        {"task": task, "features": features, "kind": "hyla", "id": "a", "site": "code",
-         "scope": "row", "patch": causal.BOTH, "metric": "answer", "value": 1.0}
-        for task, features in (("sraven", 3.0), ("logic", None))])
-    sraven, logic = causal._said(classes).split(". ")
-    assert "the response's row of codes: HYLA" in sraven
-    assert "the query's row of codes: HYLA" in logic
-    labels = [[label.get_text() for label in axes.get_yticklabels()]
-              for axes in causal._drawn(classes).axes]
-    assert labels[0][0].startswith("the response's row of codes")
-    assert labels[1][0].startswith("the query's row of codes")
 
 
 @pytest.mark.parametrize("title", ["", "not all models know their rules"])
