@@ -1,25 +1,30 @@
-"""What may others rely on? Every public name, command, option and column of a result, in one list.
+"""The surface that others rely on: public names, commands, options, columns of results, formats.
 
     python docs/surface.py          print the list
-    python docs/surface.py --write  write it to docs/surface.txt, and the rows of registered probes
-                                    in docs/commands.md; a test compares both
+    python docs/surface.py --write  write it to docs/surface.txt, which a test compares
 
 A change of this list is a change that users notice: it belongs in CHANGELOG.md.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import re
 import sys
+from contextlib import redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import latentcode as lc
-from latentcode.cli import COMMANDS, arguments
-from latentcode.cli.questions import VERBS
+from latentcode.cli import COMMANDS, main
 from latentcode.files.formats import VERSION
 from latentcode.probes.saved import RESULTS
 
 LIST = Path(__file__).with_name("surface.txt")
-COMMANDS_PAGE = Path(__file__).with_name("commands.md")
+OPTION = re.compile(r"^(?:│ |  )(--[a-z][\w.-]*|[A-Z]+)\b", re.MULTILINE)
+"""An option, or the name of a word that stands alone, in the help that tyro draws."""
 
 
 def surface() -> str:
@@ -27,9 +32,7 @@ def surface() -> str:
     parts = {
         "public names": sorted(lc.__all__),
         "commands": [f"latentcode {name}" for name in COMMANDS],
-        # What must be given has no brackets.
-        "options": [f"{words} {each.name}" if each.required else f"{words} [{each.name}]"
-                    for words, taken in arguments().items() for each in taken],
+        "options": [f"{name} {option}" for name, taken in options().items() for option in taken],
         "columns of results": sorted(
             f"{kind.__name__}.{table}: {', '.join(columns)}"
             for kind in RESULTS for table, columns in kind.COLUMNS.items()),
@@ -38,27 +41,30 @@ def surface() -> str:
                      for title, lines in parts.items())
 
 
-def commands_page() -> str:
-    """Return docs/commands.md with a row for every registered probe at the end of its first table.
-    """
-    result = lc.ProbeResult.__name__
-    rows = [f"| {verb.described.text.partition(chr(10))[0]} | `lc.{verb.name}(model)` | "
-            f"`latentcode {name} MODEL` | ✓ | ✓ | ✓ | Results | `{result}` |"
-            for name, verb in VERBS.items() if verb.described.returns == result]
-    lines = [line for line in COMMANDS_PAGE.read_text(encoding="utf-8").split("\n")
-             if not line.endswith(f"| `{result}` |")]
-    end = next(i for i, line in enumerate(lines) if i and not line and lines[i - 1][:1] == "|")
-    return "\n".join([*lines[:end], *rows, *lines[end:]])
+@cache
+def options() -> dict[str, list[str]]:
+    """Return what every command takes, by its words, such as `zoo verify`, from its `--help`."""
+    taken = {}
+    for name in COMMANDS:
+        text = help_of(name)
+        parts = re.search(r"^usage: .*\{([\w,-]+)\}$", text, re.MULTILINE)
+        for words in [f"{name} {part}" for part in parts[1].split(",")] if parts else [name]:
+            taken[words] = OPTION.findall(help_of(words))
+    return taken
 
 
-def main() -> None:
+def help_of(words: str) -> str:
+    """Return what `latentcode WORDS --help` prints."""
+    printed = io.StringIO()
+    with (patch.dict(os.environ, {"COLUMNS": "200"}), redirect_stdout(printed),
+          suppress(SystemExit)):
+        main([*words.split(), "--help"])
+    return printed.getvalue()
+
+
+if __name__ == "__main__":
     if "--write" in sys.argv[1:]:
-        COMMANDS_PAGE.write_text(commands_page(), encoding="utf-8")
         LIST.write_text(surface(), encoding="utf-8")
         print(f"wrote {LIST}")
     else:
         print(surface(), end="")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,60 +1,83 @@
 """The command line: `latentcode train | extract | decode | ...`.
 
-Commands are dataclasses, and tyro makes their options from the fields (`parsing.py`). Those that
-ask a question are made from the function that answers it (`asking.py`, `questions.py`); the others
-have a file each. What is wrong with the words is told by `mistakes.py`. Rooms are imported when a
-command runs, so that `--help` imports no torch.
+A command is a dataclass with a method `run`, or the function that answers a question; tyro makes
+its options from the fields or the arguments. The one that is asked for is imported, so that
+`latentcode --help` is there at once.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, NoReturn
 
-from latentcode.cli.asking import Verb
-from latentcode.cli.explore import Explore
 from latentcode.cli.failures import SIGPIPE, flush, of_this_machine, open_streams
-from latentcode.cli.generate import Generate
-from latentcode.cli.mistakes import Argument, arguments_of, in_flags
-from latentcode.cli.options import take_imports
-from latentcode.cli.overview import overview
-from latentcode.cli.parsing import parse
-from latentcode.cli.push import Push
-from latentcode.cli.questions import VERBS, own_verbs
-from latentcode.cli.reproduce import Reproduce
-from latentcode.cli.show import Show
-from latentcode.cli.sweep import Sweep
-from latentcode.cli.train import Train, train_with_defaults
-from latentcode.cli.zoo import Zoo
-from latentcode.errors import LatentCodeError
+from latentcode.errors import ConfigError, LatentCodeError, check
 
-COMMANDS: dict[str, type | Verb] = {
-    "train": Train, **VERBS, "generate": Generate, "show": Show, "explore": Explore, "zoo": Zoo,
-    "push": Push, "sweep": Sweep, "reproduce": Reproduce}
-"""Every command of the library by its name, in the order in which `latentcode --help` lists them.
-"""
-FORMER: dict[str, str] = {
-    "extract-prompts": "extract MODEL --prompts FILE",
-    "decode-prompts": "decode MODEL --prompts FILE",
-    "intervene-prompts": "intervene MODEL --prompts FILE",
-    "decode-rows": "decode MODEL --features row --beyond-answer", "check-model": "zoo check MODEL",
-    "text": "zoo text packages|spans FOLDER", "report": "reproduce --report"}
-"""Commands that became part of others, and what to write in their place."""
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("latentcode.cli.train.Train", "Train a transformer on a task."),
+    "extract": ("latentcode.subjects.extracting.extract",
+                "Run a model over problems, and keep the codes a[:, q, k] of named pairs."),
+    "decode": ("latentcode.probes.decoding.decode",
+               "Decode labels from the codes of a model, on held-out combinations."),
+    "project": ("latentcode.probes.projection.project", "Map codes to two dimensions, and measure "
+                "whether those of one label lie together."),
+    "knn-purity": ("latentcode.probes.knn_purity.knn_purity",
+                   "Measure which label the nearest neighbours among codes share."),
+    "similarity": ("latentcode.probes.similarity.similarity", "Compare the mean codes of a label's "
+                   "values, and count the heads that a code uses."),
+    "topography": ("latentcode.probes.topography.topography", "Correlate distances of codes with "
+                   "distances of tasks, and with generalisation."),
+    "align": ("latentcode.probes.alignment.align",
+              "Compare the codes of models, up to a permutation of heads or a rotation."),
+    "value-networks": ("latentcode.probes.value_networks.value_networks",
+                       "Compare the value networks that mean codes generate."),
+    "heads": ("latentcode.probes.heads.heads",
+              "Measure what heads attend to, what they cause, and which of them act together."),
+    "intervene": ("latentcode.probes.interventions.intervene",
+                  "Measure what the codes of a model cause, on held-out combinations."),
+    "attribute": ("latentcode.probes.attribution.attribute",
+                  "Attribute the source's answer to codes and values."),
+    "das": ("latentcode.probes.das.das",
+            "Find a subspace whose interchange brings the source's operation alone."),
+    "knn": ("latentcode.probes.knn.knn",
+            "Which label do the nearest problems of other combinations have?"),
+    "generate": ("latentcode.cli.generate.Generate",
+                 "Generate text with a model, and without some of its heads."),
+    "show": ("latentcode.cli.show.Show", "Show what a folder holds."),
+    "explore": ("latentcode.cli.explore.Explore", "Browse codes and results in the web browser."),
+    "zoo": ("latentcode.cli.zoo.Zoo",
+            "List or verify the models of the library, check a language model, write texts."),
+    "push": ("latentcode.cli.push.Push", "Share a run or codes on the Hugging Face hub."),
+    "sweep": ("latentcode.cli.sweep.Sweep", "Train a grid of models, and write one table."),
+    "reproduce": ("latentcode.cli.reproduce.Reproduce",
+                  "Do the figures and tables of the paper hold? Train, measure, judge, draw them.")}
+"""Every command: where it lies, and its summary, the first line of its docstring."""
+GONE: dict[str, str] = {
+    "demo": "a script now: make demo, in a checkout of the repository",
+    "study": "not part of 2.0; its last version is in commit 5502a4b2 (1.0.0)",
+    "official": "scripts in experiments/official now, in a checkout of the repository"}
+"""Commands of 1.0, and what is in their place."""
+HEADINGS: dict[str, str] = {
+    "train": "Train a model, and read its codes",
+    "decode": "Ask what codes tell and cause, in a run or, with --prompts, in a language model",
+    "show": "Look, and share",
+    "sweep": "Many models at once"}
+"""What stands above a command and those that follow it in `latentcode --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; an error that a user can act on is one line and exit status 2."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     open_streams()
     try:
         try:
-            _parsed(take_imports(arguments)).run()
+            command_of(take_imports(sys.argv[1:] if arguments is None else arguments)).run()
         finally:
             flush()
     except LatentCodeError as error:
-        _stop(2, f"error: {in_flags(str(error), arguments)}", error)
+        _stop(2, f"error: {error}", error)
     except BrokenPipeError:
         raise SystemExit(SIGPIPE) from None
     except (MemoryError, OSError, RuntimeError) as error:
@@ -67,14 +90,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _stop(130, "" if interruption.args else "interrupted", interruption)
 
 
-def _parsed(arguments: Sequence[str]) -> Any:
+def take_imports(arguments: Sequence[str]) -> list[str]:
+    """Import what every `--import FILE` names, before anything else is read; return the rest."""
+    from latentcode.imports import import_file
+
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, name = word.partition("=")
+        if flag != "--import":
+            rest.append(word)
+            continue
+        name = name if equals else next(words, "")
+        check(bool(name) and not name.startswith("-"), "--import names nothing; expected a file "
+              "such as my_tasks.py, or a module", ConfigError)
+        import_file(name)
+    return rest
+
+
+def command_of(arguments: Sequence[str]) -> Any:
     """Return the command that the arguments call; `SystemExit` where they ask for help."""
     name, words = next(iter(arguments), ""), arguments[1:]
-    own = own_verbs(COMMANDS)
+    registered = registered_questions()
     if name == "help" and words:
         name, words = words[0], ["--help"]
     if name in ("-h", "--help", "help", ""):
-        print(overview(COMMANDS, own))
+        print(overview(registered))
         raise SystemExit(0 if name else 2)
     if name in ("-V", "--version"):
         from latentcode import __version__
@@ -82,45 +123,86 @@ def _parsed(arguments: Sequence[str]) -> Any:
         print(f"latentcode {__version__}")
         raise SystemExit(0)
     name = name.replace("_", "-")
-    if name in FORMER:
-        raise LatentCodeError(f"latentcode {name} is now latentcode {FORMER[name]}")
-    called: Any = COMMANDS.get(name, own.get(name))
-    if called is None:
-        raise LatentCodeError(_unknown(name, own))
+    check(name not in GONE, f"latentcode {name} is {GONE.get(name)}", ConfigError)
+    if name not in COMMANDS and name not in registered:
+        raise ConfigError(_unknown(name, registered))
+    from latentcode.cli.parsing import parse
+
     prog = f"latentcode {name}"
-    if called is Train:  # whose flags depend on its words
+    if name == "train":  # whose flags depend on its words
+        from latentcode.cli.train import train_with_defaults
+
         train, default = train_with_defaults(arguments)
         return parse(train, words, prog, default)
-    return parse(_class_of(called), words, prog)
+    if name in registered:
+        command: Any = registered[name]
+    else:
+        module, _, called = COMMANDS[name][0].rpartition(".")
+        command = getattr(import_module(module), called)
+    if not isinstance(command, type):
+        from latentcode.cli.asking import asking
+
+        command = asking(command)
+    return parse(command, words, prog)
 
 
-def _class_of(called: Any) -> Any:
-    return called.command if isinstance(called, Verb) else called
+def registered_questions() -> dict[str, Callable[..., Any]]:
+    """Return the questions that files of the user's registered, by the names of their commands.
+
+    Raises:
+        ConfigError: A probe has the name of another command.
+    """
+    from latentcode.probes.registered.registry import PROBES
+
+    questions = {}
+    for name, registered in PROBES.items():
+        command = name.replace("_", "-")
+        if registered.question.__module__ == COMMANDS.get(command, ("",))[0].rpartition(".")[0]:
+            continue  # of the library
+        check(command not in COMMANDS, f"probe {name!r} of {PROBES.file(name)} has the name of a "
+              "command of latentcode; expected another one", ConfigError)
+        questions[command] = registered.question
+    return questions
 
 
-def arguments() -> dict[str, list[Argument]]:
-    """Return what every command takes, by the words that call it, such as `zoo verify`."""
-    found: dict[str, list[Argument]] = {}
-    for name, called in COMMANDS.items():
-        parts: Mapping[str, type] = getattr(called, "SUBCOMMANDS", {"": _class_of(called)})
-        found |= {f"{name} {part}".strip(): list(arguments_of(of)) for part, of in parts.items()}
-    return found
+def overview(registered: Mapping[str, Callable[..., Any]]) -> str:
+    """Return the text of `latentcode --help`: every command by its summary, on one screen."""
+    width = max(map(len, (*COMMANDS, *registered))) + 2
+    lines = [
+        "usage: latentcode COMMAND ...", "",
+        "Train transformers, read latent codes of their attention, see what they tell and cause.",
+        "Start with:  latentcode show sraven-hyla   (a model that comes with the library)",
+        "             latentcode train logic --preset smoke --out runs/first",
+        "             latentcode decode runs/first --out results/first"]
+    for name, (_, summary) in COMMANDS.items():
+        if name in HEADINGS:
+            lines += ["", HEADINGS[name]]
+        lines.append(f"  {name:{width}}{summary}")
+    if registered:
+        lines += ["", "Ask what probes of your own say"]
+        lines += [f"  {name:{width}}{str(question.__doc__).partition(chr(10))[0]}"
+                  for name, question in registered.items()]
+    return "\n".join([
+        *lines, "",
+        "latentcode COMMAND --help           the options of a command, with an example",
+        "latentcode COMMAND --import FILE    first import your file: tasks, patches, probes",
+        "latentcode --version                which version this is"])
 
 
-def _unknown(name: str, own: Mapping[str, Verb]) -> str:
-    what = "option" if name.startswith("-") else "command"
-    close = get_close_matches(name, [*COMMANDS, *own, "--help", "--version"], n=1)
+def _unknown(name: str, registered: Mapping[str, Any]) -> str:
+    kind = "option" if name.startswith("-") else "command"
+    close = get_close_matches(name, [*COMMANDS, *registered, "--help", "--version"], n=1)
     meant = f"; did you mean {close[0]}?" if close else (
         "" if name.startswith("-") else "; one of a probe of yours needs --import FILE")
-    return f"unknown {what} {name!r}{meant} (latentcode --help lists all)"
+    return f"unknown {kind} {name!r}{meant} (latentcode --help lists all)"
 
 
 def _stop(status: int, line: str, error: BaseException) -> NoReturn:
     """End with one line: what happened, and what was noted of it, such as how to go on."""
-    said = "; ".join(filter(None, (line, *getattr(error, "__notes__", ()))))
-    if said:
-        print(" ".join(said.split()), file=sys.stderr)
+    message = "; ".join(filter(None, (line, *getattr(error, "__notes__", ()))))
+    if message:
+        print(" ".join(message.split()), file=sys.stderr)
     raise SystemExit(status) from None
 
 
-__all__ = ["COMMANDS", "arguments", "main"]
+__all__ = ["COMMANDS", "GONE", "main"]

@@ -1,218 +1,275 @@
 """A command that asks a question of a model, made from the function that answers it.
 
-The options of the command are the arguments of its function, and `--help` says of them what the
-function's docstring says (`latentcode.documented`); which model is meant, and which problems, is
-what `latentcode.subjects.subject` takes.
+The options are the arguments of the function that words can give, with what its docstring says of
+them, and those of `latentcode.subjects.subject`, which says what model and problems are.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
-from functools import cached_property
-from importlib import import_module
-from inspect import getdoc
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import tyro
+from docstring_parser import parse
 
 from latentcode.arguments import as_tuple
-from latentcode.cli.options import Saving
-from latentcode.documented import REQUIRED, Described, Option, described, options_of
-from latentcode.errors import ConfigError, check
+from latentcode.codes import LatentCodes
+from latentcode.errors import ConfigError, ProbeError, check
+from latentcode.files.storage import check_free
+from latentcode.probes.registered.asking import ask
+from latentcode.progress import bar
+from latentcode.runs.named import folder_of
+from latentcode.subjects import Subject, asked, subject
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from latentcode.subjects import Subject
-
-SUBJECT = "latentcode.subjects.subject"
-MODEL = ("run folder, model of the zoo such as sraven-hyla, hf://user/name, or codes; for prompts "
-         "or texts a language model's folder or its name on the hub, also with @revision")
-PROMPTS = ('prompts to ask about, one JSON object per line, such as {"prompt": "The capital of '
+EXAMPLES: dict[str, str] = {
+    "extract": "extract runs/hyla --out codes/hyla --n 10000 --pairs all",
+    "project": "project runs/hyla --labels term_1 --out results/projection",
+    "similarity": "similarity runs/hyla --label terms --out results/similarity",
+    "topography": "topography runs/hyla-* --out results/topography",
+    "align": "align runs/hyla-0 runs/hyla-1 --out results/alignment",
+    "value_networks": "value-networks runs/hyla --labels term_1 --out results/networks",
+    "heads": "heads gpt2 --texts pages.txt --longest 256 --out results/heads",
+    "intervene": "intervene runs/sraven --out results/patched --patch interchange --scope row",
+    "das": "das runs/sraven --out results/das --layer 3 --rank 4 16"}
+"""An example of each question whose options need one."""
+NOT_OF_CODES = ("extract", "knn_purity", "similarity", "topography", "align", "value_networks",
+                "heads", "intervene", "attribute", "das")
+"""Questions that take no second folder of codes, nor a file of texts; others do."""
+MODEL = ("A run folder, a model of the zoo such as sraven-hyla, hf://user/name, or codes; for "
+         "prompts or texts a language model's folder or its name on the hub, also with @revision")
+SEVERAL_CODES = "; several folders of codes are those that are fitted to, then others"
+PROMPTS = ('Prompts to ask about, one JSON object per line, such as {"prompt": "The capital of '
            'France is", "query": -1, "key": "France", "label": "capital"}; positions are token '
-           'indices, or parts of the prompt')
-FOR_CODE = re.compile(r" ?(?:\bRaises\b.*|See `[^`]+` for [^.]*\.)", re.DOTALL)
-"""What a docstring says to those who call the function themselves."""
+           "indices, or parts of the prompt; default: the run's own task.")
+TEXTS = ("Texts to ask about: one per line (.txt), or one object with a text per line (.jsonl), "
+         "perhaps with its document, its split and labels of whole texts.")
+WORDS = (Path, float, int, bool, str)
+"""Types that a word can have; of a union the first of these."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Own:
-    """The options of one question; classes of its own say what words can give otherwise than code.
-    """
+class YesNo(Enum):
+    """A choice that is otherwise left to the function."""
 
-    SEVERAL: ClassVar[bool] = False
-    """Whether it takes several words for a model, though its function takes one."""
+    yes = True
+    no = False
 
-    def of(
-        self, models: tuple[str, ...], prompts: Path | pd.DataFrame | None, given: dict[str, Any]
-    ) -> list[Subject]:
-        """Return what is asked: models on problems, with the options of `subject` that are given.
 
-        prompts  the file of prompts, or texts
-        Of several checkpoints each is a model of its own.
-        """
-        from latentcode.subjects import subject
+def asking(function: Callable[..., Any]) -> Callable[..., Asked]:
+    """Return the command of a question, for tyro: called with what words give, it is an `Asked`."""
+    name = function.__name__
+    of_function, of_subject = options_of(function), options_of(subject)
+    first = of_function.pop(next(iter(of_function)))
+    of_codes = name not in NOT_OF_CODES
+    several = of_codes or get_origin(_plain(first)) is tuple
+    for option in ("problems", "out", "overwrite"):
+        of_function.pop(option, None)
+    of_model = {option: of_function.get(option, parameter) for option, parameter in
+                of_subject.items() if option not in ("model", "problems")
+                and of_function.get(option, parameter).default is None}
+    if name == "intervene":
+        from latentcode.cli.intervene import patches
 
-        steps = as_tuple(given.pop("step", None) or (None,))
-        return [subject(model, prompts, step=step, **given) for model in models for step in steps]
+        of_function |= options_of(patches)
+    further = {
+        "prompts": option_of("prompts", Path, PROMPTS, None),
+        **({"texts": option_of("texts", Path, TEXTS, None)}
+           if of_codes or name == "heads" else {}),
+        "out": option_of("out", Path, "Folder to save the result in."),
+        "overwrite": option_of("overwrite", bool, "Replace an earlier result in that folder, "
+                               "finished or not.", False)}
+    note = tyro.conf.arg(metavar="MODEL [MODEL ...]" if several else "MODEL",
+                         help=MODEL + SEVERAL_CODES * of_codes, help_behavior_hint="(required)")
+    kind: Any = tuple[str, ...] if several else str
+    model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                              annotation=Annotated[kind, tyro.conf.Positional, note])
 
-    def arguments(self, of: Subject) -> dict[str, Any]:
-        """Return further arguments of the function."""
-        return {}
+    def command(model: str | tuple[str, ...], **words: Any) -> Asked:
+        given = {option: value.value if isinstance(value, YesNo) else value
+                 for option, value in words.items() if value != every[option].default}
+        return Asked(
+            function, as_tuple(model), words["prompts"], words.get("texts"), words["out"],
+            words["overwrite"],
+            {option: value for option, value in given.items() if option in of_model},
+            {option: value for option, value in given.items()
+             if option in of_function and option not in of_model})
+
+    every = of_function | of_model | further
+    parameters = [model, *every.values()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    command.__doc__ = description(function)
+    return command
 
 
 @dataclass(frozen=True)
-class Verb:
-    """A question, and how its command differs from its function.
+class Asked:
+    """A question that words asked.
 
-    function  its address, or itself where a user registered it
-    example   a command that works
-    own       the class of its options, where it has more than the function's arguments
+    Attributes:
+        function: What answers it.
+        models: Names or folders, at least one.
+        prompts: File of prompts.
+        texts: File of texts.
+        out: Folder for the result.
+        overwrite: Whether an earlier result there is replaced.
+        of_model: Options of `subject` that differ from their defaults.
+        options: Options of the function that differ from their defaults.
     """
 
-    function: Callable[..., Any] | str
-    example: str
-    own: type[Own] = Own
-
-    @property
-    def name(self) -> str:
-        """The name of the function."""
-        return (self.function.rpartition(".")[2] if isinstance(self.function, str)
-                else self.function.__name__)
-
-    def ask(self, *of: Any, **given: Any) -> Any:
-        """Call the function."""
-        if not isinstance(self.function, str):
-            return self.function(*of, **given)
-        return getattr(import_module(self.function.rpartition(".")[0]), self.name)(*of, **given)
-
-    @property
-    def described(self) -> Described:
-        """What the function says of itself."""
-        return described(self.function)
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether the function is asked about several models."""
-        return get_origin(next(iter(self.described.options.values())).words) is tuple
-
-    @property
-    def about(self) -> str:
-        """What the command says of itself: the question, an example, and how it is answered."""
-        question, _, more = FOR_CODE.sub("", self.described.text).replace("`", "").partition("\n\n")
-        of_words = "" if self.own is Own else getdoc(self.own)
-        return "\n\n".join(filter(None, (
-            question.strip(), f"Example: latentcode {self.example}", more.strip(), of_words)))
-
-    @cached_property
-    def command(self) -> type[Asking]:
-        """The command, a dataclass."""
-        name = self.name.replace("_", "-")
-        first, *arguments = self.described.options.values()
-        of_model = {**options_of(SUBJECT)}
-        hidden = {first.name, "problems", *_names(Saving), *_names(self.own)}
-        for option in arguments:
-            if option.name in of_model and option.default is None:
-                of_model[option.name] = option  # as `subject` takes it, in the question's words
-                hidden.add(option.name)
-            else:  # such as the instances of a step of Adam
-                of_model.pop(option.name, None)
-        default = (self.described.options["problems"].said_default
-                   or options_of(SUBJECT)["problems"].said_default)
-        prompts = tyro.conf.arg(help=PROMPTS, help_behavior_hint=f"(default: {default})")
-        asked = _group("Asked", object, [
-            ("prompts", Annotated[Path | None, prompts], None),
-            *_fields(of_model.values(), hidden={"model", "problems"})])
-        own = _group("Own", self.own, _fields(arguments, hidden=hidden))
-        several = self.takes_several or self.own.SEVERAL
-        words: Any = tuple[str, ...] if several else str
-        model = tyro.conf.arg(metavar="MODEL [MODEL ...]" if several else "MODEL", help=MODEL,
-                              help_behavior_hint="(required)")
-        return make_dataclass("Asking", [
-            ("model", Annotated[words, tyro.conf.Positional, model]),
-            ("asked", _boxed(asked, "model and problems"), field(default_factory=asked)),
-            ("own", _boxed(own, name), field(default_factory=own))],
-            bases=(Asking,), frozen=True, kw_only=True,
-            namespace={"__doc__": self.about, "VERB": self})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asking(Saving):
-    """Base of the commands that ask a question.
-
-    model  which, one word or several
-    asked  how it is opened, and the prompts: the options of `subject`
-    own    the options of the question
-    """
-
-    VERB: ClassVar[Verb]
-    model: Any
-    asked: Any
-    own: Any
+    function: Callable[..., Any]
+    models: tuple[str, ...]
+    prompts: Path | None
+    texts: Path | None
+    out: Path
+    overwrite: bool
+    of_model: Mapping[str, Any]
+    options: Mapping[str, Any]
 
     def run(self) -> None:
-        options, own = self.VERB.described.options, self.own
-        kind = getattr(import_module("latentcode"), self.VERB.described.returns)
-        saves = "out" in options  # while it computes
-        self.check_out(kind.marker() if hasattr(kind, "marker") else "meta.json")
-        models, prompts = as_tuple(self.model), self.asked.prompts
-        check(prompts is None or prompts.is_file(), f"--prompts is {str(prompts)!r}, which is no "
-              "file; expected prompts, one JSON object a line", ConfigError)
-        of: Any = own.of(models, prompts, self._given("asked", options_of(SUBJECT)))
-        if not self.VERB.takes_several:
-            of, = of
-        given = self._given("own", options) | own.arguments(of)
+        """Compute under a progress bar, save, print, and say where it is."""
+        name, parameters = self.function.__name__, inspect.signature(self.function).parameters
+        kind = _evaluated(inspect.signature(self.function).return_annotation, self.function)
+        check_free(self.out, overwrite=self.overwrite,
+                   marker="meta.json" if kind is LatentCodes else kind.marker())
+        subjects: Any = self._subjects()
+        if get_origin(_plain(next(iter(options_of(self.function).values())))) is not tuple:
+            subjects, = subjects
+        options = dict(self.options)
+        if name == "intervene":
+            from latentcode.cli.intervene import patches
+
+            words = {word: options.pop(word) for word in options_of(patches) if word in options}
+            options |= patches(subjects, **words)
+        saves = "out" in parameters  # while it computes, and the same command goes on with it
         if saves:
-            given |= {"out": self.out, "overwrite": self.overwrite}
-        self.save_result(self.VERB.name.replace("_", " "), lambda progress: self.VERB.ask(
-            of, progress=progress, **given), is_saved=saves)
+            options |= {"out": self.out, "overwrite": self.overwrite}
+        try:
+            with bar(name.replace("_", " ")) as progress:
+                result = self.function(subjects, progress=progress, **options)
+        except KeyboardInterrupt as interruption:
+            if not saves:
+                interruption.add_note(f"{self.out} was not written; the same command starts again")
+            raise
+        if not saves:
+            result.save(self.out, overwrite=self.overwrite)
+        print(result)
+        print(f"wrote {'codes' if kind is LatentCodes else 'result'} {self.out}")
 
-    def _given(self, group: str, options: Mapping[str, Option]) -> dict[str, Any]:
-        """Return the options of a group that differ from their defaults, as functions take them."""
-        values = getattr(self, group)
-        given = {each.name: getattr(values, each.name) for each in fields(values)
-                 if each.name in options and getattr(values, each.name) != each.default}
-        return {name: value == "yes" if options[name].is_open else value
-                for name, value in given.items()}
+    def _subjects(self) -> Sequence[Any]:
+        """Return what is asked: models on problems; of several checkpoints each is one."""
+        check(len(self.models) > 0, "MODEL is missing; expected it before options that take "
+              "several words", ConfigError)
+        for option, file in (("prompts", self.prompts), ("texts", self.texts)):
+            check(file is None or file.is_file(), f"--{option} is {str(file)!r}, which is no file; "
+                  "expected one that holds them, one a line", ConfigError)
+        check(self.prompts is None or self.texts is None, f"--texts is {str(self.texts)!r} and "
+              f"--prompts {str(self.prompts)!r}; expected one or the other", ConfigError)
+        if self.texts is not None:
+            check(len(self.models) == 1, f"{len(self.models)} models are given; expected one, "
+                  "which is asked about the texts", ConfigError)
+            return [_of_texts(self.function.__name__, self.models[0], self.texts, self.of_model)]
+        if len(self.models) > 1 and self.function.__name__ not in NOT_OF_CODES:
+            return [self._of_codes()]
+        options = dict(self.of_model)
+        steps = as_tuple(options.pop("step", None) or (None,))
+        return [subject(model, self.prompts, step=step, **options)
+                for model in self.models for step in steps]
 
-
-def _group(name: str, base: type, of: Iterable[tuple[str, Any, Any]]) -> type:
-    return make_dataclass(name, of, bases=(base,), frozen=True, kw_only=True,
-                          namespace={"__doc__": ""})
-
-
-def _boxed(group: type, title: str) -> Any:
-    """Return the type of a group whose options stand in a box of their own, by their names."""
-    return Annotated[group, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name=title)]
-
-
-def _fields(options: Iterable[Option], hidden: Collection[str]) -> list[tuple[str, Any, Any]]:
-    """Return the fields for the options that words can give, apart from hidden ones."""
-    return [_field(option) for option in options
-            if option.words is not None and option.name not in hidden]
-
-
-def _field(option: Option) -> tuple[str, Any, Any]:
-    kind, default, unsaid = option.words, option.default, option.default is None
-    if option.is_open:
-        kind, default = Literal["auto", "yes", "no"], "auto"
-    elif get_origin(kind) is tuple:
-        default = () if unsaid else as_tuple(default)
-    elif unsaid:
-        kind = kind | None
-    said = f"auto, {option.said_default}" if option.is_open else option.said_default or "none"
-    hint = f"(default: {said})" if unsaid else None
-    text = option.said
-    if default is True:  # the command has --no-NAME
-        text, hint = (text.removeprefix("False ") if text.startswith("False ")
-                      else f"{option.name}: {text}"), ""
-    note = tyro.conf.arg(help=text, help_behavior_hint=hint)
-    given = field() if default is REQUIRED else field(default=default)
-    return option.name, Annotated[kind, note], given
+    def _of_codes(self) -> Subject:
+        """Return codes in hand: those that are fitted to, on others."""
+        first, *others = map(folder_of, self.models)
+        check(all((folder / "codes.safetensors").is_file() for folder in (first, *others)),
+              f"{len(self.models)} folders are given that are not all codes; expected one model, "
+              "or folders of codes", ProbeError)
+        check(self.prompts is None, f"--prompts is {str(self.prompts)!r}, but codes were read "
+              "before; expected no prompts", ProbeError)
+        problems: Any = others
+        return subject(first, problems, **self.of_model)
 
 
-def _names(kind: type) -> set[str]:
-    return {each.name for each in fields(kind)}
+def _of_texts(name: str, model: str, texts: Path, options: Mapping[str, Any]) -> Any:
+    """Return a model on texts: of `heads` they are streamed, of other questions kept."""
+    if name == "heads":
+        from latentcode.probes.heads.texts import read_texts as streamed
+
+        return streamed(model, texts, **options)
+    from latentcode.prompts.texts_file import read_texts
+
+    return subject(model, read_texts(texts), **options)
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments of a function that words can give, as tyro takes them."""
+    texts = {argument.arg_name: argument.description or "" for source in (subject, ask, function)
+             for argument in parse(inspect.getdoc(source) or "").params}
+    options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = (type(parameter.default) if parameter.annotation is parameter.empty
+                else _evaluated(parameter.annotation, function))
+        words = words_of(hint)
+        if words is not None:
+            options[name] = option_of(name, words, texts.get(name, ""), parameter.default)
+    return options
+
+
+def option_of(
+    name: str, kind: Any, text: str, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    """Return an argument as tyro takes it; None stands for an option that is left out."""
+    if get_origin(kind) is tuple and default not in (None, inspect.Parameter.empty):
+        default = as_tuple(default)
+    hint = "" if default is None else None
+    note = tyro.conf.arg(help=" ".join(text.split()), help_behavior_hint=hint)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default,
+        annotation=Annotated[kind | None if default is None else kind, note])
+
+
+def words_of(hint: Any) -> Any:
+    """Return the type of what words can give for an annotation; None if only code can give it.
+
+    Of a union several values rather than one, a choice rather than any text.
+    """
+    if hint in WORDS or get_origin(hint) is Literal:
+        return hint
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [words for part in get_args(hint) if (words := words_of(part)) is not None]
+        if kinds == [bool]:
+            return YesNo
+        choices = [kind for kind in kinds if get_origin(kind) is Literal]
+        several = [kind for kind in kinds if get_origin(kind) is tuple]
+        return next(iter([*several, *choices, *(kind for kind in WORDS if kind in kinds)]), None)
+    if get_origin(hint) in (Sequence, Iterable, tuple, list):
+        item = words_of(get_args(hint)[0])
+        return None if item is None else tuple[item, ...]  # type: ignore[valid-type]
+    return None
+
+
+def description(function: Callable[..., Any]) -> str:
+    """Return the text of `--help`: what the docstring says before its sections, with an example."""
+    name = function.__name__
+    summary, _, more = (parse(inspect.getdoc(function) or "").description or "").partition("\n")
+    words = EXAMPLES.get(name, f"{name.replace('_', '-')} runs/hyla --out results/{name}")
+    return "\n\n".join(filter(None, (summary, f"Example: latentcode {words}", more.strip())))
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return the type that an annotation of a question stands for."""
+    if not isinstance(annotation, str):
+        return annotation
+    names = {**vars(asked), **inspect.unwrap(ask).__globals__,
+             **inspect.unwrap(function).__globals__}
+    return eval(annotation, names)
+
+
+def _plain(parameter: inspect.Parameter) -> Any:
+    """Return the type of an option, without what is noted of it."""
+    return get_args(parameter.annotation)[0]
+
+
+__all__ = ["Asked", "asking", "options_of"]

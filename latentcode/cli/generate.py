@@ -1,5 +1,4 @@
-"""`latentcode generate`: what does a model go on to say, with which codes, and without some heads?
-"""
+"""`latentcode generate`: text that a model continues, with its codes, and without some heads."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ HEAD = re.compile(r"L?(\d+)(?:[.H](\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class Generate:
-    """What does a model generate, and what without some of its heads?
+    """Generate text with a model, and without some of its heads.
 
     Example: latentcode generate gpt2 "The capital of France is" --without 5.3 5.7
 
@@ -54,8 +53,8 @@ class Generate:
     """cpu or cuda."""
     dtype: Annotated[str | None, default_is("float32")] = None
     """Type of the weights, such as bfloat16."""
-    prepend_bos: Literal["auto", "yes", "no"] = "auto"
-    """Whether the prompt begins with the BOS token; auto: as the model is used."""
+    prepend_bos: Annotated[Literal["yes", "no"] | None, default_is("as the model is used")] = None
+    """Whether the prompt begins with the BOS token."""
     out: Annotated[Path | None, default_is("none")] = None
     """Folder to save the codes in: with --without those of the patched model."""
     overwrite: bool = False
@@ -96,7 +95,7 @@ class Generate:
             model, self.prompt, max_new_tokens=self.max_new_tokens, patches=patches,
             temperature=self.temperature, top_k=self.top_k, seed=self.seed,
             layers=None if self.out is not None else (), progress=progress,
-            prepend_bos=None if self.prepend_bos == "auto" else self.prepend_bos == "yes")
+            prepend_bos=None if self.prepend_bos is None else self.prepend_bos == "yes")
 
     def _patches(self) -> tuple[Patch, ...]:
         """Return the patches that --without asks for."""

@@ -1,4 +1,4 @@
-"""`latentcode show`: what is in this folder?"""
+"""`latentcode show`: the contents of a folder, as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """What is in this folder?
+    """Show what a folder holds.
 
     Example: latentcode show sraven-hyla --split ood --index 3
 

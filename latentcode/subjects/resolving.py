@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import torch
 
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
@@ -28,8 +29,6 @@ from latentcode.tasks.base import SPLITS
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
-    import torch
-
     from latentcode.subjects.asked import Model, Problems
 
 TENSORS = "codes.safetensors"
@@ -61,31 +60,32 @@ def subject(
     batch_size: int | None = None,
     untrained: LatentCodes | Sequence[LatentCodes] = (),
 ) -> Subject:
-    """Which model is asked about which problems? What every question takes in place of the two.
-
-    model        a run, its folder, a name of the zoo, an address `hf://user/name`; a language
-                 model's folder or its name on the hub; a `TransformerBridge` or a
-                 `HookedTransformer` in hand; or codes that were read before, or their folder
-    problems     a task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file); texts,
-                 in which pairs are found by pattern (`latentcode.prompts.patterns`), a list or a
-                 DataFrame with a column `text`, whose other columns are labels of whole texts
-                 (`latentcode.prompts.whole_texts`); default: what a run was trained on. Of codes,
-                 those of held-out combinations
-    step         the checkpoint of a run; default: the newest
-    revision     of a pretrained model on the hub: a branch, a tag or a commit; default: the newest
-                 commit
-    device       `cpu` or `cuda` of what is loaded here; default: cpu
-    device_map   of a pretrained model, in place of the device: `auto`, the GPU with the most
-                 memory left or else the CPU, or one device for all modules; default: as device says
-    dtype        of a pretrained model's weights, such as `bfloat16`; default: float32
-    prepend_bos  whether prompts begin with the BOS token; default: as the model's own
-                 setting says
-    batch_size   problems of one forward pass; default: 512, of prompts 32
-    untrained    of codes alone: those of an untrained model, as many
+    """Return a model on problems, which every question takes in place of the two.
 
     A subject is itself. `UnknownNameError` for a name that stands for nothing, `ConfigError` for
     problems that the model cannot be asked about and for options that it does not have; and
     whatever opening a run, a model or prompts raises.
+
+    Args:
+        model: A run, its folder, a name of the zoo, an address `hf://user/name`; a language model's
+            folder or its name on the hub; a `TransformerBridge` or a `HookedTransformer` in hand;
+            or codes that were read before, or their folder.
+        problems: A task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file);
+            texts, in which pairs are found by pattern (`latentcode.prompts.patterns`), a list or a
+            DataFrame with a column `text`, whose other columns are labels of whole texts
+            (`latentcode.prompts.whole_texts`); default: what a run was trained on. Of codes, those
+            of held-out combinations.
+        step: The checkpoint of a run; default: the newest.
+        revision: Branch, tag or commit of a pretrained model on the hub; default: the newest
+            commit.
+        device: `cpu` or `cuda`, for what is loaded here; default: cpu.
+        device_map: In place of the device of a pretrained model: `auto`, the GPU with the most
+            memory left or else the CPU, or one device for all modules; default: as device says.
+        dtype: Type of a pretrained model's weights, such as `bfloat16`; default: float32.
+        prepend_bos: Whether prompts begin with the BOS token; default: as the model's own setting
+            says.
+        batch_size: Problems of one forward pass; default: 512, of prompts 32.
+        untrained: Beside codes as the model: as many codes of an untrained one.
     """
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,

@@ -42,34 +42,38 @@ def align(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AlignmentResult:
-    """Do models have the same codes, up to a permutation of heads or a rotation?
-
-    models    at least two, see `subject`; or one run with several steps
-    problems  what all models see; see `subject`; default: what the first run's task chooses for
-              probing, so that "held out" means held out of the *first* run. The result says how
-              many of those combinations the others were trained on
-    labels    what the transferred probes decode; default: those that the task names for probing,
-              and of prompts the column label; or functions of a batch, as in `decode`
-    n_train, n_heldout  problems that probes and matchings are fitted on and scored on; default:
-              2,048, of prompts all
-    heldout   share of the combinations of prompts to hold out, where they have no column `split`
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    step      checkpoints to compare; default: the newest
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    allow_overlap  what training and held-out codes may have in common, as in `decode`
-    n_bootstrap  replicates of the intervals of transferred probes, which resample the held-out
-              combinations
-    seed      of the problems and the bootstrap
-    device    cpu or cuda; default: cpu
-    progress  called with (comparisons done, in all)
+    """Compare the codes of models, up to a permutation of heads or a rotation.
 
     Runs of one training seed begin with the same weights, of different kinds too, and are left out
     of the result's summary and figures, which says so.
 
-    Raises what `subject`, `own_labels`, `extract` and `align_codes` raise, `ProbeError` for a
-    single model, for no problems and for models of the same name, and `ConfigError` for runs whose
-    tasks differ in more than their split.
+    Args:
+        models: At least two, see `subject`; or one run with several steps.
+        problems: What all models see; see `subject`; default: what the first run's task chooses for
+            probing, so that "held out" means held out of the *first* run. The result says how many
+            of those combinations the others were trained on.
+        labels: What the transferred probes decode; default: those that the task names for probing,
+            and of prompts the column label; or functions of a batch, as in `decode`.
+        n_train: Problems that probes and matchings are fitted on; default: 2,048, of prompts all.
+        n_heldout: Problems that probes and matchings are scored on; default: 2,048, of prompts all.
+        heldout: Share of the combinations of prompts to hold out, where they have no column
+            `split`.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        step: Checkpoints to compare; default: the newest.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        allow_overlap: What training and held-out codes may have in common, as in `decode`.
+        n_bootstrap: Replicates of the intervals of transferred probes, which resample the held-out
+            combinations.
+        seed: Seed of the problems and the bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (comparisons done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `align_codes` raise,
+            `ProbeError` for a single model, for no problems and for models of the same name, and
+            `ConfigError` for runs whose tasks differ in more than their split.
     """
     seed = checked_seed(seed)
     opened = subjects_of(models, problems, least=2, step=step, device=device)

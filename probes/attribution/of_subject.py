@@ -37,33 +37,38 @@ def attribute(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> AttributionResult:
-    """Through which codes and values does the source's answer come?
+    """Attribute the source's answer to codes and values.
 
-    model    see `subject`
-    problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
-             `PromptCounterfactuals` lists; default: the run's own task
-    source   whose activations would be put in: `operation+operands`, another source of a
-             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
-             default: operation+operands, without a factorial interchange
-    sites    `code`, `value` or both
-    split    problems that the attributions are means over
-    n        problems drawn; those count which the model answers rightly, sources included;
-             default: 2,000, of prompts all, each of which is a base at most once
-    n_patched  how many of them single places and sets are patched in
-    n_points  on the way to the source at which the gradient is taken
-    n_checked  places that are patched singly: so many of the largest estimates, and random others
-    n_ranked  of how many places, by attribution, a small set is made
-    among    of prompts: whether the model's answer is the likeliest token of the `vocabulary` or
-             the likelier of the two `answers`
-    step     the checkpoint of a run; default: the newest
-    batch_size  problems at once; default: 250, of prompts 32
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed     of everything that is drawn
-    device   cpu or cuda; default: cpu
-    progress  called with (passes through the model done, most that there can be)
+    See `latentcode.probes.attribution.attribute_model` for the equation.
 
-    See `latentcode.probes.attribution.attribute_model` for the equation. Raises what `subject` and
-    `attribute_model` raise, and `ConfigError` for problems without minimal pairs.
+    Args:
+        model: See `subject`.
+        problems: See `subject`; of prompts minimal pairs, or a factorial, with the columns that
+            `PromptCounterfactuals` lists; default: the run's own task.
+        source: Whose activations would be put in: `operation+operands`, another source of a
+            factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
+            default: operation+operands, without a factorial interchange.
+        sites: `code`, `value` or both.
+        split: Problems that the attributions are means over.
+        n: Problems drawn; those count which the model answers rightly, sources included; default:
+            2,000, of prompts all, each of which is a base at most once.
+        n_patched: How many of them single places and sets are patched in.
+        n_points: Points on the way to the source at which the gradient is taken.
+        n_checked: Places that are patched singly: so many of the largest estimates, and random
+            others.
+        n_ranked: Places, by attribution, of which a small set is made.
+        among: Of prompts: whether the model's answer is the likeliest token of the `vocabulary` or
+            the likelier of the two `answers`.
+        step: The checkpoint of a run; default: the newest.
+        batch_size: Problems at once; default: 250, of prompts 32.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of everything that is drawn.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (passes through the model done, most that there can be).
+
+    Raises:
+        LatentCodeError: What `subject` and `attribute_model` raise, and `ConfigError` for problems
+            without minimal pairs.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device, batch_size=batch_size)

@@ -38,31 +38,42 @@ def das(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> DASResult:
-    """Is there a subspace whose interchange brings the source's operation alone?
+    """Find a subspace whose interchange brings the source's operation alone.
 
-    model      see `subject`
-    problems   see `subject`; of prompts a factorial, with the columns `operation` and `operands`;
-               default: the run's own task
-    objective  `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
-               another operation B and other operands x'
-    site       `code`, the row of the response in a layer, `z`, what the heads put out for it before
-               W_O, or `residual`, the stream of the response's token that enters the layer
-    layer      which; default: the last
-    rank       dimensions of the subspace, or several numbers of them
-    searches   of `trained`, `shuffled` and `untrained` (controls; see `DASResult`)
-    split      whose pairs the subspaces are scored on; they are trained on those of `train`
-    n_train, n  pairs drawn for training and for scoring; default: 2,048 and 600, of prompts
-               all, each of which is a base at most once
-    heldout    share of the combinations of prompts to hold out, where they have no column `split`
-    steps, batch_size, learning_rate  of Adam; a search ends early where its loss is flat
-    step       the checkpoint of a run; default: the newest
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed       of everything that is drawn
-    device     cpu or cuda; default: cpu
-    progress   called with (searches done, in all)
+    See `latentcode.probes.das.das_model` for the equation.
 
-    See `latentcode.probes.das.das_model` for the equation. Raises what `subject` and `das_model`
-    raise, and `ConfigError` for problems without minimal pairs.
+    Args:
+        model: See `subject`.
+        problems: See `subject`; of prompts a factorial, with the columns `operation` and
+            `operands`; default: the run's own task.
+        objective: `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
+            another operation B and other operands x'.
+        site: `code`, the row of the response in a layer, `z`, what the heads put out for it before
+            W_O, or `residual`, the stream of the response's token that enters the layer.
+        layer: The layer that is written; default: the last.
+        rank: Dimensions of the subspace, or several numbers of them.
+        searches: Some of `trained`, and of the controls `shuffled` and `untrained` (see
+            `DASResult`).
+        split: Combinations whose pairs the subspaces are scored on; they are trained on pairs of
+            `train`.
+        n_train: Pairs drawn for training; default: 2,048, of prompts all, each of which is a base
+            at most once.
+        n: Pairs drawn for scoring; default: 600, of prompts all, each of which is a base at most
+            once.
+        heldout: Share of the combinations of prompts to hold out, where they have no column
+            `split`.
+        steps: Updates by Adam; a search ends early where its loss is flat.
+        batch_size: Pairs of one update.
+        learning_rate: Learning rate of Adam.
+        step: The checkpoint of a run; default: the newest.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of everything that is drawn.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (searches done, in all).
+
+    Raises:
+        LatentCodeError: What `subject` and `das_model` raise, and `ConfigError` for problems
+            without minimal pairs.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device).divided(heldout, seed, "operation")

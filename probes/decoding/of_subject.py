@@ -45,51 +45,58 @@ def decode(
     n_jobs: int = 1,
     progress: Progress | None = None,
 ) -> DecodingResult:
-    """Which labels can be decoded from the codes of a model, on held-out combinations?
+    """Decode labels from the codes of a model, on held-out combinations.
 
     Logistic probes are fitted on features of `train` combinations and scored on `ood` ones, beside
     those of an untrained model, shuffled labels and, of codes, the residual stream (paper, Fig. 2B
     and 5F). Labels that are columns of texts are asked of whole texts, on held-out documents
     (`latentcode.prompts.whole_texts`), beside the bag of their tokens, too.
 
-    model     see `subject`; or codes of training combinations, and those of held-out ones as the
-              problems
-    problems  see `subject`; default: what the run's task chooses for probing, for fuzzy logic one
-              shared context with varying query (paper 3.2)
-    labels    what is decoded; default: what the task names, such as term_1, term_2 and terms, or
-              rule, of prompts the column label, and of features beside the code operation, operands
-              and answer (`Task.row_labels`), measurements in bins of equal share. Or functions of a
-              batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`
-    features  what is decoded from: `code`, `row` (the codes of the pair's query over all keys),
-              `codes`, `values`, `residual`, `tokens`, numbers of whole patterns such as `entropy`
-              and `lap_eigvals` (`latentcode.codes.aggregates`) and more (`latentcode.codes.rows`).
-              Those of more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal
-    widths    dimensions that all features are brought to, so that wide ones are not favoured: the
-              first principal axes of the training problems. Features that vary in fewer are read
-              in these alone. Default: all dimensions
-    beyond_answer  also ask for the held-out log loss that features gain over the answer, and over
-              answer and operands, in nats, of the labels of the operation (`DecodingResult.given`)
-    metrics   of labels with a single class: `accuracy`, `macro_f1`, `balanced_accuracy`; groups
-              have `f1`
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    n_train, n_heldout  problems that probes are fitted on and scored on; default: 4,096, of prompts
-              and codes all
-    heldout   share of the combinations of prompts to hold out, where they have no column `split`
-    step      the checkpoint of a run; default: the newest
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    allow_overlap  of codes: what training and held-out ones may have in common, `nothing`,
-              `combinations` or `instances`; the result says so
-    n_shuffles  shuffles of the training labels
-    n_bootstrap  replicates of the 95 % intervals, which resample the held-out combinations
-    seed      of the problems, shuffling and bootstrap
-    device    cpu or cuda; default: cpu
-    n_jobs    processes that fit probes side by side
-    progress  called with (probes done, probes in all)
-
     By how much features are above each control, over the same problems, is in
-    `DecodingResult.contrasts`. See `decode_codes` for the equation. Raises what `subject`,
-    `own_labels`, `extract` and `decode_codes` raise, `ProbeError` for no problems or widths.
+    `DecodingResult.contrasts`. See `decode_codes` for the equation.
+
+    Args:
+        model: See `subject`; or codes of training combinations, and those of held-out ones as the
+            problems.
+        problems: See `subject`; default: what the run's task chooses for probing, for fuzzy logic
+            one shared context with varying query (paper 3.2).
+        labels: What is decoded; default: what the task names, such as term_1, term_2 and terms, or
+            rule, of prompts the column label, and of features beside the code operation, operands
+            and answer (`Task.row_labels`), measurements in bins of equal share. Or functions of a
+            batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`.
+        features: What is decoded from: `code`, `row` (the codes of the pair's query over all keys),
+            `codes`, `values`, `residual`, `tokens`, numbers of whole patterns such as `entropy` and
+            `lap_eigvals` (`latentcode.codes.aggregates`) and more (`latentcode.codes.rows`). Those
+            of more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal.
+        widths: Dimensions that all features are brought to, so that wide ones are not favoured: the
+            first principal axes of the training problems. Features that vary in fewer are read in
+            these alone. Default: all dimensions.
+        beyond_answer: Also ask for the held-out log loss that features gain over the answer, and
+            over answer and operands, in nats, of the labels of the operation
+            (`DecodingResult.given`).
+        metrics: Scores of labels with a single class: `accuracy`, `macro_f1`, `balanced_accuracy`;
+            groups have `f1`.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        n_train: Problems that probes are fitted on; default: 4,096, of prompts and codes all.
+        n_heldout: Problems that probes are scored on; default: 4,096, of prompts and codes all.
+        heldout: Share of the combinations of prompts to hold out, where they have no column
+            `split`.
+        step: The checkpoint of a run; default: the newest.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        allow_overlap: Of codes: what training and held-out ones may have in common, `nothing`,
+            `combinations` or `instances`; the result says so.
+        n_shuffles: Shuffles of the training labels.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the held-out combinations.
+        seed: Seed of the problems, shuffling and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        n_jobs: Processes that fit probes side by side.
+        progress: Called with (probes done, probes in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `decode_codes` raise,
+            `ProbeError` for no problems or widths.
     """
     seed, features = checked_seed(seed), as_tuple(features)
     metrics = chosen("metric", metrics, tuple(SINGLE))

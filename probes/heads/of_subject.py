@@ -62,41 +62,7 @@ def heads(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> HeadsResult:
-    """Which heads attend to what, what do they cause, and which of them act together?
-
-    model     a language model: see `subject`
-    problems  texts: a list, a DataFrame with `text`, or a file, one text per line (.txt) or one
-              object with `text` per line (.jsonl); or prompts, see `subject`, of
-              which the `answer` comes next; default: held-out excerpts of a run's own text
-    effects   what is done to each head by itself: `mean` and `resample` ablation and, on prompts
-              with sources, `interchange`; default: mean ablation, and interchange where there are
-              sources and the model answers enough of them. An empty list: nothing
-    tells     labels of prompts that are decoded from what each head attends to at the query,
-              beside heads of fresh weights (`decode` with features `row.head0` and so on); of
-              prompts of equally many tokens
-    sets      search for sets of heads that act together, redundant or synergetic
-    codes     number of (query, key) pairs whose codes over all heads are clustered, compared and
-              made value networks of; 0: none
-    whole     all effects, labels, sets, and 5,000 codes
-    longest   tokens of a text, longer ones are cut; default: the context, and longer ones are an
-              error
-    n         number of texts; default: all, of a run's own text 512
-    n_ablated  texts that heads and sets of heads are ablated in, the first ones
-    n_read    tokens of each of these, drawn at random, after which it is measured what the model
-              says
-    tokens_at_once  tokens of one forward pass, padding included; less takes less memory
-    prepend_bos  whether texts begin with the BOS token; default: as the model's own
-              setting says
-    controls  False leaves out the untrained model and what ablations are compared with, and marks
-              the result
-    n_bootstrap  replicates of the 95 % intervals, which resample the texts
-    seed      of the untrained models and the bootstrap
-    device    cpu or cuda; default: cpu
-    out       a folder to write the result to. Interrupted (Ctrl-C), what was measured by then is
-              saved in the folder `out.partial`, a result whose settings say in `partial` which
-              parts are not finished
-    overwrite  replace a result that `out` already holds
-    progress  called with (how much of the texts is read, of all) over the model and its controls
+    """Measure what heads attend to, what they cause, and which of them act together.
 
     For the equations see `metrics`, `direct` (metrics), `causal`, `interchange` (effects), `sets`,
     `together`, `clusters`, `networks` and `nearest` in `latentcode.probes.heads`.
@@ -105,11 +71,49 @@ def heads(
     with 95 %. That of ablations is the same head with a random output matrix, of which eight are
     drawn; another one lies between these with 95 %. One forward pass per batch computes the metrics
     of all heads; memory is that of one batch and one layer's pattern.
-    Raises `ConfigError` for texts that are longer than the context, for a model without causal
-    patterns and, of effects, one that does not show what its heads put out, `ArtifactError` for a
-    file that cannot be read, `ProbeError` where memory does not suffice, `TooFewCountError` where
-    interchange is asked for and the model answers too few prompts, and `RunError` for what `out`
-    cannot take.
+
+    Args:
+        model: A language model: see `subject`.
+        problems: Texts: a list, a DataFrame with `text`, or a file, one text per line (.txt) or one
+            object with `text` per line (.jsonl); or prompts, see `subject`, of which the `answer`
+            comes next; default: held-out excerpts of a run's own text.
+        effects: What is done to each head by itself: `mean` and `resample` ablation and, on prompts
+            with sources, `interchange`; default: mean ablation, and interchange where there are
+            sources and the model answers enough of them. An empty list: nothing.
+        tells: Labels of prompts that are decoded from what each head attends to at the query,
+            beside heads of fresh weights (`decode` with features `row.head0` and so on); of prompts
+            of equally many tokens.
+        sets: Search for sets of heads that act together, redundant or synergetic.
+        codes: Number of (query, key) pairs whose codes over all heads are clustered, compared and
+            made value networks of; 0: none.
+        whole: All effects, labels, sets, and 5,000 codes.
+        longest: Tokens of a text, longer ones are cut; default: the context, and longer ones are an
+            error.
+        n: Number of texts; default: all, of a run's own text 512.
+        n_ablated: Texts that heads and sets of heads are ablated in, the first ones.
+        n_read: Tokens of each of these, drawn at random, after which it is measured what the model
+            says.
+        tokens_at_once: Tokens of one forward pass, padding included; less takes less memory.
+        prepend_bos: Whether texts begin with the BOS token; default: as the model's own setting
+            says.
+        controls: Also measure untrained models, and what ablations are compared with; a result
+            without them is marked.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the texts.
+        seed: Seed of the untrained models and the bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        out: A folder to write the result to. Interrupted (Ctrl-C), what was measured by then is
+            saved in the folder `out.partial`, a result whose settings say in `partial` which parts
+            are not finished.
+        overwrite: Replace a result that `out` already holds.
+        progress: Called with (how much of the texts is read, of all) over the model and its
+            controls.
+
+    Raises:
+        LatentCodeError: `ConfigError` for texts that are longer than the context, for a model
+            without causal patterns and, of effects, one that does not show what its heads put out,
+            `ArtifactError` for a file that cannot be read, `ProbeError` where memory does not
+            suffice, `TooFewCountError` where interchange is asked for and the model answers too few
+            prompts, and `RunError` for what `out` cannot take.
     """
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)

@@ -44,36 +44,41 @@ def intervene(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> InterventionResult:
-    """What do the codes of a model cause, on held-out combinations?
+    """Measure what the codes of a model cause, on held-out combinations.
 
-    model    see `subject`
-    problems  see `subject`; of prompts minimal pairs, or a factorial, with the columns that
-             `PromptCounterfactuals` lists; default: the run's own task
-    interventions  default: `first_interventions`, which tell whether codes cause the answer, and
-             whether they carry the operation or the answer alone; of prompts `prompt_interventions`
-    whole    in place of the default: `standard_interventions`, all patches with their controls,
-             over layers and scopes
-    split    problems whose codes are overwritten; means and erasers come from `train`. Prompts
-             without a column `split` serve for both
-    n        problems drawn; those count which the model answers rightly, source included;
-             default: 2,000, of prompts all, each of which is a base at most once
-    n_reference  training problems for means and erasers; default: 4,096, of prompts all
-    factorial  draw natural sources, which differ in operation, operands and the rest
-             (`latentcode.tasks.counterfactuals`), where the problems offer them; without it,
-             minimal pairs of any two operations
-    among    of text without a factorial, and of prompts: whether the model's answer is the
-             likeliest token of the `vocabulary` or, for models that rarely say either, the likelier
-             of the two `answers`
-    step     the checkpoint of a run; default: the newest
-    batch_size  problems at once; default: 250, of prompts 32
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed     of everything that is drawn
-    device   cpu or cuda; default: cpu
-    progress  called with (problems passed through the model, those in all)
+    Every outcome is compared with the hooked, unpatched pass over the same batch.
 
-    Every outcome is compared with the hooked, unpatched pass over the same batch. Raises what
-    `subject` and `intervene_model` raise, and `ConfigError` for a task without minimal pairs, for
-    prompts that are none, and for an architecture that does not go on with what is written.
+    Args:
+        model: See `subject`.
+        problems: See `subject`; of prompts minimal pairs, or a factorial, with the columns that
+            `PromptCounterfactuals` lists; default: the run's own task.
+        interventions: Default: `first_interventions`, which tell whether codes cause the answer,
+            and whether they carry the operation or the answer alone; of prompts
+            `prompt_interventions`.
+        whole: In place of the default: `standard_interventions`, all patches with their controls,
+            over layers and scopes.
+        split: Combinations whose codes are overwritten; means and erasers come from `train`.
+            Prompts without a column `split` serve for both.
+        n: Problems drawn; those count which the model answers rightly, source included; default:
+            2,000, of prompts all, each of which is a base at most once.
+        n_reference: Training problems for means and erasers; default: 4,096, of prompts all.
+        factorial: Draw natural sources, which differ in operation, operands and the rest
+            (`latentcode.tasks.counterfactuals`), where the problems offer them; without it, minimal
+            pairs of any two operations.
+        among: Of text without a factorial, and of prompts: whether the model's answer is the
+            likeliest token of the `vocabulary` or, for models that rarely say either, the likelier
+            of the two `answers`.
+        step: The checkpoint of a run; default: the newest.
+        batch_size: Problems at once; default: 250, of prompts 32.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of everything that is drawn.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (problems passed through the model, those in all).
+
+    Raises:
+        LatentCodeError: What `subject` and `intervene_model` raise, and `ConfigError` for a task
+            without minimal pairs, for prompts that are none, and for an architecture that does not
+            go on with what is written.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device, batch_size=batch_size)

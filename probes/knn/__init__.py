@@ -19,13 +19,14 @@ def knn(
 ) -> dict[str, np.ndarray]:
     """Which label do the nearest problems of other combinations have?
 
-    k       neighbours, training problems
-    metric  `euclidean` or `cosine`: of points each of whose numbers has mean 0 and variance 1 in
-            training
-
     The accuracy is how often the commonest label of the neighbours is right, the share how many of
     them have the right one. Nothing is assumed of the shape of classes, where `decode` draws planes
     between them and `knn_purity` also counts neighbours of the problem's own combination.
+
+    Args:
+        k: Neighbours, training problems.
+        metric: `euclidean` or `cosine`: of points each of whose numbers has mean 0 and variance 1
+            in training.
     """
     check(1 <= k <= len(train), f"k is {k} for {len(train)} training problems; expected 1 to "
           f"{len(train)}", ProbeError)

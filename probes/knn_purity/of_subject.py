@@ -34,26 +34,30 @@ def knn_purity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> KNNPurityResult:
-    """Which label do the nearest neighbours among codes share?
+    """Measure which label the nearest neighbours among codes share.
 
-    model     see `subject`; or codes
-    problems  see `subject`; default: what the run's task chooses for probing
-    labels    names; default: all that neighbours can agree on, also the operands and the model's
-              loss. Measurements are cut at their median. Or functions of a batch,
-              `{name: function}`, as in `decode`
-    split     which combinations
-    n         number of problems; default: 4,096, of prompts and codes all
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    k         neighbours
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed      of the problems, of shuffling and bootstrap
-    device    cpu or cuda; default: cpu
-    progress  called with (layers and pairs done, in all)
+    See `latentcode.probes.knn_purity.knn_purity_codes` for the equation.
 
-    See `latentcode.probes.knn_purity.knn_purity_codes` for the equation. Raises what `subject`,
-    `own_labels`, `extract` and `knn_purity_codes` raise.
+    Args:
+        model: See `subject`; or codes.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: Names; default: all that neighbours can agree on, also the operands and the model's
+            loss. Measurements are cut at their median. Or functions of a batch, `{name: function}`,
+            as in `decode`.
+        split: Which combinations the problems have: `train`, `test`, `ood` or `unknown`.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        k: Number of neighbours.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, of shuffling and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `knn_purity_codes` raise.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, device=device).probing

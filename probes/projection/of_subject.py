@@ -43,30 +43,32 @@ def project(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> ProjectionResult:
-    """What do codes look like in two dimensions, and are those of one label together?
+    """Map codes to two dimensions, and measure whether those of one label lie together.
 
-    model       see `subject`; or codes, with those of other splits as the problems
-    problems    see `subject`; default: what the run's task chooses for probing
-    labels      what colours the points; default: those single columns that the task names for
-                probing, such as rule or term_1; or functions of a batch, as in `decode`
-    method      `tsne`, `umap` or `pca`
-    splits      the one that the planes are fitted to, then others, which are placed in them; codes
-                have their own
-    n           problems of each split; default: 2,000, of prompts and codes all
-    pairs       names of pairs, or `all`; default: the paper's, the first of the task's
-    layers      layer numbers; default: all
-    perplexity  of t-SNE, the effective number of neighbours; default: 30
-    n_iter      of t-SNE, iterations after the 250 of early exaggeration; default: 500
-    n_neighbors  of UMAP; default: 15
-    min_dist    of UMAP; default: 0.1
-    metric      of t-SNE and UMAP, the distance between codes, `euclidean` or `cosine`; default:
-                euclidean
-    cache       folder of the cache; default: LATENTCODE_CACHE, or the user's cache folder
-    seed        of the problems and the projection
-    device      cpu or cuda; default: cpu
-    progress    called with (hundredths done, hundredths in all)
+    Args:
+        model: See `subject`; or codes, with those of other splits as the problems.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: What colours the points; default: those single columns that the task names for
+            probing, such as rule or term_1; or functions of a batch, as in `decode`.
+        method: `tsne`, `umap` or `pca`.
+        splits: The one that the planes are fitted to, then others, which are placed in them; codes
+            have their own.
+        n: Problems of each split; default: 2,000, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        perplexity: Effective number of neighbours of t-SNE; default: 30.
+        n_iter: Iterations of t-SNE after the 250 of early exaggeration; default: 500.
+        n_neighbors: Number of neighbours of UMAP; default: 15.
+        min_dist: Smallest distance between points of UMAP; default: 0.1.
+        metric: Distance between codes for t-SNE and UMAP, `euclidean` or `cosine`; default:
+            euclidean.
+        cache: Folder of the cache; default: LATENTCODE_CACHE, or the user's cache folder.
+        seed: Seed of the problems and the projection.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (hundredths done, hundredths in all).
 
-    Raises what `subject`, `own_labels`, `extract` and `project_codes` raise.
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `project_codes` raise.
     """
     seed, splits = checked_seed(seed), as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)

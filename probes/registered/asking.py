@@ -82,28 +82,32 @@ def ask(
     are asked of whole texts, beside the bag of their tokens. A probe that is fitted is fitted on
     `train` combinations and scored on those of the split.
 
-    model     see `subject`; or codes, of a probe that is fitted those of training combinations,
-              and those of held-out ones as the problems
-    problems  see `subject`; default: what the run's task chooses for probing
-    labels    what is asked about, labels with one class for each problem; default: those that the
-              task names. Or functions of a batch, `{name: function}`, as in `decode`
-    features  what it reads: `code`, `row`, `values` and others of `latentcode.codes.rows`, or
-              registered ones; default: those that it was registered with
-    split     which combinations are scored
-    n         number of problems, and as many to fit on; default: 4,096, of prompts and codes all
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    step      the checkpoint of a run; default: the newest
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    n_shuffles  times that labels are shuffled, of which the mean is taken
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed      of the problems, of shuffling and bootstrap, and of the probe where it draws
-    device    cpu or cuda; default: cpu
-    progress  called with (places done, in all)
+    Args:
+        model: See `subject`; or codes, of a probe that is fitted those of training combinations,
+            and those of held-out ones as the problems.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: What is asked about, labels with one class for each problem; default: those that the
+            task names. Or functions of a batch, `{name: function}`, as in `decode`.
+        features: What it reads: `code`, `row`, `values` and others of `latentcode.codes.rows`, or
+            registered ones; default: those that it was registered with.
+        split: Which combinations are scored.
+        n: Number of problems, and as many to fit on; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        step: The checkpoint of a run; default: the newest.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_shuffles: Times that labels are shuffled, of which the mean is taken.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, of shuffling and bootstrap, and of the probe where it draws.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (places done, in all).
 
-    Raises what `subject`, `own_labels` and `extract` raise, `UnknownNameError` for features, a
-    label, layer or pair, and `ProbeError` for a label that is a group or does not vary, for what
-    the function raises, and for scores that are not one finite number for each problem.
+    Raises:
+        LatentCodeError: What `subject`, `own_labels` and `extract` raise, `UnknownNameError` for
+            features, a label, layer or pair, and `ProbeError` for a label that is a group or does
+            not vary, for what the function raises, and for scores that are not one finite number
+            for each problem.
     """
     seed = checked_seed(seed)
     features = probe.features if features is None else as_tuple(features)

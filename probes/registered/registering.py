@@ -37,7 +37,8 @@ def register_probe(
         def nearest(train, heldout, *, k=10):
             \"""Which label do the nearest problems of other combinations have?
 
-            k  neighbours
+            Args:
+                k: Number of neighbours.
             \"""
             found = KNeighborsClassifier(k).fit(train.x, train.y)
             return found.predict(heldout.x) == heldout.y
@@ -62,8 +63,8 @@ def register_probe(
     replace   take the place of an earlier probe of that name, as when a cell of a notebook runs
               again
 
-    Its keyword-only arguments are options; of each its docstring says in a paragraph what it is,
-    as above. An argument `seed` is given the question's. All of it is tried on a few made-up
+    Its keyword-only arguments are options; its docstring describes them under `Args:`, as
+    above. An argument `seed` is given the question's. All of it is tried on a few made-up
     problems at once: `ConfigError` for a name that is taken, for a function with other arguments or
     without a docstring, and for one that fails on them, changes what it is given, or returns
     something else than the columns.

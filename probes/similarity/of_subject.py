@@ -39,26 +39,30 @@ def similarity(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> SimilarityResult:
-    """Which values of a label have similar codes, and how many heads does a code use?
-
-    model     see `subject`; or codes
-    problems  see `subject`; default: what the run's task chooses for probing
-    label     default: the last that the task names for probing, `rule` or `terms`; or a function
-              of a batch, `{name: function}`, as in `decode`
-    split     which combinations; the held-out ones, as in the paper's Fig. 5E and A8
-    n         number of problems; default: 4,096, of prompts and codes all
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    n_samples  problems whose codes are kept one by one
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed      of the problems and the bootstrap
-    device    cpu or cuda; default: cpu
-    progress  called with (layers and pairs done, in all)
+    """Compare the mean codes of a label's values, and count the heads that a code uses.
 
     See `latentcode.probes.similarity.similarity_codes` for the equation; what is above its controls
-    is in `SimilarityResult.contrasts`. Raises what `subject`,
-    `own_labels`, `extract` and `similarity_codes` raise.
+    is in `SimilarityResult.contrasts`.
+
+    Args:
+        model: See `subject`; or codes.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        label: Default: the last that the task names for probing, `rule` or `terms`; or a function
+            of a batch, `{name: function}`, as in `decode`.
+        split: Which combinations; the held-out ones, as in the paper's Fig. 5E and A8.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_samples: Problems whose codes are kept one by one.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems and the bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `similarity_codes` raise.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, device=device).probing

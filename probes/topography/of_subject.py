@@ -49,37 +49,41 @@ def topography(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> TopographyResult:
-    """Do similar tasks have similar codes, and do runs where they do generalise better?
+    """Correlate distances of codes with distances of tasks, and with generalisation.
 
     Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
     structures, distances of codes and distances of tasks.
-
-    models    one or several, see `subject`; or codes
-    problems  see `subject`; default: what each run's task chooses for probing
-    labels    default: those that have `distances`, or the last that the task names for probing,
-              `rule` or `terms`, and `combination`
-    distances  label -> name of a distance -> D, a DataFrame [N, N] with the label's values as rows
-              and columns; default: those of the task. Prompts, codes and labels of one's own have
-              none but these
-    split     which combinations; every run is asked about those of its own split
-    n         number of problems; default: 4,096, of prompts and codes all
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    controls  False leaves out the residual stream and the untrained model, and marks the result
-    n_instances  problems, drawn at random, whose pairs are compared
-    n_permutations  of the tasks, for p
-    n_bootstrap  replicates of the 95 % intervals, which resample the combinations
-    seed      of the problems, permutations and bootstrap
-    device    cpu or cuda; default: cpu
-    progress  called with (layers and pairs done, in all), counted over all models
 
     The performance of a run is its newest headline metric on held-out combinations. With four
     runs or more its rank correlation with rho is reported, over all runs and, where there are
     several kinds, within them.
 
-    See `latentcode.probes.topography.topography_codes` for the equation. Raises what `subject`,
-    `extract` and `topography_codes` raise, `ProbeError` for models of one name and for a label
-    without distances.
+    See `latentcode.probes.topography.topography_codes` for the equation.
+
+    Args:
+        models: One model or several, see `subject`; or codes.
+        problems: See `subject`; default: what each run's task chooses for probing.
+        labels: Default: those that have `distances`, or the last that the task names for probing,
+            `rule` or `terms`, and `combination`.
+        distances: Label -> name of a distance -> D, a DataFrame [N, N] with the label's values as
+            rows and columns; default: those of the task. Prompts, codes and labels of one's own
+            have none but these.
+        split: Which combinations; every run is asked about those of its own split.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_instances: Problems, drawn at random, whose pairs are compared.
+        n_permutations: Permutations of the tasks, for p.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, permutations and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all), counted over all models.
+
+    Raises:
+        LatentCodeError: What `subject`, `extract` and `topography_codes` raise, `ProbeError` for
+            models of one name and for a label without distances.
     """
     seed = checked_seed(seed)
     opened = [of.probing for of in subjects_of(models, problems, device=device)]

@@ -57,26 +57,28 @@ def value_networks(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> ValueNetworksResult:
-    """Which value networks do mean codes generate, and how do they differ?
+    """Compare the value networks that mean codes generate.
 
-    model     see `subject`
-    problems  see `subject`; default: what the run's task chooses for probing
-    labels    default: those single columns that the task names for probing, such as rule or
-              term_1, and of prompts the column label; or functions of a batch, as in `decode`
-    pairs     names of pairs, or `all`; default: the paper's, the first of the task's
-    layers    layer numbers; default: all
-    split     which combinations
-    n         problems that mean codes are taken of; default: 2,048, of prompts all
-    n_inputs  the first of them, whose residual streams at the key are the inputs of all networks;
-              of prompts at most all
-    controls  beside the trained codes those of the untrained model (with its weights), and mean
-              codes of labels that are shuffled among combinations
-    step      the checkpoint of a run; default: the newest
-    seed      of the problems, and of shuffling
-    device    cpu or cuda; default: cpu
-    progress  called with (networks of a layer, pair and label done, in all)
+    Args:
+        model: See `subject`.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: Default: those single columns that the task names for probing, such as rule or
+            term_1, and of prompts the column label; or functions of a batch, as in `decode`.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        split: Which combinations the problems have: `train`, `test`, `ood` or `unknown`.
+        n: Problems that mean codes are taken of; default: 2,048, of prompts all.
+        n_inputs: The first of them, whose residual streams at the key are the inputs of all
+            networks; of prompts at most all.
+        controls: Also compare the codes of the untrained model (with its weights), and mean codes
+            of labels that are shuffled among combinations.
+        step: The checkpoint of a run; default: the newest.
+        seed: Seed of the problems, and of shuffling.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (networks of a layer, pair and label done, in all).
 
-    Raises what `subject`, `own_labels`, `extract` and `make_target` raise.
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `make_target` raise.
     """
     seed = checked_seed(seed)
     of = subject(model, problems, step=step, device=device).probing

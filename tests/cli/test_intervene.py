@@ -72,7 +72,7 @@ def test_errors(
     command = ["intervene", sraven("hyla", SEED), "--out", tmp_path / "new"]
     for arguments, message in (
         (["--patch", "give"], "unknown patch 'give'"),
-        (["--scope", "row", "pair"], "--scope is given without --patch"),
+        (["--scope", "row", "pair"], "--scope given without --patch"),
         (["--patch", "interchange", "--layers", "top"], "layers is 'top'; expected each, upward"),
         (["--patch", "unrelated", "--no-factorial"], "because of factorial=False (--no-factorial)"),
         (["--patch", "permuted"], "a matrix has no examples whose values could be permuted"),

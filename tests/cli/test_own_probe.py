@@ -18,7 +18,8 @@ import latentcode as lc
 def {name}(points, *, power: float = 1.0):
     """How large are codes?
 
-    power  exponent
+    Args:
+        power: Exponent.
     """
     return (abs(points.x) ** power).sum(1)
 '''
@@ -53,7 +54,7 @@ def test_it_is_a_command(
     with pytest.raises(SystemExit):
         main(["--help", "--import", path])
     assert "  size" in capsys.readouterr().out
-    assert "unknown option --powr; did you mean --power?" in refused(
+    assert "--powr, 2; did you mean --power?" in refused(
         *words, "--powr", "2", "--out", "two")
 
 

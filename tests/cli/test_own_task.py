@@ -15,8 +15,7 @@ from places import EXAMPLE, environment
 
 import latentcode as lc
 from latentcode import imports
-from latentcode.cli import main
-from latentcode.cli.options import take_imports
+from latentcode.cli import main, take_imports
 from latentcode.config import TASKS
 from latentcode.models.names import NONLINEARITIES
 

@@ -152,7 +152,7 @@ def test_prompts_begin_as_asked(
     first = {}
     for given in ("auto", "yes", "no"):
         main(["extract", folder, "--prompts", str(prompts), "--out", str(tmp_path / given),
-              "--prepend-bos", given])
+              *([] if given == "auto" else ["--prepend-bos", given])])
         codes = lc.LatentCodes.load(tmp_path / given)
         first[given] = (codes.meta["prepend_bos"], codes.labels["query_position"].iloc[0])
     (auto, at), (yes, later), (no, earlier) = first.values()
@@ -208,7 +208,7 @@ def test_decode_whole_texts(small_models: SmallModels, texts: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["--texts", "none.txt"], "texts none.txt cannot be read"),
+    (["--texts", "none.txt"], "--texts is 'none.txt'"),
     (["--texts", "TEXTS", "--prompts", "TEXTS"], "expected one or the other"),
     (["--texts", "TEXTS", "--labels", "kind", "copied"], "are of whole texts, and copied not"),
     (["--texts", "TEXTS", "--labels", "kind", "--features", "row"], "expected as many in each"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -75,23 +76,22 @@ def test_a_question_is_answered_saved_and_shown(
     ("align LOGIC SOFTMAX-0", "expected runs of one task"),
     ("attribute HYLA-0 --source rest", "unknown source 'rest'; expected one of: interchange, oper"),
     ("attribute HYLA-0 --sites residual", "unknown site 'residual'; expected one of: code, value"),
-    ("attribute HYLA-0 --sites code code", "--sites has code more than once"),
-    ("attribute HYLA-0 --n-patched 2", "--n-patched is 2; expected a whole number of at least 4"),
+    ("attribute HYLA-0 --sites code code", "sites has code more than once"),
+    ("attribute HYLA-0 --n-patched 2", "n_patched is 2; expected a whole number of at least 4"),
     ("attribute HYLA-0 --n 100", "Is it trained, and n large enough?"),
-    ("das logic-hyla --rank 4 2 4", "--rank has 4 more than once"),
-    ("das logic-hyla --objective operands operands", "--objective has operands more than once"),
-    ("das logic-hyla --rank 0", "--rank is 0; expected one or several numbers from 1 on"),
-    ("das logic-hyla --steps 0", "--steps is 0; expected a whole number of at least 1"),
-    ("das logic-hyla --n 0", "--n is 0; expected a whole number of at least 1"),
-    ("das logic-hyla --n-train -1", "--n-train is -1; expected a whole number of at least 1"),
+    ("das logic-hyla --rank 4 2 4", "rank has 4 more than once"),
+    ("das logic-hyla --objective operands operands", "objective has operands more than once"),
+    ("das logic-hyla --rank 0", "rank is 0; expected one or several numbers from 1 on"),
+    ("das logic-hyla --steps 0", "steps is 0; expected a whole number of at least 1"),
+    ("das logic-hyla --n 0", "n is 0; expected a whole number of at least 1"),
+    ("das logic-hyla --n-train -1", "n_train is -1; expected a whole number of at least 1"),
     ("das logic-hyla --layer 9", "layer 9"),
     ("knn-purity SOFTMAX-0 --labels colour --n 50", "unknown label 'colour'"),
     ("similarity SOFTMAX-0 --label colour --n 50", "unknown label 'colour'"),
-    ("topography", "MODEL is missing"), ("project", "MODEL is missing"),
     ("value-networks LOGIC --labels terms", "several columns"),
     ("value-networks nowhere", "nowhere"),
     ("project LOGIC --method pca --perplexity 3", "unknown setting of pca 'perplexity'"),
-    ("project LOGIC --n 0", "--n is 0"),
+    ("project LOGIC --n 0", "n is 0"),
 ])
 def test_what_cannot_be_asked_is_said(
     command: str, message: str, words: Words, tmp_path: Path, refused: Callable[..., str]
@@ -120,9 +120,9 @@ def test_project_a_run_then_its_codes(
     assert {"trustworthiness", "points"} <= set(settings["quality"][0])
     assert (tmp_path / "cache").is_dir()
 
+    problems = replace(run.config.task, inputs="fixed_context")
     for split in ("ood", "train"):
-        main(["extract", str(run.path), "--split", split, "--n", "80", "--inputs",
-              "fixed_context", "--out", str(tmp_path / split)])
+        lc.extract(run, problems, split=split, n=80, out=tmp_path / split)
     main(["project", str(tmp_path / "ood"), str(tmp_path / "train"), "--method", "pca", "--labels",
           "term_1", "--n", "60", "--out", str(tmp_path / "of_codes")])
     first, second = (lc.ProjectionResult.load(tmp_path / name) for name in ("of_run", "of_codes"))

@@ -20,12 +20,10 @@ def test_train_extract_decode_show(tmp_path: Path, capsys: pytest.CaptureFixture
     config = lc.Run.open(folder).config
     assert config.model.normalization == "none"
     assert (config.model.d_input, config.model.n_buckets, config.training.steps) == (5, 10, 4)
-    main(["extract", str(folder), "--out", str(tmp_path / "codes"), "--n", "12", "--pairs", "all",
-          "--inputs", "fixed_context"])
+    main(["extract", str(folder), "--out", str(tmp_path / "codes"), "--n", "12", "--pairs", "all"])
     assert f"wrote codes {tmp_path / 'codes'}" in capsys.readouterr().out
     codes = lc.LatentCodes.load(tmp_path / "codes")
     assert codes.scores.shape == (12, 2, 10, 4)
-    assert codes.meta["task"]["inputs"] == "fixed_context"
     main(["decode", str(folder), "--out", str(tmp_path / "decoding"), "--labels", "term_1",
           "--pairs", "query->query", "query->example.0", "--n-train", "200", "--n-heldout", "200"])
     out = capsys.readouterr().out

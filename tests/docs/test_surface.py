@@ -20,16 +20,8 @@ def test_the_list_is_what_there_is(surface: ModuleType) -> None:
         "python docs/surface.py --write")
 
 
-def test_every_registered_probe_has_a_row_among_the_questions(surface: ModuleType) -> None:
-    page = surface.commands_page()
-    assert surface.COMMANDS_PAGE.read_text(encoding="utf-8") == page, (
-        "python docs/surface.py --write")
-    rows = [line for line in page.split("\n") if line.endswith("| `ProbeResult` |")]
-    assert "lc.knn(model)" in [row.split("`")[1] for row in rows]
-
-
 def test_the_list_is_whole(surface: ModuleType) -> None:
     lines = surface.surface().splitlines()
     assert f"# {len(lc.__all__)} public names" in lines
-    assert {"decode", "latentcode decode", "decode [--labels]"} <= set(lines)
+    assert {"decode", "latentcode decode", "decode --labels", "zoo verify --n"} <= set(lines)
     assert any(line.startswith("InterventionResult.classes: patch, scope") for line in lines)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.documented import described, options_of
+from latentcode.cli.asking import options_of
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.probes.questions import question, questions
 from latentcode.probes.registered.registry import PROBES
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.usefixtures("own_names")
 def right(train: lc.Points, heldout: lc.Points, *, k: int = 3) -> Any:
     """Is the class that of the nearest mean?
 
-    k  is not used
+    Args:
+        k: Is not used.
     """
     means = np.stack([train.x[train.y == c].mean(axis=0) for c in range(len(train.classes))])
     apart = np.linalg.norm(heldout.x[:, None] - means, axis=2)
@@ -39,9 +40,10 @@ def test_it_is_a_question_like_the_others() -> None:
     assert means.__doc__ == right.__doc__
     options = options_of(means)
     assert list(options)[:4] == ["model", "problems", "labels", "k"]
-    assert (options["k"].words, options["k"].default, options["k"].text) == (int, 3, "is not used")
+    assert options["k"].default == 3
+    kind, note = get_args(options["k"].annotation)
+    assert (kind, note.help) == (int, "Is not used.")
     assert {"split", "pairs", "layers", "controls", "seed"} <= set(options)
-    assert described(means).returns == "ProbeResult"
     with pytest.raises(UnknownNameError, match=r"unknown argument of probe .means. .kk."):
         means("sraven-hyla", kk=1)
 
@@ -49,12 +51,12 @@ def test_it_is_a_question_like_the_others() -> None:
 def test_the_source_of_a_notebook_s_function_need_not_be_known() -> None:
     space: dict[str, Any] = {"lc": lc}
     exec('@lc.register_probe("size")\ndef size(points, *, power=2.0, which="x"):\n'
-         '    """How large are the points?\n\n    power  exponent\n    """\n'
+         '    """How large are the points?\n\n    Args:\n        power: Exponent.\n    """\n'
          "    return (abs(points.x) ** power).sum(1)\n", space)
     options = options_of(space["size"])
-    assert options["power"].words is float
-    assert options["power"].text == "exponent"
-    assert options["which"].words is str
+    kind, note = get_args(options["power"].annotation)
+    assert (kind, note.help) == (float, "Exponent.")
+    assert get_args(options["which"].annotation)[0] is str
 
 
 def test_a_name_is_registered_once() -> None:
