@@ -36,7 +36,7 @@ test-lowest:  ## the fast tests in .venv-lowest, with the lowest versions (Pytho
 	@$(PYTHON) .ci/environment.py lowest
 	@$(PYTEST:$(BIN)/%=.venv-lowest/bin/%) -m "not slow"
 
-test-wheel: wheel  ## the examples of the pages and the notebooks, from the wheel
+test-wheel: wheel  ## the examples of the pages, from the wheel
 	@$(BIN)/python .ci/check_wheel.py dist/*.whl --examples
 
 # The tools are run as modules: where they came with the environment of PYTHON, .venv/bin has

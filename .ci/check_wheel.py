@@ -4,7 +4,7 @@
 
 Run by .venv's interpreter: the wheel is installed into an empty environment outside the tree,
 which sees the dependencies of .venv but not its editable install. With --examples the examples of
-the pages and the notebooks are run there instead, in a folder that holds them and no package.
+the pages are run there instead, in a folder that holds them and no package.
 """
 
 from __future__ import annotations
@@ -26,22 +26,18 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGED = (".py", ".typed", ".css", ".html", ".js", ".json", ".yaml", ".safetensors", ".parquet")
 ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
-FIGURES = "experiments/results/reproduced/paper"
-"""Folder of the figures that the explorer shows as evidence."""
-LEFT_OUT = ("experiments/results/runs", "experiments/results/unfinished")
-"""Trained runs, and trainings that are not finished, which no wheel carries."""
+LEFT_OUT = "experiments"
+"""The room that no wheel carries: it is read in a checkout."""
 LARGEST = 20
 """Megabytes that a wheel may have."""
 
-BESIDE = ("tests", "docs", "*.md", "pyproject.toml", "experiments/notebooks",
-          "experiments/examples")
+BESIDE = ("tests", "docs", "*.md", "pyproject.toml", "experiments/examples")
 """What of the tree the examples need beside the installed package."""
 EXAMPLES = (
     *(f"tests/docs/test_{name}.py" for name in (
-        "any_model", "concepts", "examples", "language_model", "own_attention", "own_patch",
-        "own_probe", "transformer_lens")),
-    "tests/cli/test_own_task.py", "tests/hub/test_share_page.py",
-    "tests/experiments/notebooks/test_notebooks.py")
+        "concepts", "examples", "own_attention", "own_patch", "own_probe", "transformer_lens")),
+    "tests/cli/test_own_task.py", "tests/hub/test_share_page.py")
+"""Tests of pages that need no checkout; those of the others, and of the notebooks, run in one."""
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -65,9 +61,8 @@ def files_below(folder: Path) -> set[str]:
     """Return the names of the package's files, following the links to the rooms."""
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
-            if not any(left_out in parent for left_out in LEFT_OUT)
-            and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent)
-                 or (name.endswith(".png") and FIGURES in parent))}
+            if Path(parent).relative_to(folder).parts[:1] != (LEFT_OUT,)
+            and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent))}
 
 
 def pip(python: Path, *arguments: str | Path) -> None:
@@ -120,14 +115,13 @@ def offline() -> dict[str, str]:
 
 
 def run_examples(wheel: Path) -> None:
-    """Run the examples of the pages and the notebooks with a wheel."""
+    """Run the examples of the pages with a wheel."""
     with installed(wheel) as (outside, python, _):
         tree = outside / "tree"
         for name in subprocess.check_output(
                 ["git", "ls-files", *BESIDE], cwd=ROOT, text=True).splitlines():
-            if not name.startswith("experiments/results"):
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, tree / name)
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tree / name)
         if subprocess.run([python, "-m", "pytest", *EXAMPLES, "--numprocesses", "2", "--dist",
                            "worksteal"], cwd=tree, env=offline()).returncode:
             sys.exit(f"an example does not run from {wheel}")
@@ -148,9 +142,8 @@ def main(name: str, option: str | None = None) -> None:
         missing = files_below(ROOT / "latentcode") - files_below(site_packages / "latentcode")
         if missing:
             sys.exit(f"{wheel} lacks {', '.join(sorted(missing))}")
-        for folder in LEFT_OUT:
-            if (site_packages / "latentcode" / folder).exists():
-                sys.exit(f"{wheel} carries {folder}, which is to be left out")
+        if (site_packages / "latentcode" / LEFT_OUT).exists():
+            sys.exit(f"{wheel} carries {LEFT_OUT}, which are to be left out")
         description = next(site_packages.glob("latentcode-*.dist-info/METADATA")).read_text()
         dead = re.findall(r"\]\((?!https?:)[^)]*\)", description)
         if dead:
@@ -166,6 +159,10 @@ def main(name: str, option: str | None = None) -> None:
                                   "codes"), subprocess.DEVNULL)):
             if subprocess.run(command, cwd=outside, env=offline(), stdout=output).returncode:
                 sys.exit(f"{wheel} does not work outside the tree")
+        reproduce = subprocess.run((latentcode, "reproduce", "fig2c"), cwd=outside, env=offline(),
+                                   capture_output=True, text=True)
+        if reproduce.returncode != 2 or "git clone --depth 1 https://" not in reproduce.stderr:
+            sys.exit(f"{wheel} does not say where the experiments are: {reproduce.stderr}")
 
 
 if __name__ == "__main__":

@@ -13,18 +13,26 @@ BADGE = ("[![Open in Colab](https://colab.research.google.com/assets/colab-badge
          f"(https://colab.research.google.com/github/{REPOSITORY}/blob/{BRANCH}/"
          "experiments/notebooks/{name}.ipynb)")
 
-INSTALL = """\
-# Installs latentcode where it is not there yet, as on Colab.
+INSTALL = f"""\
+# Fetches latentcode and the examples of this folder where they are not there yet, as on Colab.
 import importlib.util
+from pathlib import Path
 
-if importlib.util.find_spec("latentcode") is None:
+library = importlib.util.find_spec("latentcode")
+if library is None or not Path(library.origin).with_name("experiments").exists():
     import subprocess
     import sys
 
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"latentcode could not be installed:\\n{done.stderr}")
+    checkout = Path("latentcode-checkout").resolve()
+    url = "https://github.com/{REPOSITORY}"
+    commands = [[sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]]
+    if not checkout.exists():
+        commands.append(["git", "clone", "--quiet", "--depth", "1", url, str(checkout)])
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"latentcode could not be installed:\\n{{done.stderr}}")
+    sys.path.insert(0, str(checkout))
     importlib.invalidate_caches()"""
 INSTALL_ID = "install"
 """What the cell is called in every notebook."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from latentcode.cli.options import default_is
+from latentcode.errors import LatentCodeError
+
+REPOSITORY = "https://github.com/latentcode/latentcode"
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,8 @@ class Reproduce:
 
     Names: fig2b fig2c figA3 fig2d figA2 fig4 figA4 fig5ab figA6 figA7 fig5c fig5d fig5e figA8 fig5f
     figA5 figA1 tabA1 nonlinearity tabA2 figA9 tabA3 fig6, or all. Runs that are there
-    already are used, and what they lack is trained; at preset paper that can take
-    days. If interrupted, the same command continues where it stopped.
+    already are used, and what they lack is trained; at preset paper that can take days. If
+    interrupted, the same command continues where it stopped. It needs a checkout of the repository.
 
     `latentcode reproduce --report` puts on one page what the paper claims and what was found:
     README.md, and a row per claim in verdicts.csv.
@@ -60,6 +64,11 @@ class Reproduce:
     """Folder for the page."""
 
     def run(self) -> None:
+        if find_spec("latentcode.experiments") is None:
+            raise LatentCodeError(
+                "latentcode reproduce needs the folder experiments/, which an installed wheel does "
+                f"not have; expected a checkout: git clone --depth 1 {REPOSITORY} && cd latentcode "
+                "&& make env && .venv/bin/latentcode reproduce ...")
         if self.names or not self.report:
             self._reproduce()
         if self.report:

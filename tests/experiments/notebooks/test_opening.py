@@ -68,8 +68,12 @@ def test_it_is_silent_where_there_is_nothing_to_do(
 
 
 def test_it_says_why_nothing_could_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    (command,) = run(monkeypatch, there=False)
-    assert command == [sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    pip, clone = run(monkeypatch, there=False)
+    assert pip == [sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]
+    assert clone[:-1] == ["git", "clone", "--quiet", "--depth", "1",
+                          f"https://github.com/{REPOSITORY}"]
+    assert sys.path[0] == clone[-1]
     with pytest.raises(RuntimeError, match="could not be installed:\nno such package"):
         run(monkeypatch, there=False, returncode=1)
 
@@ -91,8 +95,13 @@ def test_it_installs_where_the_library_is_missing(tmp_path: Path) -> None:
                 (needed / entry.name).symlink_to(entry)
     packages = next((tmp_path / "venv").glob("lib/python3*/site-packages"))
     (packages / "needed.pth").write_text(f"{needed}\n")
+    for command in (["init", "--quiet"], ["add", "--all"],
+                    ["-c", "user.name=a", "-c", "user.email=b", "commit", "--quiet", "-m", "all"]):
+        subprocess.run(["git", *command], cwd=tmp_path / "tree", check=True)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
-        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_VALUE_0": f"https://github.com/{REPOSITORY}",
+        "GIT_CONFIG_KEY_0": f"url.file://{tmp_path / 'tree'}.insteadOf"}
 
     def execute(code: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([python, "-c", code], cwd=tmp_path, env=environment, text=True,
@@ -100,9 +109,10 @@ def test_it_installs_where_the_library_is_missing(tmp_path: Path) -> None:
 
     assert "No module named 'latentcode'" in execute("import latentcode").stderr
     done = execute(f"{INSTALL}\nimport latentcode as lc\nprint(lc.load_run('sraven-hyla').name, "
-                   "lc.__file__)")
+                   "lc.__file__)\nimport latentcode.experiments.examples.relations")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"sraven-hyla {packages / 'latentcode' / '__init__.py'}\n"
-    environment["PIP_FIND_LINKS"] = str(needed)  # again: nothing is asked of pip
-    again = execute(INSTALL)
+    checkout = tmp_path / "latentcode-checkout"
+    assert done.stdout == f"sraven-hyla {checkout / 'latentcode' / '__init__.py'}\n"
+    assert (packages / "latentcode" / "__init__.py").is_file()
+    again = execute(INSTALL)  # in a new session
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
