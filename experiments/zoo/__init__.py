@@ -1,1 +1,1 @@
-"""The models of the zoo and their cards are made here."""
+"""How the models of the zoo and their cards are made."""

@@ -144,8 +144,6 @@ class Counterfactuals(ABC):
     """Rate at which an answer drawn at random becomes the source's; NaN where it has no meaning."""
     scopes: tuple[str, ...]
     """Those of `SCOPES` that the task knows."""
-    aliases: Mapping[str, str] = {}
-    """Further names of scopes, and which they are."""
     places: tuple[str, ...] = ()
     """Those of `PLACES` that the task has."""
     about_places: Mapping[str, str] = PLACES
@@ -192,7 +190,6 @@ class Counterfactuals(ABC):
                    has no business: a control. Raises `UnknownNameError` for an unknown scope.
         """
         self.check_scope(name)
-        name = self.aliases.get(name, name)
         if name in self.place_scopes:
             return self.at_place(name, pairs)
         if name == "everything":
@@ -305,7 +302,7 @@ class Counterfactuals(ABC):
 
     def check_scope(self, name: str) -> None:
         """Raise `UnknownNameError` unless the task knows the scope."""
-        check_choice("scope", name, (*self.scopes, *self.aliases, *self.place_scopes))
+        check_choice("scope", name, (*self.scopes, *self.place_scopes))
 
 
 class ChosenPairs(Counterfactuals):

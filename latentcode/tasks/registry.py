@@ -23,7 +23,6 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances
 from latentcode.tasks.sraven.task import Sraven
-from latentcode.tasks.text.chosen import ChosenText
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 from latentcode.tasks.text.task import Text
 
@@ -153,12 +152,8 @@ def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactua
 
 
 def chosen_pairs(pairs: Counterfactuals) -> ChosenPairs:
-    """Return the pairs of a task whose constituents somebody can choose.
-
-    Of texts, those that copy from one of two places. `ConfigError` where nobody can choose.
+    """Return the pairs of a task whose constituents somebody can choose; `ConfigError` for others.
     """
-    if isinstance(pairs, TextCounterfactuals) and not isinstance(pairs, ChosenPairs):
-        return ChosenText(pairs.task)
     if not isinstance(pairs, ChosenPairs):
         raise ConfigError("the bench needs minimal pairs of a chosen constituent, which this task "
                           "does not offer; expected counterfactuals that are ChosenPairs, as those "

@@ -27,7 +27,7 @@ from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
-from latentcode.tasks.counterfactuals import Counterfactuals
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
 QUICK: dict[str, Any] = {"n_bootstrap": 100, "n_checked": 4, "n_ranked": 4}
@@ -199,26 +199,26 @@ def test_sources_that_prompts_lack(gpt2: Any) -> None:
 
 
 def test_texts_are_attributed_where_their_answer_is_known() -> None:
-    task = TextCounterfactuals(small_text(), factorial=False)
-    task.answer_among("answers")
+    class Untrained(TextCounterfactuals):
+        """Pairs that count whatever a model says."""
+
+        def right(self, pairs: MinimalPairs, logits: torch.Tensor, of: str) -> torch.Tensor:
+            return torch.ones_like(pairs.counts)
+
+    task = Untrained(small_text())
     model = lc.HookedTransformer(model_for(
         CONFIG, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32, embedding="token",
         causal=True, attention_dropout=0.0, positions="rotary"), seed=1)
-    result = attribute_model(model, task, n=300, n_points=2, **QUICK)
-    assert result.settings["source"] == "interchange"
+    result = attribute_model(model, task, "operands", n=300, n_points=2, **QUICK)
     assert result.settings["roles"][0] == "query"
-    assert 4 <= result.settings["n_known"] <= 300
-    # In the sources another token follows the earlier one: what hangs on the key's value.
+    # In the sources other tokens follow both places: what hangs on the keys' values.
     values = result.maps.query("site == 'value'").set_index(["layer", "key"])["path_absolute"]
-    assert values[0, "key"] == values.max() > 0.0
-    assert values[0, "earlier"] == 0.0
-    # Of a factorial one answer is the model's own: what it says before anything is written.
-    factorial = TextCounterfactuals(small_text())
-    pairs = factorial.sample("ood", 6, generator())
+    assert min(values[0, "key"], values[0, "other key"]) > 0.0
+    assert values[0, "earlier"] == values[0, "other earlier"] == 0.0
+    pairs = task.sample("ood", 6, generator())
     logits = torch.randn(*pairs.bases.inputs.shape, CONFIG.n_vocabulary)
-    own, theirs = known_answers(factorial, pairs, "operation+operands", logits)
-    query = pairs.bases.info["query"]
-    assert torch.equal(own.long(), logits[torch.arange(6), query].argmax(-1))
-    assert torch.equal(theirs.long(), pairs.others["operation+operands"].info["copied"])
-    with pytest.raises(ConfigError, match="what is answered to source 'operands' is the model's"):
-        known_answers(factorial, pairs, "operands", logits)
+    assert pairs.candidates is not None
+    for name, place in (("interchange", 1), ("operands", 2), ("operation+operands", 3)):
+        own, theirs = known_answers(task, pairs, name, logits)
+        assert torch.equal(own, pairs.candidates[:, 0])
+        assert torch.equal(theirs, pairs.candidates[:, place])

@@ -170,7 +170,7 @@ def test_a_text_is_copied_from_where_and_what(text: Bench) -> None:
         # What is copied follows the same token as the query is, and is one of the operands.
         first, second = (int(out.candidates[name]) for name in ("base", "operation"))
         assert sorted(tokens[operands].tolist()) == sorted((first, second))
-        assert int(tokens[int(one.bases.info["key"]) - 1]) == int(tokens[response])
+        assert int(tokens[int(one.bases.info["places"][0, 0])]) == int(tokens[response])
         theirs = one.batch(BOTH).inputs[0]
         assert int(out.candidates["answer"]) in theirs[operands].tolist()
         assert out.written(first) == text.task.symbols[first]
