@@ -1,1 +1,1 @@
-"""How the models of the zoo and their cards are made."""
+"""The models of the zoo and their cards are made here."""

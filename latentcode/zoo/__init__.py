@@ -11,7 +11,5 @@ if TYPE_CHECKING:
     from latentcode.zoo.loading import load_card as load_card
     from latentcode.zoo.loading import load_codes as load_codes
     from latentcode.zoo.loading import load_model as load_model
-    from latentcode.zoo.verification import Verification as Verification
-    from latentcode.zoo.verification import verify as verify
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import latentcode as lc
-from latentcode.experiments.zoo.entries import measured
+from latentcode.experiments.zoo.entries import measure
 from latentcode.zoo.card import README, Card, CodesOfCard, Evaluation
 
 NAME = "tiny-hyla"
@@ -27,7 +27,7 @@ def tiny_zoo(run: lc.Run, folder: Path) -> Path:
         model="hyla attention", kind="hyla", headline="accuracy",
         parameters=sum(p.numel() for p in model.parameters()), training={"updates": 30},
         commands={"train": "latentcode train", "build": "by hand"},
-        evaluation=how, metrics=measured(model, task, how),
+        evaluation=how, metrics=measure(model, task, how),
         codes=CodesOfCard("ood", 80, 0, PAIRS))
     (entry.path / README).write_text(card.to_markdown(), encoding="utf-8")
     card.write(entry.path)

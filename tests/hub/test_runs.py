@@ -12,7 +12,6 @@ from hub_server import READER, Hub
 from huggingface_hub import ModelCard
 
 import latentcode as lc
-from latentcode import zoo
 from latentcode.errors import ConfigError, HubError
 from latentcode.files.storage import read_json
 
@@ -78,13 +77,6 @@ def test_a_model_of_the_zoo_takes_its_card_along(hub: Hub) -> None:
     page = (run.path / "README.md").read_bytes()
     assert hub.files("user/zoo")["README.md"].endswith(page)
     assert hub.files("user/zoo")["card.json"] == (run.path / "card.json").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_model_of_the_zoo_is_as_its_card_says_after_it(hub: Hub) -> None:
-    address = lc.load_run("logic-hyla").push_to_hub("user/zoo")
-    found = zoo.verify("hf://user/zoo", n=100)
-    assert (found.name, found.problems) == (address, [])
 
 
 def test_private_repositories_are_for_those_with_a_token(

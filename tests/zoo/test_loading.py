@@ -20,9 +20,8 @@ import latentcode as lc
 from latentcode import subjects, zoo
 from latentcode.cli import main
 from latentcode.errors import ArtifactError, RunError, UnknownNameError
-from latentcode.runs import named
 from latentcode.seeds import make_generator
-from latentcode.zoo.card import CARD, README, Card
+from latentcode.zoo.card import CARD, Card
 
 
 def test_the_zoo_is_listed(entry: Path) -> None:
@@ -171,13 +170,3 @@ def test_what_is_neither_is_said(entry: Path) -> None:
     for path in ("./sraven-hula", Path(NAME)):
         with pytest.raises(RunError, match=r"run folder [a-z-]+ does not exist"):
             lc.load_run(path)
-
-
-def test_the_models_of_the_library() -> None:
-    table = lc.list_models()
-    assert {"sraven-hyla", "sraven-linear", "sraven-softmax"} <= set(table.index)
-    assert table["megabytes"].sum() < 30
-    for name, folder in named.zoo_folders().items():
-        card = Card.read(folder)
-        assert card.name == name
-        assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()
