@@ -1,6 +1,8 @@
-"""Does a function of a user's do what attention asks of it? One small example tells.
+"""A registered function of attention is tried on one small example: shape, type, finite numbers.
 
-Every axis has a size of its own, so that none is taken for another.
+Every axis has a size of its own, so that none is taken for another. What else a function has to
+be (a function of its arguments alone, each instance and query by itself, differentiable) is for a
+test of its author's.
 """
 
 from __future__ import annotations
@@ -18,163 +20,109 @@ from latentcode.models.names import Function, Normalization, OwnValueNetwork
 
 MEMBERS, INSTANCES, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 4, 5, 7, 6
 SCORES = (INSTANCES, HEADS, QUERIES, KEYS)
-Weights = Mapping[str, Tensor]
-NO_WEIGHTS: Weights = {}
-CLOSE = 1e-6
-"""How far two ways to compute the same numbers may differ."""
 
 
-class Trial:
-    """Calls a function, and speaks of it in errors: `normalization 'sharp' returns NaN ...`."""
+def try_function(
+    what: str, function: Callable[..., Tensor], shape: tuple[int, ...], *inputs: Tensor,
+    weights: Mapping[str, Tensor] | None = None, note: str = "",
+) -> Tensor:
+    """Return what a function returns, if it is finite numbers of a shape.
 
-    def __init__(self, what: str, name: object, fn: Callable[..., Tensor]) -> None:
-        self.what, self.fn = f"{what} {name!r}", fn
-        check(callable(fn), f"{self.what} is {fn!r}; expected a function")
-        if isinstance(fn, nn.Module):
-            check(not list(fn.parameters()), f"{self.what} is a module with parameters, which no "
-                  "training would change; expected a function")
+    Args:
+        what: Kind and name of the function, for errors.
+        function: The function.
+        shape: Shape of the expected result, whose type is that of the first input.
+        inputs: Its positional arguments; it may not write to them.
+        weights: Its keyword arguments.
+        note: What is special about the inputs, for errors.
 
-    def expect(self, condition: bool, problem: str) -> None:
-        check(condition, f"{self.what} {problem}")
-
-    def call(
-        self, shape: tuple[int, ...], *inputs: Tensor, weights: Weights = NO_WEIGHTS,
-        note: str = "",
-    ) -> Tensor:
-        """Return what the function returns, if it is finite numbers of a shape.
-
-        note  what is special about the inputs, for errors
-        """
-        given = " and ".join(str(list(x.shape)) for x in inputs) + note
-        copies = [x.clone() for x in inputs]
-        with self.failing(given):
-            result = self.fn(*copies, **weights)
-        self.expect(isinstance(result, Tensor),
-                    f"returns {type(result).__name__} for {given}; expected a tensor")
-        self.expect(tuple(result.shape) == shape,
-                    f"returns shape {list(result.shape)} for {given}; expected {list(shape)}")
-        self.expect(result.dtype == inputs[0].dtype,
-                    f"returns {result.dtype} for {inputs[0].dtype}; expected the same type")
-        self.expect(bool(result.isfinite().all()),
-                    f"returns NaN or infinite values for {given}; expected finite ones")
-        self.expect(all(map(torch.equal, copies, inputs)),
-                    "changes what it is given; expected new tensors")
-        return result
-
-    def check_gradients(self, *inputs: Tensor, weights: Weights = NO_WEIGHTS) -> None:
-        """The result depends on all that is given, with finite gradients."""
-        leaves = [x.clone().requires_grad_() for x in (*inputs, *weights.values())]
-        with self.failing("what needs a gradient"):
-            given = leaves[:len(inputs)]
-            result = self.fn(*given, **dict(zip(weights, leaves[len(inputs):], strict=True)))
-            self.expect(result.requires_grad, "returns numbers without a gradient; expected a "
-                        "differentiable function")
-            gradients = torch.autograd.grad(result.square().sum(), leaves, allow_unused=True)
-        self.expect(all(x is not None for x in gradients), "returns numbers that do not depend on "
-                    "everything it takes; expected them to, or to take less")
-        self.expect(all(bool(x.isfinite().all()) for x in gradients), "has gradients that are "
-                    "not finite; expected finite ones")
-
-    def check_same(self, one: Tensor, other: Tensor, problem: str) -> None:
-        self.expect(torch.allclose(one, other, rtol=CLOSE, atol=CLOSE), problem)
-
-    @contextmanager
-    def failing(self, given: str) -> Iterator[None]:
-        try:
-            yield
-        except LatentCodeError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"{self.what} fails on {given}: {type(error).__name__}: {error}") from error
+    Raises:
+        ConfigError: It raises, returns something else, or changes its inputs.
+    """
+    given = " and ".join(str(list(x.shape)) for x in inputs) + note
+    copies = [x.clone() for x in inputs]
+    with _failing(what, given):
+        result = function(*copies, **(weights or {}))
+    check(isinstance(result, Tensor),
+          f"{what} returns {type(result).__name__} for {given}; expected a tensor")
+    check(tuple(result.shape) == shape and result.dtype == inputs[0].dtype,
+          f"{what} returns shape {list(result.shape)} of {result.dtype} for {given}; expected "
+          f"{list(shape)} of {inputs[0].dtype}")
+    check(bool(result.isfinite().all()),
+          f"{what} returns NaN or infinite values for {given}; expected finite ones")
+    check(all(map(torch.equal, copies, inputs)),
+          f"{what} changes what it is given; expected new tensors")
+    return result
 
 
 def try_normalization(name: object, made: Normalization) -> None:
-    """Raise `ConfigError` unless a normalisation is what `register_normalization` asks for."""
-    trial = Trial("normalization", name, made.fn)
-    trial.call(SCORES, _numbers(*SCORES).float())
-    members = _numbers(MEMBERS, *SCORES)
-    codes = trial.call((MEMBERS, *SCORES), members)
-    trial.check_same(trial.call((MEMBERS, *SCORES), members), codes, "returns other numbers the "
-                     "second time; expected a function of its argument alone")
-    trial.check_same(trial.call(SCORES, members[1]), codes[1], "treats a member of an ensemble, "
-                     "[E, B, H, Q, K], otherwise than alone, [B, H, Q, K]; expected axes counted "
-                     "from the end")
-    scores, codes = members[0], codes[0]
-    trial.check_same(trial.call((1, *SCORES[1:]), scores[1:2]), codes[1:2], "mixes instances; "
-                     "expected codes that depend on scores of their own instance alone")
-    trial.check_same(trial.call((*SCORES[:2], 1, KEYS), scores[:, :, 1:2]), codes[:, :, 1:2],
-                     "mixes queries; expected codes that depend on scores of their own query alone")
-    trial.check_gradients(scores)
+    """Raise `ConfigError` unless a normalisation maps scores to finite codes, and masked keys to 0.
+    """
+    what = _checked("normalization", name, made.fn)
+    scores = _numbers(MEMBERS, *SCORES)
+    codes = try_function(what, made.fn, scores.shape, scores)
+    try_function(what, made.fn, SCORES, scores[0])
     if made.masked is not None:
-        _try_masks(trial, made.masked)
+        seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
+        absent = torch.finfo(torch.float32).min if made.masked == "lowest" else 0.0
+        hint = f"scores of {absent:.3g} for masked keys (masked={made.masked!r})"
+        hidden = try_function(what, made.fn, SCORES, torch.where(seen, scores[0], absent),
+                              note=f" with {hint}")[..., ~seen]
+        check(not bool(hidden.any()), f"{what} returns codes up to {float(hidden.abs().max()):.3g} "
+              f"for {hint}; expected 0, or another `masked`: lowest, zero or None")
     if made.renormalize is not None:
-        again = Trial("renormalize of normalization", name, made.renormalize)
-        again.call(SCORES, _numbers(*SCORES, seed=1).float())
-        again.expect(torch.allclose(again.call(SCORES, codes), codes, rtol=1e-4, atol=1e-4),
-                     "changes codes that the normalisation returned; expected it to leave them")
+        try_function(f"renormalize of {what}", made.renormalize, SCORES, codes[0])
 
 
-def _try_masks(trial: Trial, masked: str) -> None:
-    """Raise `ConfigError` unless the codes of keys after a query are 0 once they are masked."""
-    seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
-    for dtype in (torch.float32, torch.float64):
-        absent = torch.finfo(dtype).min if masked == "lowest" else 0.0
-        scores = torch.where(seen, _numbers(*SCORES).to(dtype), absent)
-        instead = "zero" if masked == "lowest" else "lowest"
-        hint = f"scores of {absent:.3g} for masked keys (masked={masked!r}; {instead!r} and None " \
-               "are the others)"
-        codes = trial.call(SCORES, scores, note=f" with {hint}")
-        most = float(codes[..., ~seen].abs().max())
-        trial.expect(most == 0.0, f"returns codes up to {most:.3g} for {hint}; expected 0")
-        trial.check_gradients(scores)
-
-
-def try_nonlinearity(name: object, fn: Function) -> None:
-    """Raise `ConfigError` unless a function acts on each number by itself, differentiably."""
-    trial = Trial("nonlinearity", name, fn)
-    numbers = _numbers(KEYS, WIDTH)
-    numbers[1, 1] = 0.0  # as everything that a masked code is a factor of
-    trial.call((KEYS, WIDTH), numbers.float())
-    values = trial.call((KEYS, WIDTH), numbers)
-    for part, its in ((numbers, values), (numbers[:1], values[:1]), (numbers[:, 1:], values[:, 1:]),
-                      (numbers.flatten(), values.flatten()), (numbers[0, 0], values[0, 0])):
-        trial.check_same(trial.call(tuple(part.shape), part), its, "returns other numbers for a "
-                         "part of what it was given; expected a function of each number by itself")
-    trial.check_gradients(numbers)
+def try_nonlinearity(name: object, function: Function) -> None:
+    """Raise `ConfigError` unless a function maps numbers to as many finite ones."""
+    what = _checked("nonlinearity", name, function)
+    for shape in ((KEYS, WIDTH), (KEYS * WIDTH,)):
+        try_function(what, function, shape, _numbers(*shape))
 
 
 def try_value_network(name: object, made: OwnValueNetwork) -> None:
-    """Raise `ConfigError` unless a function is what `register_value_network` asks for."""
-    trial = Trial("value network", name, made.fn)
+    """Raise `ConfigError` unless a value network makes finite outputs, of a model and of an
+    ensemble."""
+    what = _checked("value network", name, made.fn)
     config = ModelConfig(n_heads=HEADS, d_head=WIDTH, d_head_v=WIDTH)
-    of_all = {}
-    for seed, (weight, shape) in enumerate(made.parameters.items(), 2):
-        with trial.failing(f"the shape of its parameter {weight!r}"):
-            of_all[weight] = _numbers(MEMBERS, *shape(config), seed=seed)
-    fixed = {"hook_hidden": lambda x: x} if made.sees_hidden else {}
+    weights = {}
+    for weight, shape in made.parameters.items():
+        with _failing(what, f"the shape of its parameter {weight!r}"):
+            weights[weight] = _numbers(MEMBERS, *shape(config))
+    extra = {"hook_hidden": lambda x: x} if made.sees_hidden else {}
     phi = nonlinearity("gelu")
-    trial.fn = lambda code, v, **weights: made.fn(code, v, phi, **weights, **fixed)
-    code, v = _numbers(MEMBERS, *SCORES), _numbers(MEMBERS, INSTANCES, KEYS, HEADS, WIDTH, seed=1)
+
+    def function(code: Tensor, v: Tensor, **weights: Tensor) -> Tensor:
+        return made.fn(code, v, phi, **weights, **extra)
+
+    code, v = _numbers(MEMBERS, *SCORES), _numbers(MEMBERS, INSTANCES, KEYS, HEADS, WIDTH)
     out = (INSTANCES, QUERIES, HEADS, WIDTH)
-    weights = {weight: x[1] for weight, x in of_all.items()}
-    one = trial.call(out, code[1], v[1], weights=weights)
-    trial.call(out, code[1].float(), v[1].float(),
-               weights={weight: x.float() for weight, x in weights.items()})
-    trial.check_same(trial.call(out, code[1], v[1], weights=weights), one, "returns other numbers "
-                     "the second time; expected a function of its arguments alone")
-    together = trial.call((MEMBERS, *out), code, v, weights=of_all)
-    trial.check_same(together[1], one, "treats a member of an ensemble, [E, B, ...], otherwise "
-                     "than alone, [B, ...]; expected axes counted from the end, and parameters "
-                     "[E, ...] beside them")
-    trial.check_same(trial.call((1, *out[1:]), code[1, 1:2], v[1, 1:2], weights=weights), one[1:2],
-                     "mixes instances; expected each by itself")
-    trial.check_same(trial.call((INSTANCES, 1, *out[2:]), code[1, :, :, 1:2], v[1],
-                                weights=weights),
-                     one[:, 1:2], "mixes queries; expected each by itself")
-    trial.check_gradients(code[1], v[1], weights=weights)
+    try_function(what, function, (MEMBERS, *out), code, v, weights=weights)
+    try_function(what, function, out, code[0], v[0],
+                 weights={weight: values[0] for weight, values in weights.items()})
 
 
-def _numbers(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+def _checked(kind: str, name: object, function: object) -> str:
+    """Return what a function is called in errors, if it is one without trainable parameters."""
+    what = f"{kind} {name!r}"
+    check(callable(function), f"{what} is {function!r}; expected a function")
+    check(not isinstance(function, nn.Module) or not list(function.parameters()),
+          f"{what} is a module with parameters, which no training would change; expected a "
+          "function")
+    return what
+
+
+@contextmanager
+def _failing(what: str, given: str) -> Iterator[None]:
+    try:
+        yield
+    except LatentCodeError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{what} fails on {given}: {type(error).__name__}: {error}") from error
+
+
+def _numbers(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))

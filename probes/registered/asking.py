@@ -303,10 +303,10 @@ class _Asking:
         given = called(f"probe {self.probe.name!r}: for {where}, its function", ProbeError,
                        self.probe.function, *points,
                        **self.options, **seed)
-        return _scores_of(self.probe, given, len(points[-1]), where)
+        return scores_of(self.probe, given, len(points[-1]), where)
 
 
-def _scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.ndarray]:
+def scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.ndarray]:
     """Return the columns that a probe gives n problems, float64 [n] each.
 
     `ProbeError` that says what was returned and what was expected.
@@ -369,4 +369,4 @@ def _called(features: str, model: str) -> str:
     return features if model in ("residual", BAG) else named(features, model)
 
 
-__all__ = ["ask"]
+__all__ = ["ask", "scores_of"]

@@ -64,10 +64,10 @@ def register_probe(
               again
 
     Its keyword-only arguments are options; its docstring describes them under `Args:`, as
-    above. An argument `seed` is given the question's. All of it is tried on a few made-up
-    problems at once: `ConfigError` for a name that is taken, for a function with other arguments or
-    without a docstring, and for one that fails on them, changes what it is given, or returns
-    something else than the columns.
+    above. An argument `seed` is given the question's, and is where random numbers are drawn
+    from. The function is tried on a few made-up problems at once: `ConfigError` for a name that is
+    taken, for a function with other arguments or without a docstring, and for one that fails on
+    them, changes what it is given, or returns something else than the columns.
     """
     PROBES.check_name(name)
 

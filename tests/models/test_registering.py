@@ -230,21 +230,16 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
 @pytest.mark.parametrize(("fn", "settings", "message"), [
     (3, {}, "normalization 'own' is 3"),
     (nn.Linear(7, 7), {}, "module with parameters"),
-    (lambda scores: scores[..., :1], {}, r"shape \[3, 4, 5, 1\] .* \[3, 4, 5, 7\]"),
-    (lambda scores: scores.double(), {}, r"torch.float64 for torch.float32"),
+    (lambda scores: scores[..., :1], {}, r"shape \[2, 3, 4, 5, 1\] .* \[2, 3, 4, 5, 7\]"),
+    (lambda scores: scores.double(), {}, r"of torch.float64 for .* of torch.float32"),
     (lambda scores: scores.numpy(), {}, "returns ndarray"),
     (lambda scores: scores.log(), {}, "NaN"),
-    (lambda scores: scores @ torch.zeros(2, 2), {}, r"fails on \[3, 4, 5, 7\]: RuntimeError"),
-    (lambda scores: (scores > 0).to(scores), {}, "gradient"),
-    (lambda scores: scores + torch.rand_like(scores), {}, "second time"),
+    (lambda scores: scores @ torch.zeros(2, 2), {}, r"fails on \[2, 3, 4, 5, 7\]: RuntimeError"),
     (lambda scores: scores.mul_(2.0), {}, "changes what it is given"),
-    (lambda scores: scores.softmax(dim=1), {}, "member of an ensemble"),
-    (lambda scores: scores - scores.mean(dim=-4, keepdim=True), {}, "mixes instances"),
-    (lambda scores: scores.softmax(dim=-2), {}, "mixes queries"),
     (torch.sigmoid, {"masked": "zero"}, r"codes up to 0.5 for scores of 0 .*expected 0"),
     (lambda scores: 2 * scores, {}, r"infinite .* -3.4e\+38"),
     (sharp, {"masked": "-inf"}, "masked is '-inf'"),
-    (sharp, {"renormalize": rms_head}, "renormalize .* changes codes"),
+    (sharp, {"renormalize": lambda code: code / 0.0}, "renormalize of .* returns NaN or infinite"),
 ])
 def test_a_normalisation_that_does_not_fit_is_refused(
     fn: Any, settings: dict[str, Any], message: str
@@ -268,9 +263,8 @@ def test_a_normalisation_without_masks_is_refused_where_there_are_some() -> None
 
 @pytest.mark.parametrize(("fn", "message"), [
     (nn.PReLU(), "module with parameters"),
-    (lambda x: x.softmax(-1), "for a part of what it was given"),
-    (lambda x: x.abs().sqrt(), "gradients that are not finite"),
-    (lambda x: x.sign().detach(), "without a gradient"),
+    (lambda x: x.sum(), r"returns shape \[\]"),
+    (torch.log, "NaN or infinite"),
 ])
 def test_a_nonlinearity_that_does_not_fit_is_refused(fn: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"nonlinearity 'own' .*{message}"):
@@ -283,12 +277,8 @@ def test_a_nonlinearity_that_does_not_fit_is_refused(fn: Any, message: str) -> N
     (gated, {"W_G": HALVES}, "TypeError: .*unexpected keyword argument 'W_G'"),
     (own_deep, {}, "TypeError: .*missing 1 required positional argument: 'W_M'"),
     (own_deep, {"W_M": lambda config: config.width}, "fails on the shape of its parameter 'W_M'"),
-    (lambda code, v, phi, W_G: gated(code, v, phi), {"W_G": HALVES}, "do not depend on everything"),
-    (lambda code, v, phi: torch.einsum("...hqk,...khd->...hqd", code, v), {}, r"shape \[3, 4, 5"),
-    (lambda code, v, phi: gated(code / code.sum(0), v, phi), {}, "treats a member"),
-    (lambda code, v, phi: gated(code / code.square().sum(-4, keepdim=True), v, phi), {},
-     "mixes instances"),
-    (lambda code, v, phi: gated(code - code.mean(-2, keepdim=True), v, phi), {}, "mixes queries"),
+    (lambda code, v, phi: torch.einsum("...hqk,...khd->...hqd", code, v), {},
+     r"shape \[2, 3, 4, 5"),
     (lambda code, v, phi, W_G: gated(code, torch.einsum("bkhd,hde->bkhe", v, W_G), phi),
      {"W_G": HALVES}, "fails on .*2, 3, 4, 5, 7"),
 ])

@@ -103,8 +103,6 @@ def test_a_name_and_a_function_that_raises_are_one_error() -> None:
             register(lambda base, source, problem: base)
     with pytest.raises(ConfigError, match="where is <lambda>, which raised AttributeError"):
         rates(Patch(where=lambda pairs: pairs.nope))
-    with pytest.raises(ConfigError, match="patch 'dice' returns other numbers the second time"):
-        lc.register_patch("dice")(lambda base, source, _: torch.randn_like(base))
     with pytest.raises(ConfigError, match=r"patch .mean.: .*means=True"):
         lc.register_patch("mean")(lambda base, source, problem: problem.mean(
             problem.pairs.source_label))
@@ -135,11 +133,6 @@ def test_what_cannot_be_put_is_one_error_that_names_it(case: str) -> None:
 
 
 def test_what_cannot_be_registered() -> None:
-    def infinite_slope(base: Tensor, source: Tensor, problem: Any) -> Tensor:
-        return (base - base).abs().sqrt()
-
-    with pytest.raises(ConfigError, match="gradients that are not finite at site 'code'"):
-        lc.register_patch("steep")(infinite_slope)
     lc.register_patch("twice", source=None, sites="code")(lambda base, source, _: 2 * base)
     with pytest.raises(ConfigError, match=r"patch 'twice' is registered already.*replace=True"):
         lc.register_patch("twice")(lambda base, source, _: base)

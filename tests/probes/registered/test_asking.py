@@ -226,3 +226,15 @@ def test_a_failure_on_real_problems_names_the_place(planted: Planted) -> None:
     with pytest.raises(ProbeError, match=r"probe 'fails': for code of layer 0, query->query, label "
                                          r"'term_1', its function raised RuntimeError: too wide"):
         asked(planted("ood"), labels="term_1", controls=False, pairs=PAIR)
+
+
+@pytest.mark.parametrize(("sentence", "message"), [
+    (lambda result: result.table["acuracy"], "its sentence raised KeyError: 'acuracy'"),
+    (lambda result: 3, "its sentence is 3; expected text"),
+])
+def test_a_sentence_that_is_none_is_refused(
+    sentence: Any, message: str, planted: Planted
+) -> None:
+    asked = lc.register_probe("means", columns=("right", "seed"), sentence=sentence)(means)
+    with pytest.raises(ProbeError, match=f"probe 'means': {message}"):
+        asked(*of_codes(planted), labels="term_1", pairs=PAIR, n_bootstrap=100)
