@@ -14,7 +14,7 @@ from latentcode.app.data.loaded import WAITING
 from latentcode.app.language.given import given
 from latentcode.app.menu import LANGUAGE, OTHERS, PAGES, TWO
 from latentcode.app.share.address import say_what_came, say_what_is_lost
-from latentcode.app.share.bar import show_bar
+from latentcode.app.share.link import show_link
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
 from latentcode.imports import import_from_environment
@@ -79,7 +79,7 @@ def main() -> None:
     head = st.container()
     current.run()
     say_what_is_lost(head)
-    show_bar(current.title)
+    show_link()
 
 
 if __name__ == "__main__":

@@ -119,8 +119,6 @@ export default function ({ data, parentElement }) {
                 : [...shown(), head].sort((a, b) => a - b)),
     }, head)), ...Object.keys(several).map(
         name => button({onclick: () => choose(several[name])}, name)));
-    bar.shareTables = () => [{ name: 'scores of all heads', head: ['key', ...every.map(head => `head ${head}`)],
-        rows: data.names.map((name, key) => [name, ...every.map(head => data.scores[head][key])]) }];
     redraw();
     // The problem may come later than this, be replaced, or move as the window changes.
     let waiting = 0;

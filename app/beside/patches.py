@@ -174,6 +174,13 @@ def note_tokens(chosen: Mapping[str, tuple[int, ...]]) -> None:
         st.session_state["scope"] = "everything"
 
 
+def note_place(name: str) -> None:
+    """Choose the place where something is put, all of it."""
+    for role in ROLES:
+        remember(role, None)
+    st.session_state["scope"] = name
+
+
 def _choose_what(bench: Bench, kind: str) -> str:
     offered = [*(name for name in WHAT if name in ("instance", "hand")
                  or VALUES.get(name, name) in bench.values),
@@ -243,4 +250,4 @@ def _about(what: str) -> str:
     return f"The source differs in {listed}."
 
 
-__all__ = ["choose_problem", "chosen_tokens", "note_tokens", "put"]
+__all__ = ["choose_problem", "chosen_tokens", "note_place", "note_tokens", "put"]

@@ -32,7 +32,7 @@ def row(
     with st.expander("The data, and the lines of Python", icon=":material/download:"):
         st.caption("A row per instance and picture, with labels, code and position "
                    "(`projection_x`, `projection_y`); `selected` marks the selection, a column "
-                   "`kept: NAME` each kept one. *Share*, at the top, has link and picture.")
+                   "`kept: NAME` each kept one.")
         name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
         with st.container(horizontal=True):
             for label, form in (("Table, CSV", "csv"), ("Table, parquet", "parquet")):

@@ -119,7 +119,7 @@ STYLE = """<style>
 .problem span {margin: 0 1px !important; min-width: 1.35em !important;}
 [data-testid="stTopNavLinkContainer"] a, [data-testid="stTopNavLink"] {
   padding-left: .35rem; padding-right: .35rem;}
-[data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 9.6rem;}
+[data-testid="stToolbar"] > div > div:has([data-testid="stMainMenu"]) {min-width: 8rem;}
 @media (max-width: 1420px) {
   [data-testid="stTopNav"] {padding: 0 .2rem;}
   [data-testid="stTopNavLink"] {padding-left: .25rem; padding-right: .25rem;
@@ -167,6 +167,7 @@ def tab_icon() -> str:
 
 
 def show_still(figure: go.Figure, key: str, **settings: Any) -> None:
-    """Show a chart without a tool bar, in which names and labels are no HTML."""
-    st.plotly_chart(without_tags(figure.to_dict()), theme=None, key=key,
-                    config={"displayModeBar": False}, **settings)
+    """Show a chart in which names and labels are no HTML, and which can be saved as SVG."""
+    st.plotly_chart(without_tags(figure.to_dict()), theme=None, key=key, config={
+        "modeBarButtons": [["toImage"]], "displaylogo": False,
+        "toImageButtonOptions": {"format": "svg", "filename": key.replace(" ", "-")}}, **settings)

@@ -39,8 +39,6 @@ export default function ({ data, parentElement, setTriggerValue }) {
     }
     const every = Math.ceil(places.length / MOST_NUMBERS);
     const root = rootIn(parentElement, 'track');
-    root.shareTables = () => [{ name: data.measured, head: ['layer', 'value', 'shuffled'],
-        rows: places.map(({ layer, value, shuffled }) => [layer, value, shuffled]) }];
     refill(root,
         element('div', { class: 'track-measured' }, known.length ? data.measured : ''),
         element('svg', { 'aria-hidden': 'true' }, ...drawn),

@@ -12,6 +12,7 @@ from latentcode.app.beside.number import number_input
 from latentcode.app.beside.patches import (
     choose_problem,
     chosen_tokens,
+    note_place,
     note_tokens,
 )
 from latentcode.app.beside.tried import brought_back, note_tried, show_tried
@@ -21,6 +22,7 @@ from latentcode.app.charts.theme import STACKS, is_dark, show_still
 from latentcode.app.data import loaded
 from latentcode.app.data.benches import MOST, OpenBench, open_bench, usual
 from latentcode.app.data.catalog import Entry
+from latentcode.app.handles.places import Place, show_places
 from latentcode.app.handles.tokens import tokens
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.sidebar import choose_entry, choose_split
@@ -122,8 +124,23 @@ def _show_problems(open_: OpenBench, ask: Ask | None, instance: int) -> None:
             st.caption("This patch comes from no other problem.")
             return
         st.markdown("**Source**")
-        st.html(f"<div class='tokens-problem'>{open_.drawn(source)}</div>")
+        show_places("places", open_.drawn(source), _places(open_, pairs.bases, source), note_place,
+                    current=None if chosen_tokens(open_) else _place_of(ask), problem="tokens",
+                    label="The source; its places are buttons")
         st.caption(_told(open_, ask, pairs, ask.source))
+
+
+def _places(open_: OpenBench, problem: Batch, source: Batch) -> list[Place]:
+    """Return the places of a problem and its source, with the positions of their tokens."""
+    about, names = open_.bench.task.about_places, open_.bench.task.places
+    of_problem, of_source = open_.task.places(problem), open_.task.places(source)
+    return [Place(name, about.get(name, name), of_source[name][0].tolist(),
+                  of_problem[name][0].tolist()) for name in names if name in of_problem]
+
+
+def _place_of(ask: Ask) -> str:
+    """Return the place where the first patch puts something."""
+    return str(ask.first.where).removeprefix("within ")
 
 
 def _another(open_: OpenBench, ask: Ask) -> None:

@@ -1,1 +1,1 @@
-"""A view, shown to others: its link, its picture, a page of its own, a note that travels along."""
+"""The link of a view: what its address says beside the view, and a button that copies it."""

@@ -1,4 +1,4 @@
-"""What an address of a view brings along: the version of its format, a note, checksums of weights.
+"""What an address of a view brings along: the version of its format, checksums of weights.
 
 `v` says by which rules the rest is read. A link that was copied has `weights` too, so that whoever
 opens it is told where a model is not the one that was looked at.
@@ -19,25 +19,22 @@ from latentcode.errors import LatentCodeError
 
 VERSION = 1
 """Of the addresses written now; it is raised when a name in them gets another meaning."""
-NUMBER, WEIGHTS, NOTE = "v", "weights", "note"
+NUMBER, WEIGHTS = "v", "weights"
 """Names in the address."""
-MOST = 280
-"""Letters of a note."""
 DIGITS, OF, AND = 8, "~", "|"
 """Of a checksum; between it and its model; between two models."""
-PAGE, SAID = "page of the note", "said what the address lost"
+PAGE, SAID = "page of the checksums", "said what the address lost"
 """Names in the session."""
 
 
 def say_what_came(page: str) -> None:
-    """Say, above a page, what its address brings: its note, and another version of the format.
+    """Say, above a page, that its address has another version of the format.
 
-    A note belongs to the page on which it was written, and so do checksums.
+    Checksums belong to the page whose link has them.
     """
     if st.session_state.setdefault(PAGE, page) != page:
         st.session_state[PAGE] = page
-        for name in (NOTE, WEIGHTS):
-            st.session_state.pop(name, None)
+        st.session_state.pop(WEIGHTS, None)
     version = remembered(NUMBER)
     if version not in (None, str(VERSION)):
         st.warning(literal(
@@ -45,18 +42,6 @@ def say_what_came(page: str) -> None:
             f"{version[:8]}, these {VERSION}. What it means here is shown."),
             icon=":material/update:")
     remember(NUMBER, str(VERSION))
-    if text := note():
-        st.info(f"**{_about(page)}** {literal(text)}", icon=":material/sticky_note_2:")
-
-
-def note() -> str:
-    """Return the note of the address, as long as one may be."""
-    return " ".join((remembered(NOTE) or "").split())[:MOST]
-
-
-def keep_note(text: str) -> None:
-    """Put a note into the address; without a text, take it out."""
-    remember(NOTE, " ".join(text.split())[:MOST] or None)
 
 
 def say_what_is_lost(where: DeltaGenerator) -> None:
@@ -71,13 +56,6 @@ def say_what_is_lost(where: DeltaGenerator) -> None:
         named = ", ".join(shortened(name, 40) for name in unknown[:8])
         where.warning(literal(f"Parts of this link mean nothing on this page, and are left out: "
                            f"{named}."), icon=":material/link_off:")
-
-
-def _about(page: str) -> str:
-    """Return what a note is on."""
-    if remembered("select") or remembered("shared"):
-        return "Note on this selection:"
-    return "Note on this patch:" if page == "intervene" else "Note:"
 
 
 def changed_weights(text: str) -> list[str]:

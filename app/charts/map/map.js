@@ -302,6 +302,14 @@ class Panel {
         return made;
     }
 
+    save() {
+        this.canvas.toBlob(blob => {
+            const address = URL.createObjectURL(blob);
+            element('a', { href: address, download: 'map.png' }).click();
+            URL.revokeObjectURL(address);
+        });
+    }
+
     end() {
         this.plot?.destroy();
         this.root.remove();
@@ -347,7 +355,9 @@ class CodeMap {
         this.tools.append(...this.buttons, this.nameButton, button({
             title: 'Show the whole picture again',
             onclick: () => this.panels.forEach(panel => panel.plot?.reset()),
-        }, 'Whole picture'));
+        }, 'Whole picture'), button({
+            title: 'Save the points as a picture', onclick: () => this.panels.forEach(panel => panel.save()),
+        }, 'PNG'));
         this.press();
     }
 

@@ -149,6 +149,48 @@ def test_tokens_are_clicked_drawn_over_and_reached_by_keys(explorer: Explorer) -
     explorer.check()
 
 
+def test_a_place_of_the_source_is_dragged_clicked_and_entered(explorer: Explorer) -> None:
+    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
+    page, source = explorer.page, explorer.page.locator(".places")
+    answer = page.locator(".places-cell[data-place=response]").first
+    problem = page.locator(".st-key-tokens .tokens-problem")
+    start, end = answer.bounding_box(), problem.bounding_box()
+    page.mouse.move(start["x"] + 4, start["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(start["x"] + 40, start["y"] + 40, steps=4)
+    page.mouse.up()  # beside the problem, which puts nothing
+    assert explorer.query()["scope"] == "context"
+    page.mouse.move(start["x"] + 4, start["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(end["x"] + 20, end["y"] + 20, steps=8)
+    expect(problem.locator(".places-over")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.mouse.up()
+    expect(page.locator(".places-ghost, .places-over")).to_have_count(0)
+    page.mouse.move(start["x"] + 4, start["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(end["x"] + 20, end["y"] + 20, steps=8)
+    with explorer.rerun():
+        page.mouse.up()
+    assert explorer.query()["scope"] == "response"
+    handle = source.get_by_role("button", name="response", exact=True)
+    expect(handle).to_have_attribute("aria-pressed", "true")
+    with explorer.rerun():
+        source.get_by_role("button", name="operands", exact=True).click()
+    assert explorer.query()["scope"] == "operands"
+    handle.focus()
+    with explorer.rerun():
+        page.keyboard.press("Enter")
+    assert explorer.query()["scope"] == "response"
+    # Tokens that were clicked are no longer chosen.
+    with explorer.rerun():
+        problem.locator("[data-token]").first.click()
+    with explorer.rerun():
+        source.get_by_role("button", name="context", exact=True).click()
+    assert "queries" not in explorer.query()
+    explorer.check()
+
+
 def test_what_was_tried_comes_back(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
     page, first = explorer.page, said(explorer)

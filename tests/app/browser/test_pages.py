@@ -195,6 +195,14 @@ def test_a_click_on_the_matrix_counts_while_it_is_drawn_anew(explorer: Explorer)
     explorer.check()
 
 
+def test_a_page_that_is_gone_is_the_first_one(explorer: Explorer) -> None:
+    explorer.open("evidence", {"claim": "fig2b-terms-decodable"})
+    expect(explorer.page).to_have_title("Explore · latentcode")
+    expect(explorer.page.get_by_role("dialog")).to_contain_text("Page not found")
+    explorer.picture()
+    explorer.check()
+
+
 def test_the_first_address_of_a_server_may_be_any_page(browser: Browser, tmp_path: Path) -> None:
     with serving([tmp_path], tmp_path / "cache", tmp_path / "server.log") as server:
         explorer = Explorer.opened(browser, server).open("decode", OF_MODEL)

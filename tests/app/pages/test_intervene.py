@@ -88,8 +88,7 @@ def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
     assert f"differs in its rule (**{target}** in place of" in text(app)
     # The problem and its source stand side by side, with what is right in each.
     problem = component(app, "tokens")["html"]
-    source = next(found.proto.body for found in app.get("html")
-                  if "tokens-problem" in found.proto.body)
+    source = component(app, "places")["html"]
     assert problem.count("data-token=") == source.count("data-token=") > 0
     assert problem != source
     told = text(app)

@@ -10,7 +10,7 @@ from small_app import drawn_codes, open_folders
 from small_zoo import tiny_run
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.share.address import MOST, VERSION, checksum
+from latentcode.app.share.address import VERSION, checksum
 from latentcode.runs.checkpoints import MODEL
 
 
@@ -27,7 +27,6 @@ def page() -> None:
     head = st.container()
     guarded(lambda: choose("Model", ["a", "sraven-hyla"], key="model"))()
     address.say_what_is_lost(head)
-    st.text(address.note())
 
 
 def shown(**query: str) -> AppTest:
@@ -43,17 +42,6 @@ def test_an_address_has_a_version_and_no_message() -> None:
     test = shown(model="a")
     assert test.query_params["v"] == str(VERSION)
     assert not [*test.warning, *test.info]
-
-
-def test_a_note_is_bounded_text_of_its_page() -> None:
-    test = shown(note="  <b>so</b>\n *it* is " + "x" * 400)
-    assert len(test.text[0].value) == MOST
-    assert test.info[0].value.startswith(r"**Note:** \<b>so\</b> \*it\* is xx")
-    assert test.query_params["note"]
-    test.session_state["page"] = "decode"
-    test.run()
-    assert not test.info
-    assert test.text[0].value == ""
 
 
 def test_what_a_link_cannot_bring_is_said_once() -> None:
