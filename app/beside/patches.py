@@ -248,6 +248,3 @@ def _about(what: str) -> str:
     *middle, last = more or [""]
     listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
     return f"The source differs in {listed}."
-
-
-__all__ = ["choose_problem", "chosen_tokens", "note_place", "note_tokens", "put"]

@@ -6,7 +6,6 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.beside.answer import show_mean
-from latentcode.app.beside.kept import show_keep, show_kept
 from latentcode.app.beside.tables import SAME, choosable, telling
 from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
@@ -37,13 +36,8 @@ def show_selection(
         if selection.found:
             st.info(literal(f"No instance has a label like {selection.found!r}."),
                     icon=":material/search_off:")
-        show_kept()
         return
-    head, keep = st.columns([2.4, 1], vertical_alignment="center")
-    head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
-    with keep:
-        show_keep(selection)
-    show_kept()
+    st.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
     if selection.found and "=" not in selection.found:
         st.caption(literal(f"{selection.found!r} in any label; rule={selection.found}, say, asks "
                            "one label alone."))

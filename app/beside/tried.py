@@ -75,6 +75,3 @@ def show_tried() -> None:
 def brought_back() -> bool:
     """Whether a line has been chosen since the page was shown: it then begins anew."""
     return bool(st.session_state.pop("brought back", False))
-
-
-__all__ = ["brought_back", "note_tried", "show_tried"]

@@ -5,53 +5,44 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts.pictures import rows_of
 from latentcode.app.data.loaded import saved_codes, stored_codes
 from latentcode.app.data.projections import reduced_settings
-from latentcode.app.state.selection import Picture, Selection
+from latentcode.app.state.selection import Picture
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import Projection
-
-Kept: TypeAlias = Mapping[str, tuple[Selection, np.ndarray]]
-"""Kept selections by name, each with the points [N, 2] of the picture it was drawn in."""
 
 
 def row(
     chosen: Chosen, method: str, colour: str, planes: Mapping[Picture, Projection],
-    selected: np.ndarray | None, kept: Kept,
+    selected: np.ndarray | None,
 ) -> None:
     """Offer the downloads of a view; each file is made when it is asked for."""
     if not planes:
         return
     with st.expander("The data, and the lines of Python", icon=":material/download:"):
         st.caption("A row per instance and picture, with labels, code and position "
-                   "(`projection_x`, `projection_y`); `selected` marks the selection, a column "
-                   "`kept: NAME` each kept one.")
+                   "(`projection_x`, `projection_y`); `selected` marks the selection.")
         name = f"{chosen.entry.key.replace('/', '-')}-{chosen.split}-{method}"
         with st.container(horizontal=True):
             for label, form in (("Table, CSV", "csv"), ("Table, parquet", "parquet")):
                 st.download_button(
-                    label, partial(_file, form, chosen, planes, selected, kept), f"{name}.{form}",
+                    label, partial(_file, form, chosen, planes, selected), f"{name}.{form}",
                     key=f"download {form}", on_click="ignore")
         st.code(snippet(chosen, method, colour, planes), language="python")
 
 
 def table(
-    chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None,
-    kept: Kept,
+    chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None
 ) -> pd.DataFrame:
     """Return a row per instance and picture: labels, code, `projection_x`, `projection_y`.
 
-    `selected` marks the current selection, `kept: NAME` a kept one.
+    `selected` marks the current selection.
     """
-    named = {f"kept: {name}": rows_of(chosen, selection, points)
-             for name, (selection, points) in kept.items()}
     blocks = []
     for picture, plane in planes.items():
         layer, pair = picture.layer, picture.pair
@@ -62,7 +53,7 @@ def table(
             "instance": np.arange(len(codes)), "layer": layer, "pair": pair,
             "projection_x": plane.coordinates[:, 0],
             "projection_y": plane.coordinates[:, 1],
-            "selected": False if selected is None else selected, **named})
+            "selected": False if selected is None else selected})
         labels = chosen.codes.labels.reset_index(drop=True)
         labels = labels.drop(columns=[c for c in labels if c in place or c in heads])
         blocks.append(pd.concat([place, labels, heads], axis=1))
@@ -70,10 +61,9 @@ def table(
 
 
 def _file(
-    form: str, chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None,
-    kept: Kept,
+    form: str, chosen: Chosen, planes: Mapping[Picture, Projection], selected: np.ndarray | None
 ) -> bytes:
-    return written(table(chosen, planes, selected, kept), form)
+    return written(table(chosen, planes, selected), form)
 
 
 def written(frame: pd.DataFrame, form: str) -> bytes:

@@ -18,7 +18,6 @@ from latentcode.app.state.messages import say_all_the_same
 from latentcode.app.state.selection import Picture, Selection, has_label
 from latentcode.app.state.sidebar import OF_PAIR, Chosen
 from latentcode.app.state.url import remember, remembered
-from latentcode.app.state.view import note_view, view_in_url
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.common.features import varies
@@ -104,13 +103,12 @@ def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
     key: str, across: int, height: int, alt: str, instance: int | None = None,
-    zoom: str, turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
+    turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have
-    zoom    what the address calls where one looks in them
     turned  the points of pictures that are shown turned, so that they glide from one to the next
     models  whose codes each picture has, and whose answers the mouse shows; default: `chosen`
     """
@@ -125,8 +123,6 @@ def show(
          for (picture, plane), title, of in zip(
              planes.items(), titles, models or [chosen] * len(planes), strict=True)],
         shades, note, key=key, dark=dark, label=str(label.name),
-        view=view_in_url(zoom, [picture.name for picture in planes], str(label.name), shades.names),
-        note_view=lambda view: note_view(zoom, view, str(label.name)),
         selection=selection, selected=selected, instance=instance,
         across=across, height=height, alt=alt,
         glides=first._replace(layer=0).name if turned else "")

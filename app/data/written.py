@@ -85,7 +85,3 @@ def answers(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answer
     """Return what a model answers to a problem with each of some codes."""
     with open_.alone():
         return written(open_.bench, instance, at, codes)
-
-
-__all__ = ["CONTEXT", "CONTROLS", "MOST", "PAIR", "ROW", "answers", "cells", "mean_code", "means",
-           "position"]

@@ -77,6 +77,3 @@ def from_text(text: str, n: int, names: Sequence[str] = ()) -> tuple[int, ...] |
             return None
         found.update(range(first, last + 1))
     return tuple(sorted(found))
-
-
-__all__ = ["ROLES", "from_text", "to_text", "tokens", "tokens_of"]

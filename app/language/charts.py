@@ -77,6 +77,3 @@ def both_chart(
     figure.update_xaxes(title=f"{words(metric)}, {models[0]}")
     figure.update_yaxes(title=f"{words(metric)}, {models[1]}")
     return figure
-
-
-__all__ = ["both_chart", "heads_chart"]

@@ -119,6 +119,3 @@ def _check_same(first: _Words, other: _Words, source: Any, n: int) -> None:
             return
         check(first.encode(str(one.text)) == other.encode(str(one.text)),
               f"{names} make different tokens of {one.where}; {WAY_OUT}")
-
-
-__all__ = ["FEWEST", "checked"]

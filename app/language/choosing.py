@@ -21,6 +21,3 @@ def choose_plane(layers: Sequence[int]) -> tuple[int | None, str, str]:
     colour = choose("Colour by", list(COLOURS), key="lm_colour", where=st.sidebar,
                     help="; ".join(f"{name}: {text}" for name, text in COLOURS.items()))
     return None if chosen == ALL else int(chosen), method, colour
-
-
-__all__ = ["choose_plane"]

@@ -24,6 +24,3 @@ def editing(text: str, edited: str, note: Callable[[str], None], *, key: str, mo
                                        height="content",
                                        data={"text": text, "edited": edited, "most": most,
                                              "turn": turn(key)})
-
-
-__all__ = ["editing"]

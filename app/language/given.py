@@ -87,7 +87,3 @@ def check_numbers(models: Sequence[str], n: int, longest: int) -> None:
           "compare: latentcode explore gpt2 --texts texts.txt")
     check(n >= 1, f"--n is {n}; expected a number of texts, at least 1")
     check(longest >= 2, f"--longest is {longest}; expected a number of tokens, at least 2")
-
-
-__all__ = ["LONGEST", "MOST_MODELS", "PAIRS", "TEXTS", "VARIABLE", "Given", "Model",
-           "check_numbers", "given"]

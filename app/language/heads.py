@@ -100,6 +100,3 @@ def ablated(
                           for table in found.tables(N_BOOTSTRAP))
     effects["above"] = (contrasts["low"] > 0).astype(int) - (contrasts["high"] < 0).astype(int)
     return effects.reset_index()
-
-
-__all__ = ["ABOUT", "BEYOND", "CHANGES", "N_ABLATED", "ablated", "table", "texts_of_head", "words"]

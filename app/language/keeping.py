@@ -69,6 +69,3 @@ def kept(folder: Path) -> Read | None:
                 tuple(np.split(arrays["tokens"], ends)), Sums(arrays["sums"], arrays["n"]),
                 tuple(said["notes"]), arrays["maxima"], arrays["query"], arrays["key"],
                 bool(said["whole"]))
-
-
-__all__ = ["folder_of", "keep", "kept"]

@@ -16,23 +16,18 @@ from latentcode.app.language.pair import card
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.view import note_view, view_in_url
-
-ZOOM = "lm_zoom"
-"""Name in the address of where one looks, which pages share that show the same points."""
 
 
 def show_pairs(
     jobs: Sequence[Job], read: Read, laid: Sequence[planes.Plane], layer: int | None,
     method: str, colour: str, note: Callable[[Selection], None], *,
     height: int, alt: str, selection: Selection | None = None, selected: np.ndarray | None = None,
-    instance: int | None = None, pins: Sequence[Pin] = (), zoom: str = ZOOM,
+    instance: int | None = None, pins: Sequence[Pin] = (),
 ) -> None:
     """Show the pairs that were read of the first model, as each model lays them out.
 
     laid  the plane of each model
-    note  called with what is clicked or outlined
-    zoom  what the address calls where one looks; the rest is as of `show_map`
+    note  called with what is clicked or outlined; the rest is as of `show_map`
     """
     shades = colours(planes.label(jobs[0], read, colour, layer), title=colour, dark=is_dark())
     cards = card_address(("language", jobs[0].number, read.stamp),
@@ -42,8 +37,4 @@ def show_pairs(
                cards=cards) for job, plane in zip(jobs, laid, strict=True)],
         shades, note, key="map", dark=is_dark(), label=colour, across=len(jobs),
         selection=selection or Selection(), selected=selected, instance=instance, height=height,
-        alt=alt, pins=pins,
-        # The same while more texts are read, unlike the names of planes.
-        view=view_in_url(zoom, [f"{job.title} {layer} {method}" for job in jobs], colour,
-                         shades.names),
-        note_view=lambda view: note_view(zoom, view, colour))
+        alt=alt, pins=pins)

@@ -157,8 +157,3 @@ def go_to(page: str) -> None:
     """Open another page, where there are several."""
     if "pages" in st.session_state:
         st.switch_page(st.session_state["pages"][page])
-
-
-__all__ = ["EDITED", "GOES", "HEAD", "KNOWN_BY", "MODEL", "MOST_CHARACTERS", "PAIR", "PROMPT",
-           "SOURCE", "Pair", "begun", "choose_model", "go_to", "rows_choose", "show_progress",
-           "show_read", "typed"]

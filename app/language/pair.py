@@ -165,15 +165,3 @@ def show_neighbours(
         distance=st.column_config.NumberColumn(format="%.3f"))
     st.caption("<<query>>, [[key]]; distance: 1 - cosine. With each head permuted over the pairs "
                f"of a text, the nearest would be at {table['permuted'].iloc[0]:.3f}.")
-
-
-__all__ = [
-    "IN_TEXT",
-    "card",
-    "neighbour_table",
-    "pair_of",
-    "row_of",
-    "show_near_pair",
-    "show_neighbours",
-    "show_pair",
-]

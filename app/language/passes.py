@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 import numpy as np
+import streamlit as st
 import torch
 from torch import Tensor
 
@@ -22,8 +21,6 @@ from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.interventions.sites import SITES as WRITTEN
 from latentcode.seeds import make_generator
 
-MOST_KEPT = 2**26
-"""Bytes of passes that are kept, of all visitors."""
 SITES: Mapping[str, str] = {
     "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": WRITTEN["z"].hook,
     "residual stream": WRITTEN["residual"].hook}
@@ -56,32 +53,6 @@ class Seen:
         return np.argsort(-self.p, kind="stable")[:n].tolist()
 
 
-class _Shelf:
-    """Passes that were made, those asked for longest ago go first."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[object, ...], Seen] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, key: tuple[object, ...], make: Callable[[], Seen]) -> Seen:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > 1 and self._size() > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return made
-
-    def _size(self) -> int:
-        return sum(one.pattern.nbytes + one.p.nbytes for one in self._kept.values())
-
-
-_seen = _Shelf()
-
-
 def encoded(job: Job, text: str, most: int) -> tuple[int, ...]:
     """Return the tokens of a prompt; `ConfigError` for none, and for more than there is room for.
     """
@@ -95,10 +66,10 @@ def encoded(job: Job, text: str, most: int) -> tuple[int, ...]:
 
 def see(job: Job, tokens: Sequence[int]) -> Seen:
     """Return what a pass of some tokens shows; the last ones are kept."""
-    tokens = tuple(int(token) for token in tokens)
-    return _seen.get((id(job), tokens), lambda: _see(job, tokens))
+    return _see(job, tuple(int(token) for token in tokens))
 
 
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Job: id})
 def _see(job: Job, tokens: tuple[int, ...]) -> Seen:
     model = job.wait_for_model()
     bridge = model.model
@@ -264,7 +235,3 @@ def other_sources(
     long = [ids for ids in tokens if len(ids) >= length]
     drawn = torch.randperm(len(long), generator=make_generator(seed, "other sources"))[:n]
     return [long[i][:length].tolist() for i in drawn.tolist()]
-
-
-__all__ = ["OF_KEYS", "SITES", "Patch", "Patched", "Seen", "encoded", "layout_of",
-           "other_sources", "patched", "see"]

@@ -176,7 +176,3 @@ def pairs_csv(
             "selected": False if selected is None else selected}),
         pd.DataFrame(flat_codes(read.codes, layer).astype(np.float32), columns=columns),
     ], axis=1).to_csv(index=False).encode()
-
-
-__all__ = ["ALL", "COLOURS", "METHODS_SHOWN", "Plane", "label", "name", "pairs_csv", "plane",
-           "sampled"]

@@ -107,7 +107,3 @@ def show_near(
     """List the nearest codes of the sample to that of a pair of a prompt."""
     show_neighbours(read, neighbour_table(read, seen.codes(query)[key], layer),
                     "near prompt", "texts")
-
-
-__all__ = ["changed_words", "moved", "next_tokens", "options", "pins", "position", "show_near",
-           "show_next"]

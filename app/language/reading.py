@@ -247,6 +247,3 @@ def shares(read: Read) -> Mapping[str, int]:
     """Return how many of the pairs were drawn which way."""
     counts = read.codes.labels["drawn"].value_counts()
     return {str(name): int(count) for name, count in counts.items()}
-
-
-__all__ = ["GivenPairs", "OnePass", "Read", "Reading", "shares", "texts_for"]

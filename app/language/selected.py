@@ -89,6 +89,3 @@ def show_selected(
         "distance": table["distance"], IN_TEXT: table["context"].map(shown)}),
         [pair_of(read, row).name for row in rows[:LISTED].tolist()], key="pairs of selection",
         into=PAIR, height=260)
-
-
-__all__ = ["note", "selection_here", "show_selected"]

@@ -36,6 +36,3 @@ def shaded(texts: Sequence[Shaded], *, key: str) -> None:
         "query": int(text.query), "rows": [
             np.rint(LEVELS * np.clip(text.pattern[q, :q + 1], 0.0, 1.0)).astype(int).tolist()
             for q in range(len(text.pieces))]} for text in texts]})
-
-
-__all__ = ["Shaded", "shaded"]

@@ -74,5 +74,3 @@ def tokens_html(
 
 LEGEND = (f'<div style="font-size:12px;opacity:.85"><span style="{STYLES["query"]};padding:0 3px">'
           f'query</span> &nbsp;<span style="{STYLES["key"]};padding:0 3px">key</span></div>')
-
-__all__ = ["LEGEND", "NEAR", "STYLES", "marked", "pieces_of", "shown", "text_of", "tokens_html"]

@@ -213,6 +213,3 @@ def work() -> Work:
     asked = given()
     assert asked is not None
     return Work(asked).begin()
-
-
-__all__ = ["Job", "Turns", "Work", "work"]

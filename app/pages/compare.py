@@ -187,7 +187,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     first, models = shown[0], {chosen.picture(method): chosen for chosen in shown}
     titles = [title(models[picture], shown) for picture in planes]
     pictures.show(planes, titles, first, colour, selection, selected,
-                  select, key=CHART_KEY, zoom="zooms", across=min(MOST, len(planes)),
+                  select, key=CHART_KEY, across=min(MOST, len(planes)),
                   height=HEIGHTS[min(MOST, len(planes))],
                   models=[models[picture] for picture in planes],
                   alt="Codes of several models in two dimensions, the same instances in each.")

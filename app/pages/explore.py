@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 import streamlit as st
 
 from latentcode.app.beside.instance import show_instance
-from latentcode.app.beside.kept import kept_here
 from latentcode.app.beside.selection import show_selection
 from latentcode.app.charts import export, knn_purity, pictures, track
 from latentcode.app.data import loaded
@@ -78,7 +77,7 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
                 picture: layers.coordinates[picture.layer] for picture in planes}
             pictures.show(
                 planes, _titles(planes), chosen, colour, selection, selected, select,
-                key=MAP_KEY, across=across, instance=instance, turned=turned, zoom="zoom",
+                key=MAP_KEY, across=across, instance=instance, turned=turned,
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
                 alt="Codes in two dimensions; their table can be exported below.")
         if len(chosen.codes.layers) > 1:
@@ -89,7 +88,7 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     with head:
         _title(chosen, colour, show)
         _places(chosen)
-    export.row(chosen, method, colour, planes, selected, kept_here(chosen))
+    export.row(chosen, method, colour, planes, selected)
     with right:  # last: a problem takes its time where nothing is loaded yet
         # Without a selection there is a problem to show.
         at_first = "Problem" if instance is not None and not selection else BESIDE[0]

@@ -235,6 +235,3 @@ def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:
         if outcome.exact:
             st.caption("Patching in the model's own activations there leaves every bit of the "
                        "output as it is.")
-
-
-__all__ = ["page"]

@@ -121,7 +121,7 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
                 st.session_state[GOES] = "texts"  # the table below leads there
 
         show_pairs([job], read, [plane], layer, method, colour, noted, height=HEIGHT, pins=found,
-                   zoom="p_zoom", alt="Codes of texts, and of the prompt among them.")
+                   alt="Codes of texts, and of the prompt among them.")
         was = ("" if after is None else "; white: before the edit" if len(after.tokens) == len(
             before.tokens) else "; of the edited prompt alone, which has other tokens")
         st.caption(literal(

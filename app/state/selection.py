@@ -6,7 +6,7 @@ ten, and means the same after a reload.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import quote, unquote
@@ -21,11 +21,8 @@ from latentcode.probes.projection.methods import METHODS
 
 Point: TypeAlias = tuple[float, float]
 
-PRECISIONS = (0.005, 0.002, 0.0004, 0.00008)
-"""How far a kept outline may lie from the drawn one, as a share of its size, coarse to fine: the
-first with which it selects the same points, as far as an address has room."""
-LONGEST = 2_500
-"""Letters of an outline's text: two kept selections and what a page says fit into an address."""
+PRECISION = 0.001
+"""How far a kept outline may lie from the drawn one, as a share of its size: less than a pixel."""
 DIVIDER = "!"
 """Between the parts of a picture's name."""
 
@@ -151,15 +148,12 @@ class Selection:
                    label)
 
     @classmethod
-    def drawn(cls, outline: Mapping[str, Any], points: np.ndarray | None = None) -> Selection:
+    def drawn(cls, outline: Mapping[str, Any]) -> Selection:
         """Return what an outline in a picture selects.
 
         outline  `plane`, the name of the picture; `kind`, lasso or box; `points`, the corners
                  (x, y), two opposite ones of a box; where lines of the legend are switched off,
                  `label` and `hidden` as in a selection
-        points   of the picture, float [N, 2]: of these, the kept outline selects the same ones as
-                 far as an address has room: where that takes more than `LONGEST` letters, the
-                 finest outline that is no longer
 
         It is rounded and thinned, so that the text of the selection gives it back exactly.
         """
@@ -170,14 +164,11 @@ class Selection:
         box = outline["kind"] == "box"
         if len(corners) < (2 if box else 3):
             return cls()
-        near, exact = _around(corners, points), tuple((float(x), float(y)) for x, y in corners)
         if box:
-            return _alike(cls(boxes=((exact[0], exact[-1]),)), near, (
-                replace(drawn, boxes=((kept[0], kept[-1]),))
-                for kept in (_rounded(corners, precision) for precision in PRECISIONS)))
-        return _alike(cls(lassos=(exact,)), near, (
-            replace(drawn, lassos=(kept,)) if len(kept) > 2 else cls()
-            for kept in (_thinned(corners, precision) for precision in PRECISIONS)))
+            kept = _rounded(corners)
+            return replace(drawn, boxes=((kept[0], kept[-1]),))
+        kept = _thinned(corners)
+        return replace(drawn, lassos=(kept,)) if len(kept) > 2 else cls()
 
 
 def has_label(labels: pd.DataFrame, asked: str) -> np.ndarray:
@@ -210,43 +201,17 @@ def _joined(corners: Sequence[Point]) -> str:
     return "_".join(f"{value:.12g}" for corner in corners for value in corner)
 
 
-def _around(corners: np.ndarray, points: np.ndarray | None) -> np.ndarray:
-    """Return the points that an outline, thinned or not, may select."""
-    if points is None:
-        return np.empty((0, 2))
-    low, high = corners.min(axis=0), corners.max(axis=0)
-    margin = 2 * PRECISIONS[0] * float((high - low).max())
-    return points[((points >= low - margin) & (points <= high + margin)).all(axis=1)]
-
-
-def _alike(exact: Selection, points: np.ndarray, kept: Iterable[Selection]) -> Selection:
-    """Return the first of some selections that has the same points as the exact one.
-
-    kept  from coarse to fine; of those that an address has no room for, only the coarsest counts
-
-    Where none has, it is the finest.
-    """
-    wanted, best = exact.rows(points), None
-    for selection in kept:
-        if best is not None and len(selection.to_text()) > LONGEST:
-            break
-        best = selection
-        if np.array_equal(best.rows(points), wanted):
-            break
-    return exact if best is None else best
-
-
-def _rounded(points: np.ndarray, precision: float) -> tuple[Point, ...]:
-    """Round to the power of ten below a share of the size of the outline."""
+def _rounded(points: np.ndarray) -> tuple[Point, ...]:
+    """Round to the power of ten below the precision of the outline."""
     size = float(np.ptp(points, axis=0).max()) if len(points) else 0.0
-    digits = 6 if size == 0.0 else min(max(int(np.ceil(-np.log10(precision * size))), 0), 9)
+    digits = 6 if size == 0.0 else min(max(int(np.ceil(-np.log10(PRECISION * size))), 0), 9)
     return tuple((round(float(x), digits), round(float(y), digits)) for x, y in points)
 
 
-def _thinned(points: np.ndarray, precision: float) -> tuple[Point, ...]:
+def _thinned(points: np.ndarray) -> tuple[Point, ...]:
     """Round the corners and leave out those that lie on the line of their neighbours."""
-    kept = _corners(points, precision * float(np.ptp(points, axis=0).max()))
-    corners = _rounded(points[kept], precision)
+    kept = _corners(points, PRECISION * float(np.ptp(points, axis=0).max()))
+    corners = _rounded(points[kept])
     return tuple(corner for i, corner in enumerate(corners) if corner != corners[i - 1])
 
 

@@ -16,10 +16,7 @@ from latentcode.app.charts.map.colours import Colours, clusters
 from latentcode.app.look import STREAMLIT_THEME
 from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Selection
-from latentcode.app.state.view import View
 
-NOWHERE = View()
-"""The whole of every plane, and nothing hidden."""
 MARGIN = 1.06
 """How much of the picture lies around its points."""
 
@@ -86,8 +83,7 @@ def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
     dark: bool, label: str, selection: Selection, selected: np.ndarray | None,
     instance: int | None = None, across: int = 1, height: int = 500, alt: str, glides: str = "",
-    pins: Sequence[Pin] = (), view: View = NOWHERE,
-    note_view: Callable[[View], None] | None = None,
+    pins: Sequence[Pin] = (),
 ) -> None:
     """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
 
@@ -98,8 +94,6 @@ def show_map(
     across     planes in a row
     glides     points glide from one picture to the next as long as this stays the same
     pins       further points, in the first plane
-    view       where one looks in the planes, and what the legend hides
-    note_view  called with these when somebody looks elsewhere; None: nobody is told
     """
     by_name = {plane.name: plane for plane in planes}
     n = len(colours.values)
@@ -112,11 +106,6 @@ def show_map(
             note(Selection(instances=(point,), plane=planes[0].name))
         elif state.get("cleared") is not None:
             note(Selection())
-
-    def looked() -> None:
-        told = _looked_at(st.session_state[key].get("view"), len(planes), colours.names)
-        if told is not None and note_view is not None:
-            note_view(told)
 
     theme = f"theme.{'dark' if dark else 'light'}"
     component = own_component(__name__, "map")
@@ -131,30 +120,15 @@ def show_map(
                 "counts": list(colours.counts), "continuous": colours.continuous,
                 "low": colours.bounds[0], "high": colours.bounds[1], "middle": colours.middle},
             "outlines": _outlines(selection, by_name), "glides": glides,
-            "instance": instance, "dark": dark, "view": {
-                "zoom": view.zoom, "hidden": [
-                    i for i, name in enumerate(colours.names) if name in view.hidden]},
-            "tells": note_view is not None,
+            "instance": instance, "dark": dark,
             "selected": None if selected is None else array_address(
                 np.flatnonzero(selected).astype(np.uint32)),
             "size": point_size(n) * (1.0 if len(planes) == 1 else 0.8),
             "ink": STREAMLIT_THEME[f"{theme}.textColor"],
             "accent": STREAMLIT_THEME[f"{theme}.primaryColor"]},
         on_outline_change=answering(happened), on_instance_change=answering(happened),
-        on_cleared_change=answering(happened), on_view_change=answering(looked),
+        on_cleared_change=answering(happened),
         on_missing_change=answering(_offer_again))
-
-
-def _looked_at(told: object, n: int, names: Sequence[str]) -> View | None:
-    """Return what a browser says of n planes and the names of a legend; None for anything else."""
-    if not isinstance(told, Mapping):
-        return None
-    zoom, hidden = told.get("zoom"), told.get("hidden")
-    if not (isinstance(zoom, str) and isinstance(hidden, list | tuple)
-            and zoom.count("~") == (n - 1 if zoom else 0)
-            and all(isinstance(i, int) and i in range(len(names)) for i in hidden)):
-        return None
-    return View(zoom, tuple(names[i] for i in sorted(hidden)))
 
 
 def _offer_again() -> None:
@@ -175,12 +149,12 @@ def _drawn(outline: Mapping[str, Any], planes: Mapping[str, Plane]) -> Selection
     """Return what an outline selects that was drawn in a plane as it is shown."""
     plane, corners = planes.get(outline["plane"]), np.array(outline["points"], dtype=float)
     if plane is None or plane.turned is None:
-        return Selection.drawn(outline, None if plane is None else plane.points)
+        return Selection.drawn(outline)
     if outline["kind"] == "box":  # which is not upright in a plane that was turned
         (x0, y0), (x1, y1) = corners
         corners = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
     return Selection.drawn(
-        {**outline, "kind": "lasso", "points": plane.from_shown(corners)}, plane.points)
+        {**outline, "kind": "lasso", "points": plane.from_shown(corners)})
 
 
 def _described(plane: Plane, colours: Colours, pins: Sequence[Pin]) -> dict[str, Any]:

@@ -1,17 +1,14 @@
 // The map: one or several planes with the same points in each, drawn by regl-scatterplot.
 //
 // The page says what is shown (see component.py); the map says what a person does: draws an
-// outline, clicks a point, clears, looks elsewhere. Panning, zooming, hovering, hiding values of
-// the legend and painting what is selected happen here, without the page, which is told afterwards
-// where one looks and what is hidden.
+// outline, clicks a point, clears. Panning, zooming, hovering, hiding values of the legend and
+// painting what is selected happen here, without the page.
 
 const GLIDE = 900;       // milliseconds in which points travel to another layer
 const STILL = 4;         // pixels that the mouse may move during a click
 const NEAR = 14;         // pixels from a point at which a click still means it
 const ZOOM = [0.5, 200]; // how small and how large a picture gets, a turn of the wheel or many
 const PATIENCE = 140;    // milliseconds over a point before its card is asked for
-const SETTLES = 350;     // milliseconds without a move after which the page is told where one looks
-const ANSWERS = 4000;    // milliseconds within which the page is taken to answer
 const TOOLS = [
     ['lasso', 'Lasso', 'Draw around points', 'M4 9c0-4 4-6 8-6s8 2 8 6-4 6-8 6c-3 0-5-1-6-2m0 0c-2 0-3 4 0 5s4-3 3-5'],
     ['box', 'Box', 'Draw a box around points', 'M4 5h16v14H4z'],
@@ -55,8 +52,6 @@ function columns(points, n, { centre, half }) {
     }
     return { x, y };
 }
-
-const written = ({ zoom, hidden }) => ({ zoom, hidden: hidden.join() });
 
 class Panel {
     constructor(map, library, renderer) {
@@ -130,29 +125,12 @@ class Panel {
         this.plot.subscribe('pointout', () => this.hover(-1));
         this.plot.subscribe('lassoEnd', ({ coordinates }) => this.outlined(coordinates));
         this.plot.subscribe('drawing', () => this.mark(), Infinity);
-        this.plot.subscribe('view', () => this.map.tellSoon());
     }
 
-    // What is in the middle, from -1 to 1 where the points are, and how many times as large it is;
-    // empty for the whole picture.
-    get zoom() {
-        const [x, y] = this.plot.get('cameraTarget');
-        const times = this.whole / this.plot.get('cameraDistance');
-        if (Math.abs(times - 1) < 0.005 && Math.hypot(x, y) < 0.005) return '';
-        const digits = 2 + Math.max(0, Math.ceil(Math.log10(times)));
-        return [x.toFixed(digits), y.toFixed(digits), times.toPrecision(3)].map(Number).join('_');
-    }
-
-    lookAt(zoom) {
-        const [x, y, times] = zoom ? zoom.split('_').map(Number) : [0, 0, 1];
-        this.plot.get('camera').lookAt([x, y], this.whole / times, 0);
-        this.plot.redraw();
-    }
-
-    // Draw points, and look where `zoom` says; null: as before.
-    async draw(plane, points, values, glide, zoom) {
+    // Draw points; `whole`: and look at all of them, not where one has looked before.
+    async draw(plane, points, values, glide, whole) {
         await this.rescale(plane);
-        if (zoom !== null) this.lookAt(zoom);
+        if (whole) this.plot.get('camera').lookAt([0, 0], this.whole, 0);
         this.plane = plane;
         this.points = points;
         await this.plot.draw(
@@ -322,7 +300,6 @@ class CodeMap {
         this.named = true;
         this.ringed = -1;
         this.legend = { hidden: new Set() };
-        this.told = {};  // where one looks and what is hidden, as page and map both know
         this.panels = [];
         this.selected = [];
         this.waiting = Promise.resolve();
@@ -385,7 +362,6 @@ class CodeMap {
         this.latest = data;
         this.waiting = this.waiting.then(async () => {
             if (this.latest !== data || this.gone) return;
-            this.showing = true;
             try {
                 await this.show(data);
                 this.trouble.hidden = true;
@@ -400,7 +376,6 @@ class CodeMap {
                     console.error(error);
                 }
             }
-            this.showing = false;
         });
     }
 
@@ -424,9 +399,8 @@ class CodeMap {
         const moved = data.planes.map(
             (plane, i) => renewed || plane.points !== before?.planes[i].points);
         const { label, names } = data.colour;
-        const news = this.news(data.view, moved.some(Boolean),
-            before?.colour.label !== label || before.colour.names.join() !== names.join());
-        if (news.hidden) this.legend.hidden = new Set(data.view.hidden);
+        if (before?.colour.label !== label || before.colour.names.join() !== names.join())
+            this.legend.hidden.clear();
         this.values = values;
         this.fillLegend(data.colour);
         const changed = renewed || before?.n !== data.n
@@ -443,13 +417,11 @@ class CodeMap {
                 && moved[i] && data.glides && before?.glides === data.glides
                 && before?.colour.values === data.colour.values
                 && !matchMedia('(prefers-reduced-motion: reduce)').matches;
-            // In another picture one looks where the page says; in the same one what comes late must
-            // not take back where one has moved to in the meantime. Of whole pictures nothing is said.
-            const zoom = news.zoom || moved[i] ? data.view.zoom.split('~')[i] ?? '' : null;
-            if (changed) await panel.draw(plane, planes[i], values, glide, zoom);
-            else if (zoom !== null) panel.lookAt(zoom);
+            // With other points of the same instances it is another picture, which is seen whole.
+            if (changed) await panel.draw(
+                plane, planes[i], values, glide, moved[i] && before?.n === data.n);
         }
-        if (changed || news.hidden) this.sift();
+        if (changed) this.sift();
         this.choose(Array.from(selected), changed);
         this.panels.forEach(panel => panel.mark());
         this.root.dataset.drawn = data.planes.map(plane => plane.points).join();
@@ -516,46 +488,6 @@ class CodeMap {
         this.fillLegend(this.data.colour);
         this.sift();
         this.panels.forEach(panel => panel.mark());
-        this.tellSoon();
-    }
-
-    // Whether it is news where the page wants one to look and what it hides: an address was opened,
-    // or the browser has gone back. What it says until it has heard of the last move is none, but of
-    // pictures that were not there (`moved`), and of what is hidden of other values (`others`).
-    news(view, moved, others) {
-        const said = written(view), waits = performance.now() < this.waits;
-        if (moved || this.knows(view)) this.waits = 0;
-        const zoom = !waits && said.zoom !== this.told.zoom;
-        const hidden = others || (!waits && said.hidden !== this.told.hidden);
-        if (zoom || moved) this.told.zoom = said.zoom;
-        if (hidden) this.told.hidden = said.hidden;
-        return { zoom, hidden };
-    }
-
-    knows(view) {
-        const { zoom, hidden } = written(view);
-        return zoom === this.told.zoom && hidden === this.told.hidden;
-    }
-
-    // Tell the page where one looks and what is hidden, once nothing has moved for a moment.
-    tellSoon() {
-        if (!this.data?.tells) return;
-        clearTimeout(this.moving);
-        this.moving = setTimeout(() => {
-            if (this.gone) return;
-            if (this.showing) { // what one looked at is yet to come back
-                this.tellSoon();
-                return;
-            }
-            if (this.panels.some(panel => !panel.drawn)) return;
-            const zooms = this.panels.map(panel => panel.zoom);
-            const view = { zoom: zooms.some(zoom => zoom) ? zooms.join('~') : '',
-                           hidden: [...this.legend.hidden].sort((a, b) => a - b) };
-            if (this.knows(view)) return;
-            this.told = written(view);
-            this.waits = performance.now() + ANSWERS;
-            this.say('view', view);
-        }, SETTLES);
     }
 
     // What an outline leaves out: nobody means what he does not see.
@@ -644,7 +576,6 @@ class CodeMap {
     end() {
         this.gone = true;
         clearTimeout(this.soon);
-        clearTimeout(this.moving);
         this.follow.disconnect();
         this.panels.forEach(panel => panel.end());
         this.renderer?.destroy();

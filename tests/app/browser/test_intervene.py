@@ -16,7 +16,6 @@ expect = playwright.expect
 
 if TYPE_CHECKING:
     from explorer import Explorer
-    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.slow
 
@@ -37,15 +36,6 @@ def pick(explorer: Explorer, label: str, option: str) -> None:
     explorer.page.get_by_role("combobox", name=re.compile(f"^{label}")).click()
     with explorer.rerun():
         explorer.page.get_by_role("option", name=option, exact=True).click()
-
-
-def begin(explorer: Explorer) -> Locator:
-    """Begin, and return the button that stops it: the server's menu has one, too."""
-    explorer.page.get_by_role("button", name="Replicate on").click()
-    stop = explorer.page.locator(".st-key-replicate").get_by_role("button", name="Stop")
-    expect(stop).to_be_visible()
-    expect(explorer.page.get_by_role("button", name="Replicate on")).to_have_count(0)
-    return stop
 
 
 def said(explorer: Explorer) -> str:
@@ -223,7 +213,7 @@ def test_what_was_tried_comes_back(explorer: Explorer) -> None:
 def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": LOGIC, "what": "other term and operands"})
     page = explorer.page
-    begin(explorer)
+    page.get_by_role("button", name="Replicate on").click()
     expect(page.get_by_text("200 of 200 problems", exact=True)).to_be_visible(timeout=LONG)
     settle(page)
     found = re.search(r"Over (\d+) problems the answer stays the problem's own in (\d+) %",
@@ -248,27 +238,6 @@ def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     pick(explorer, "Where", "row")
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
     expect(page.get_by_text("200 of 200 problems")).to_have_count(0)
-    explorer.check()
-
-
-def test_it_stops_and_goes_on(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": SRAVEN})
-    page = explorer.page
-    begin(explorer).click()
-    stopped = page.get_by_text(re.compile(r"^Stopped at \d+ of 200 problems$"))
-    expect(stopped).to_be_visible(timeout=LONG)
-    seen = stopped.inner_text()
-    page.wait_for_timeout(1_000)  # in which several more would be done
-    assert stopped.inner_text() == seen
-    page.get_by_role("button", name="Go on").click()
-    page.locator(".st-key-replicated .js-plotly-plot").wait_for(timeout=LONG)
-    # Whatever else is changed ends it, and leaving the page.
-    pick(explorer, "Where", "row")
-    expect(page.get_by_role("button", name="Replicate on")).to_be_visible(timeout=LONG)
-    begin(explorer)
-    explorer.go_to("Results")
-    explorer.go_to("Intervene")
-    expect(stopped).to_be_visible(timeout=LONG)
     explorer.check()
 
 

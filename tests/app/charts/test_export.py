@@ -17,7 +17,7 @@ import latentcode as lc
 from latentcode.app.charts import export
 from latentcode.app.data import loaded as data
 from latentcode.app.data.catalog import Entry
-from latentcode.app.state.selection import Picture, Selection
+from latentcode.app.state.selection import Picture
 from latentcode.app.state.sidebar import Chosen
 from latentcode.probes.projection.methods import Projection
 
@@ -38,17 +38,14 @@ def planes(chosen: Chosen, *pairs: str) -> dict[Picture, Projection]:
 def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
     both = planes(chosen, PAIR, "response->row3")
     selected = np.arange(90) < 7
-    coordinates = both[chosen.picture("pca")].coordinates
-    kept = {"a cluster": (Selection(instances=(2, 80)), coordinates)}
-    table = export.table(chosen, both, selected, kept)
+    table = export.table(chosen, both, selected)
     assert len(table) == 180
-    assert list(table.columns[:7]) == ["instance", "layer", "pair", "projection_x", "projection_y",
-                                       "selected", "kept: a cluster"]
+    assert list(table.columns[:6]) == ["instance", "layer", "pair", "projection_x", "projection_y",
+                                       "selected"]
     second = table[table["pair"] == "response->row3"].reset_index(drop=True)
     np.testing.assert_array_equal(
         second[["projection_x", "projection_y"]],
         both[chosen.picture("pca", pair="response->row3")].coordinates)
-    assert np.flatnonzero(second["kept: a cluster"]).tolist() == [2, 80]
     np.testing.assert_array_equal(second[[f"head_{h}" for h in range(6)]].to_numpy(),
                                   chosen.codes.select(layer=1, pair="response->row3"))
     assert second["selected"].tolist() == selected.tolist()
@@ -56,7 +53,7 @@ def test_a_row_per_instance_and_picture(chosen: Chosen) -> None:
 
 
 def test_files_hold_what_was_seen(chosen: Chosen) -> None:
-    table = export.table(chosen, planes(chosen, PAIR), None, {})
+    table = export.table(chosen, planes(chosen, PAIR), None)
     assert not table["selected"].any()
     from_csv = pd.read_csv(io.BytesIO(export.written(table, "csv")))
     from_parquet = pd.read_parquet(io.BytesIO(export.written(table, "parquet")))

@@ -169,7 +169,7 @@ def test_what_the_legend_hid_is_not_selected(folder: Path) -> None:
     assert not shown(select=f"{BOX}~Hgone!sum@{PICTURE}").error
 
 
-def test_a_selection_belongs_to_its_model_and_is_kept_under_a_name(folder: Path) -> None:
+def test_a_selection_belongs_to_its_model(folder: Path) -> None:
     test = shown(select=EVERYTHING)
     assert "Selection: 90 of 90 instances" in text(test)
     assert "Probe**: right in" in text(test)
@@ -180,18 +180,6 @@ def test_a_selection_belongs_to_its_model_and_is_kept_under_a_name(folder: Path)
     assert any("of another model" in info.value for info in test.info)
     test.selectbox(key="model").set_value("runs/a").run()
     assert "Selection: 90 of 90" in text(test)
-    test.text_input(key="name of selection").set_value("  | ").run()
-    press(test, "Keep it")
-    assert [warning.value for warning in test.warning if "Type a name" in warning.value]
-    assert "kept" not in test.query_params
-    test.text_input(key="name of selection").set_value("all = |them").run()
-    press(test, "Keep it")
-    assert not test.warning
-    assert "".join(test.query_params["kept"]) == f"all them={EVERYTHING}"
-    again = shown(kept=f"all={EVERYTHING}|none of these={EVERYTHING}x|broken=L1_2")
-    assert "No selection" in text(again)
-    again.pills("kept selection").set_value("all").run()
-    assert "Selection: 90 of 90" in text(again)
 
 
 def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
