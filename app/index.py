@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from latentcode.app.menu import LANGUAGE, PAGES, TWO
+from latentcode.app.menu import LANGUAGE, PAGES
 
 SCRIPT = "history.js"
 SKIP = ('<a href="#pages" id="skip" style="position:fixed;left:50%;top:-9rem;z-index:1000000;'
@@ -56,6 +56,6 @@ async def _history(_: Request) -> Response:
                     headers={"cache-control": "no-cache"})
 
 
-ROUTES = (Route("/", _page), *(Route(f"/{name}", _page) for name, *_ in (*PAGES, *LANGUAGE, TWO)),
+ROUTES = (Route("/", _page), *(Route(f"/{name}", _page) for name, *_ in (*PAGES, *LANGUAGE)),
           Route(f"/{SCRIPT}", _history))
 """For the server."""

@@ -12,7 +12,7 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING
 from latentcode.app.language.given import given
-from latentcode.app.menu import LANGUAGE, OTHERS, PAGES, TWO
+from latentcode.app.menu import LANGUAGE, OTHERS, PAGES
 from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.link import show_link
 from latentcode.app.state.messages import guarded
@@ -23,9 +23,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def language_pages() -> tuple[tuple[str, str, str], ...]:
-    """Return the pages of the language models that the explorer was started with; () without."""
-    asked = given()
-    return () if asked is None else LANGUAGE if len(asked.models) == 1 else (*LANGUAGE, TWO)
+    """Return the pages of the language model that the explorer was started with; () without."""
+    return () if given() is None else LANGUAGE
 
 
 def opened(module: str) -> Callable[[], None]:

@@ -23,5 +23,3 @@ LANGUAGE: tuple[tuple[str, str, str], ...] = (
 )
 OTHERS = "Models of problems"
 """What the menu calls the pages of the zoo and of runs, beside those of a language model."""
-TWO = ("models", "Two models", ":material/compare_arrows:")
-"""Shown where there are two of them."""

@@ -8,7 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from matplotlib.colors import to_hex
 
-from latentcode.app.charts.theme import grey, styled
+from latentcode.app.charts.theme import styled
 from latentcode.app.language.heads import words
 
 HEIGHT = 430
@@ -49,31 +49,4 @@ def heads_chart(
            legend={"title": {"text": "layer"}})
     figure.update_xaxes(title=words(x))
     figure.update_yaxes(title=words(y))
-    return figure
-
-
-def both_chart(
-    table: pd.DataFrame, metric: str, models: tuple[str, str], *, dark: bool
-) -> go.Figure:
-    """Return a scatter of heads: a metric in one model across, in another one up.
-
-    table  has `metric` and `metric other`
-    """
-    figure = go.Figure()
-    layers = sorted(table["layer"].unique())
-    x, y = table[metric], table[f"{metric} other"]
-    low, high = float(min(x.min(), y.min())), float(max(x.max(), y.max()))
-    figure.add_scatter(x=[low, high], y=[low, high], mode="lines", hoverinfo="skip",
-                       showlegend=False, line={"color": grey(dark), "dash": "dash", "width": 1})
-    for layer, colour in zip(layers, layer_colours(len(layers), dark), strict=True):
-        rows = table[table["layer"] == layer]
-        figure.add_scatter(
-            x=rows[metric], y=rows[f"{metric} other"], mode="markers", name=f"{layer}",
-            text=[f"L{layer}H{head}" for head in rows["head"]],
-            hovertemplate="%{text}<br>%{x:.3f}, %{y:.3f}<extra></extra>",
-            marker={"size": 8, "color": colour})
-    styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
-           legend={"title": {"text": "layer"}})
-    figure.update_xaxes(title=f"{words(metric)}, {models[0]}")
-    figure.update_yaxes(title=f"{words(metric)}, {models[1]}")
     return figure

@@ -1,4 +1,4 @@
-"""Can these models be asked about these texts? Said before the server starts."""
+"""Can this model be asked about these texts? Said before the server starts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from latentcode.app.language.given import LONGEST, TEXTS, Given, Model, check_numbers
 from latentcode.errors import ArtifactError, ConfigError, check
@@ -17,21 +16,10 @@ from latentcode.models.opening import TOKENIZERS, is_run, named, one_line
 from latentcode.probes.heads.sources import source_of
 from latentcode.runs.named import ZOO_PREFIX, load_run
 
+Encode: TypeAlias = Callable[[str], list[int]]
+"""Returns the tokens of a text."""
 FEWEST = 4
 """Texts of at least two tokens that are needed: clusters are chosen on some, measured on others."""
-WAY_OUT = "expected models with the same tokenizer, such as two checkpoints of one"
-
-
-@dataclass(frozen=True)
-class _Words:
-    """How a model makes tokens of a text.
-
-    vocabulary  all tokens with their ids, or what stands for them
-    """
-
-    model: Model
-    encode: Callable[[str], list[int]]
-    vocabulary: Any
 
 
 def checked(
@@ -40,12 +28,11 @@ def checked(
     """Return what the server is to show; no weight is read for it.
 
     Raises what opening a model raises, `ArtifactError` for texts that cannot be read, and
-    `ConfigError` for texts that are too few or too short, and models with different tokenizers.
+    `ConfigError` for texts that are too few or too short.
     """
     check_numbers(models, n, longest)
     source = source_of(texts)
-    words = [_words(model) for model in models]
-    first = words[0]
+    model, encode = _looked_up(models[0])
     found, tried = [], 0
     for one in source.read():
         if tried == n:
@@ -53,19 +40,16 @@ def checked(
         tried += 1
         check(not one.is_prompt, f"{one.where} of {texts} is a prompt; expected texts: a .txt with "
               'one text per line, or a .jsonl with {"text": ...} per line')
-        found.append(first.encode(str(one.text))[:longest])
+        found.append(encode(str(one.text))[:longest])
     long = sum(len(ids) >= 2 for ids in found)
     check(tried > 0, f"{texts} holds no texts; expected at least {FEWEST}, one text per line")
     check(long >= FEWEST, f"{texts} has {long} texts of two tokens or more among the {tried} that "
           f"are read; expected at least {FEWEST}: a pair is a token and one before it")
-    for other in words[1:]:
-        _check_same(first, other, source, n)
-    return Given(tuple(one.model for one in words), str(Path(texts).resolve()), source.digest(),
-                 n, longest)
+    return Given(model, str(Path(texts).resolve()), source.digest(), n, longest)
 
 
-def _words(model: str) -> _Words:
-    """Return the tokens of a model, which is looked up, but not loaded."""
+def _looked_up(model: str) -> tuple[Model, Encode]:
+    """Return a model, which is not loaded, and how it makes tokens of a text."""
     if is_run(model) or is_address(model) or model.startswith(ZOO_PREFIX):
         return _of_run(model)
     of = named(model)
@@ -79,11 +63,11 @@ def _words(model: str) -> _Words:
     check(tokenizer.is_fast, f"the tokenizer of {of.called} does not tell which characters a token "
           "stands for; expected a 'fast' one, with tokenizer.json")
     identity = of.commit or _stamp(Path(of.name))
-    return _Words(Model(str(Path(model).resolve()) if of.folder is not None else model, identity),
-                  lambda text: list(tokenizer(text)["input_ids"]), tokenizer.get_vocab())
+    return (Model(str(Path(model).resolve()) if of.folder is not None else model, identity),
+            lambda text: list(tokenizer(text)["input_ids"]))
 
 
-def _of_run(model: str) -> _Words:
+def _of_run(model: str) -> tuple[Model, Encode]:
     from latentcode.tasks import make_task
     from latentcode.tasks.text.task import Text
 
@@ -97,8 +81,7 @@ def _of_run(model: str) -> _Words:
     check(len(steps) > 0, f"run {run.name!r} holds no trained weights yet; expected a checkpoint",
           ArtifactError)
     path = str(Path(model).resolve()) if Path(model).is_dir() else model
-    return _Words(Model(path, f"{run.id}@{steps[-1]}"), lambda text: tokenizer.locate(text)[0],
-                  list(tokenizer.pieces))
+    return Model(path, f"{run.id}@{steps[-1]}"), lambda text: tokenizer.locate(text)[0]
 
 
 def _stamp(folder: Path) -> str:
@@ -106,16 +89,3 @@ def _stamp(folder: Path) -> str:
     files = sorted((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
                    for entry in os.scandir(folder) if entry.is_file())
     return hashlib.sha256(json.dumps([str(folder.resolve()), files]).encode()).hexdigest()
-
-
-def _check_same(first: _Words, other: _Words, source: Any, n: int) -> None:
-    """Raise `ConfigError` unless two models make the same tokens of the same texts."""
-    names = f"{first.model.short!r} and {other.model.short!r}"
-    check(first.vocabulary == other.vocabulary, f"{names} have different tokenizers "
-          f"({len(first.vocabulary):,} and {len(other.vocabulary):,} tokens, not the same ones), "
-          f"so that they see no pairs in common; {WAY_OUT}")
-    for number, one in enumerate(source.read()):
-        if number == n:
-            return
-        check(first.encode(str(one.text)) == other.encode(str(one.text)),
-              f"{names} make different tokens of {one.where}; {WAY_OUT}")

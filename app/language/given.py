@@ -1,4 +1,4 @@
-"""Which language models on which texts was the explorer started with?
+"""Which language model on which texts was the explorer started with?
 
 Said by the command to the server through its environment. Nothing here imports torch.
 """
@@ -16,8 +16,6 @@ from latentcode.errors import check
 
 VARIABLE = "LATENTCODE_LANGUAGE"
 """Environment variable with what was given, as JSON."""
-MOST_MODELS = 2
-"""Models that are shown beside each other."""
 TEXTS, LONGEST = 1_000, 128
 """Texts that are read, and tokens of each."""
 PAIRS = 5_000
@@ -51,7 +49,7 @@ class Given:
     longest  tokens of each, longer ones are cut
     """
 
-    models: tuple[Model, ...]
+    model: Model
     texts: str
     digest: str
     n: int = TEXTS
@@ -60,12 +58,6 @@ class Given:
     def to_json(self) -> str:
         """Return it as the server reads it."""
         return json.dumps(asdict(self))
-
-    @property
-    def titles(self) -> list[str]:
-        """What pages call the models, each by another name."""
-        short = [model.short for model in self.models]
-        return short if len(set(short)) == len(short) else [model.name for model in self.models]
 
 
 def given() -> Given | None:
@@ -77,13 +69,13 @@ def given() -> Given | None:
 @cache
 def _read(text: str) -> Given:
     found = json.loads(text)
-    return Given(**{**found, "models": tuple(Model(**model) for model in found["models"])})
+    return Given(**{**found, "model": Model(**found["model"])})
 
 
 def check_numbers(models: Sequence[str], n: int, longest: int) -> None:
     """Raise `ConfigError` for numbers that nothing can be shown of."""
-    check(1 <= len(models) <= MOST_MODELS, f"--texts is given with {len(models)} models"
-          f"{': ' + ', '.join(models) if models else ''}; expected one language model, or two to "
-          "compare: latentcode explore gpt2 --texts texts.txt")
+    check(len(models) == 1, f"--texts is given with {len(models)} models"
+          f"{': ' + ', '.join(models) if models else ''}; expected one language model: "
+          "latentcode explore gpt2 --texts texts.txt")
     check(n >= 1, f"--n is {n}; expected a number of texts, at least 1")
     check(longest >= 2, f"--longest is {longest}; expected a number of tokens, at least 2")

@@ -28,15 +28,13 @@ from latentcode.probes.heads.observing import Sums
 FILE, ARRAYS, CODES = "read.json", "read.safetensors", "codes"
 
 
-def folder_of(given: Given, number: int) -> Path:
-    """Return where it is kept what was read of a model of those given.
+def folder_of(given: Given) -> Path:
+    """Return where it is kept what was read of the model that was given.
 
-    It is known by the model, the texts, and the version that read them; of a second model also by
-    the first, whose pairs it has.
+    It is known by the model, the texts, and the version that read them.
     """
-    models = [given.models[number].identity, *([given.models[0].identity] if number else [])]
-    known = {"models": models, "texts": given.digest, "n": given.n, "longest": given.longest,
-             "pairs": PAIRS, "version": package_version("latentcode")}
+    known = {"model": given.model.identity, "texts": given.digest, "n": given.n,
+             "longest": given.longest, "pairs": PAIRS, "version": package_version("latentcode")}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     return default_cache() / "language" / digest[:24]
 

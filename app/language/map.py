@@ -1,4 +1,4 @@
-"""The map of pairs of tokens, of one model or two: what the pages of texts show it with."""
+"""The map of pairs of tokens: what the pages of texts show it with."""
 
 from __future__ import annotations
 
@@ -19,22 +19,19 @@ from latentcode.app.state.selection import Selection
 
 
 def show_pairs(
-    jobs: Sequence[Job], read: Read, laid: Sequence[planes.Plane], layer: int | None,
-    method: str, colour: str, note: Callable[[Selection], None], *,
+    job: Job, read: Read, plane: planes.Plane, layer: int | None, method: str, colour: str,
+    note: Callable[[Selection], None], *,
     height: int, alt: str, selection: Selection | None = None, selected: np.ndarray | None = None,
     instance: int | None = None, pins: Sequence[Pin] = (),
 ) -> None:
-    """Show the pairs that were read of the first model, as each model lays them out.
+    """Show the pairs that were read of a model.
 
-    laid  the plane of each model
     note  called with what is clicked or outlined; the rest is as of `show_map`
     """
-    shades = colours(planes.label(jobs[0], read, colour, layer), title=colour, dark=is_dark())
-    cards = card_address(("language", jobs[0].number, read.stamp),
-                         lambda row: card(jobs[0], read, row))
+    shades = colours(planes.label(job, read, colour, layer), title=colour, dark=is_dark())
+    cards = card_address(("language", read.stamp), lambda row: card(job, read, row))
     show_map(
-        [Drawn(planes.name(job, read, layer, method), job.title if len(jobs) > 1 else "", plane.at,
-               cards=cards) for job, plane in zip(jobs, laid, strict=True)],
-        shades, note, key="map", dark=is_dark(), label=colour, across=len(jobs),
+        [Drawn(planes.name(read, layer, method), "", plane.at, cards=cards)],
+        shades, note, key="map", dark=is_dark(), label=colour,
         selection=selection or Selection(), selected=selected, instance=instance, height=height,
         alt=alt, pins=pins)

@@ -1,4 +1,4 @@
-"""What the pages of language models share: which model, how far the reading is, chosen pairs."""
+"""What the pages of a language model share: how far the reading is, chosen pairs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from latentcode.app.language.given import given
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job, Work, work
 from latentcode.app.state.messages import answering
-from latentcode.app.state.url import choose, remember, remembered
+from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 
-MODEL, PAIR, HEAD = "lm", "lm_pair", "lm_head"
+PAIR, HEAD = "lm_pair", "lm_head"
 PROMPT, EDITED, SOURCE = "prompt", "edited", "source"
-"""What the URL calls the model, a pair (text.query.key), a head (layer.head), and prompts."""
+"""What the URL calls a pair (text.query.key), a head (layer.head), and prompts."""
 KNOWN_BY: dict[Any, Callable[[Any], Any]] = {
-    Job: lambda job: job.number, Read: lambda read: read.stamp}
+    Job: id, Read: lambda read: read.stamp}
 """`hash_funcs` of what Streamlit keeps of what was read. A page takes `Job.read` once: while it is
 shown, more may be read."""
 OF_BASE, OF_SOURCE = ("base_query", "base_key"), ("source_query", "source_key")
@@ -63,17 +63,6 @@ def begun() -> Work:
     return work()
 
 
-def choose_model() -> Job:
-    """Return the model that the sidebar chooses, where there are two."""
-    jobs = begun().jobs
-    if len(jobs) == 1:
-        st.sidebar.markdown(f"**{literal(jobs[0].title)}**")
-        return jobs[0]
-    titles = [job.title for job in jobs]
-    return jobs[titles.index(choose("Model", titles, key=MODEL, form="buttons",
-                                    where=st.sidebar))]
-
-
 def show_progress(job: Job, read: Read | None) -> None:
     """Show what is being done, until it is; an error where it failed.
 
@@ -88,25 +77,25 @@ def show_progress(job: Job, read: Read | None) -> None:
         _watch(job, read)
 
 
-def show_read(title: str, body: Callable[[int], None]) -> None:
-    """Show what a page makes of the model that the sidebar chooses, or how far its reading is.
+def show_read(title: str, body: Callable[[Job], None]) -> None:
+    """Show what a page makes of the model, or how far its reading is.
 
     title  with {} for the model, until something has been read
-    body   called with the model's number
     """
-    job = choose_model()
+    job = begun().job
+    st.sidebar.markdown(f"**{literal(job.title)}**")
     if job.read is None:
         st.markdown(f"##### {title.format(literal(job.title))}")
         show_progress(job, None)
         return
-    body(job.number)
+    body(job)
 
 
 @st.fragment(run_every=0.7)
 def _watch(job: Job, read: Read | None) -> None:
     if job.read is not read or job.is_over:
         st.rerun()
-    with st.container(key=f"reading {job.number}"):  # which stays when nothing else runs
+    with st.container(key="reading"):  # which stays when nothing else runs
         st.progress(job.share, text=literal(job.text))
 
 

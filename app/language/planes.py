@@ -77,9 +77,9 @@ class Plane:
                 "new ones")
 
 
-def name(job: Job, read: Read, layer: int | None, method: str) -> str:
+def name(read: Read, layer: int | None, method: str) -> str:
     """Return what a selection calls the picture that it was drawn in."""
-    return f"{job.number}!{ALL if layer is None else layer}!{method}!{len(read.codes)}"
+    return f"{ALL if layer is None else layer}!{method}!{len(read.codes)}"
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)

@@ -119,41 +119,11 @@ class OnePass(PairSampler):
         self._keep(batch, at, drawn, key, codes)
 
 
-class GivenPairs:
-    """Reads the codes of pairs that were drawn of another model, in the pass of another.
-
-    rows, query, key  int64 [N], sorted by nothing in particular
-    """
-
-    def __init__(self, observer: Observer, rows: np.ndarray, query: np.ndarray, key: np.ndarray):
-        self.layout, self.rows, self.query, self.key = observer.layout, rows, query, key
-        self.codes = np.full((len(rows), len(self.layout.layers), self.layout.n_heads), np.nan,
-                             np.float32)
-
-    def looking(self, batch: TextBatch) -> Hooks:
-        """Return the hooks that read what a batch has of them."""
-        place = {row: i for i, row in enumerate(batch.rows.tolist())}
-        which = np.flatnonzero(np.isin(self.rows, list(place)))
-        at = torch.tensor([place[row] for row in self.rows[which].tolist()], dtype=torch.int64)
-        query, key = torch.from_numpy(self.query[which]), torch.from_numpy(self.key[which])
-
-        def keep(i: int) -> Callable[..., None]:
-            def store(pattern: Tensor, hook: object) -> None:
-                self.codes[which, i] = pattern.float().cpu()[at, :, query, key].numpy()
-            return store
-
-        return [(self.layout.pattern_hooks[layer], keep(i))
-                for i, layer in enumerate(self.layout.layers)]
-
-
 class Reading:
-    """Takes a model and texts, batch by batch; what was read so far is there at any time.
+    """Takes a model and texts, batch by batch; what was read so far is there at any time."""
 
-    like  the pairs are those that were read of another model
-    """
-
-    def __init__(self, texts: Texts, like: Read | None = None, n_pairs: int = PAIRS) -> None:
-        self.texts, self.like = texts, like
+    def __init__(self, texts: Texts, n_pairs: int = PAIRS) -> None:
+        self.texts = texts
         self.observer = Observer(texts.model.model)
         self.layout = self.observer.layout
         self.notes = tuple(self.observer.notes())
@@ -162,12 +132,7 @@ class Reading:
         self._tokens: dict[int, np.ndarray] = {}
         self._maxima: dict[int, np.ndarray] = {}
         self._where: dict[int, np.ndarray] = {}
-        if like is None:
-            self.pairs: OnePass | GivenPairs = OnePass(texts.model, n=n_pairs)
-        else:
-            labels = like.codes.labels
-            self.pairs = GivenPairs(self.observer, like.rows, *(
-                labels[f"{role}_position"].to_numpy(np.int64) for role in ("query", "key")))
+        self.pairs = OnePass(texts.model, n=n_pairs)
 
     @property
     def n_pairs(self) -> int:
@@ -186,8 +151,7 @@ class Reading:
             (self.layout.pattern_hooks[layer], self._measure(batch, found))
             for layer in self.layout.layers)]
         self.sums.add(batch, *self.observer.observe(batch, hooks))
-        if isinstance(self.pairs, OnePass):
-            self.pairs.looked()
+        self.pairs.looked()
         maxima, where = (torch.stack(parts, 1).cpu().numpy() for parts in zip(*found, strict=True))
         for i, (row, length) in enumerate(zip(batch.rows.tolist(), batch.lengths.tolist(),
                                               strict=True)):
@@ -198,21 +162,12 @@ class Reading:
         """Return what was read so far."""
         order = sorted(self._tokens)
         number = {row: i for i, row in enumerate(order)}
-        if isinstance(self.pairs, OnePass):
-            sample = self.pairs.finish()
-            codes, rows = sample.codes, np.array([number[row] for row in sample.rows.tolist()])
-        else:
-            assert self.like is not None
-            there = np.isfinite(self.pairs.codes).all((1, 2)) & np.isin(self.like.rows, order)
-            codes = LatentCodes(
-                self.pairs.codes[there][:, :, None], self.like.codes.labels[there].reset_index(
-                    drop=True), self.like.codes.pairs, self.layout.layers,
-                {**self.like.codes.meta, **self.texts.model.settings})
-            rows = self.like.rows[there]
+        sample = self.pairs.finish()
+        rows = np.array([number[row] for row in sample.rows.tolist()])
         query, key = (x.astype(np.int16) for x in np.divmod(
             np.stack([self._where[row] for row in order]), 1 << 15))
         return Read(
-            codes, rows, tuple(self._tokens[row] for row in order),
+            sample.codes, rows, tuple(self._tokens[row] for row in order),
             Sums(self.sums.sums.copy(), self.sums.n.copy()), self.notes,
             np.stack([self._maxima[row] for row in order]), query, key, whole)
 

@@ -12,7 +12,6 @@ from latentcode.app.language.pair import IN_TEXT, pair_of
 from latentcode.app.language.planes import Plane, name
 from latentcode.app.language.reading import Read
 from latentcode.app.language.tokens import shown
-from latentcode.app.language.work import Job
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
@@ -31,7 +30,7 @@ def note(selection: Selection) -> None:
 
 
 def selection_here(
-    job: Job, read: Read, plane: Plane, layer: int | None, label: pd.Series
+    read: Read, plane: Plane, layer: int | None, label: pd.Series
 ) -> tuple[Selection, np.ndarray | None]:
     """Return what the URL says is selected, and which pairs these are, bool [N].
 
@@ -44,7 +43,7 @@ def selection_here(
         remember(SELECT, None)
         st.warning(literal(error), icon=":material/link_off:")
         return Selection(), None
-    if not selection or selection.plane != name(job, read, layer, plane.method):
+    if not selection or selection.plane != name(read, layer, plane.method):
         return Selection(), None
     rows = selection.rows(plane.at)
     if selection.hidden and selection.label == label.name:

@@ -1,4 +1,4 @@
-"""Models are opened and texts are read in the background, once for all visitors.
+"""A model is opened and texts are read in the background, once for all visitors.
 
 A page shows what is there. Passes through a model go one after the other, since hooks are the
 model's: what a visitor asks for goes before the texts.
@@ -64,7 +64,7 @@ class Turns:
 
 @dataclass
 class Job:
-    """A model of those given, and what was read of it.
+    """The model that was given, and what was read of it.
 
     doing    what is being done, in words
     done, total  how far it is
@@ -73,7 +73,6 @@ class Job:
     said     what a visitor should know, such as that the cache was damaged
     """
 
-    number: int
     title: str
     doing: str = "Waiting"
     done: int = 0
@@ -116,7 +115,7 @@ class Work:
 
     def __init__(self, asked: Given) -> None:
         self.given = asked
-        self.jobs = [Job(i, title) for i, title in enumerate(asked.titles)]
+        self.job = Job(asked.model.short)
         self._thread = threading.Thread(target=self._run, name="language", daemon=True)
 
     def begin(self) -> Work:
@@ -129,26 +128,23 @@ class Work:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        for job in self.jobs:
-            try:
-                self._do(job)
-            except LatentCodeError as error:
-                job.error = str(error)
-            except Exception as error:
-                logging.getLogger(__name__).error("a language model was not read", exc_info=error)
-                job.error = (f"{job.title} could not be read: {type(error).__name__}. The terminal "
-                             "that runs the explorer has the details; please report them.")
-            finally:
-                job.is_over = True
-                job.opened.set()
+        job = self.job
+        try:
+            self._do(job)
+        except LatentCodeError as error:
+            job.error = str(error)
+        except Exception as error:
+            logging.getLogger(__name__).error("a language model was not read", exc_info=error)
+            job.error = (f"{job.title} could not be read: {type(error).__name__}. The terminal "
+                         "that runs the explorer has the details; please report them.")
+        finally:
+            job.is_over = True
+            job.opened.set()
 
     def _do(self, job: Job) -> None:
         from latentcode.app.language.keeping import folder_of, keep, kept
 
-        folder = folder_of(self.given, job.number)
-        like = self.jobs[0].read if job.number else None
-        check(not job.number or like is not None, f"{self.jobs[0].title} was not read, whose pairs "
-              "are compared")
+        folder = folder_of(self.given)
         try:
             found = kept(folder)
         except (LatentCodeError, OSError, ValueError, KeyError) as error:
@@ -159,24 +155,24 @@ class Work:
         if found is not None:
             job.read = found
         job.begin(f"Opening {job.title} …")
-        job.model = _opened(self.given.models[job.number].name)
+        job.model = _opened(self.given.model.name)
         job.opened.set()
         if found is not None:
             return
-        read = self._read(job, like)
+        read = self._read(job)
         try:
             keep(read, folder)
         except (LatentCodeError, OSError) as error:
             job.said = f"What was read is not kept for another start: {error}"
 
-    def _read(self, job: Job, like: Read | None) -> Read:
+    def _read(self, job: Job) -> Read:
         from latentcode.app.language.reading import Reading, texts_for
         from latentcode.probes.heads.sources import source_of
 
         texts = texts_for(job.model, source_of(self.given.texts), n=self.given.n,
                           longest=self.given.longest)
         with job.turns.later():
-            reading = Reading(texts, like)
+            reading = Reading(texts)
         total = sum(1 for _ in zip(texts.source.read(), range(self.given.n), strict=False))
         job.begin(f"Reading {total:,} texts", total)
         last, wait = time.monotonic(), FIRST
@@ -185,8 +181,7 @@ class Work:
                 reading.add(batch)
             job.done += len(batch)
             job.doing = f"Read {min(job.done, total):,} of {total:,} texts"
-            if like is None and time.monotonic() - last > wait and (
-                    reading.n_pairs >= FEWEST_PAIRS):
+            if time.monotonic() - last > wait and reading.n_pairs >= FEWEST_PAIRS:
                 job.read = reading.read(whole=False)
                 last, wait = time.monotonic(), EVERY
         read = job.read = reading.read(whole=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from latentcode.app.language.page import HEAD, begun, show_progress, show_read
+from latentcode.app.language.page import HEAD, show_progress, show_read
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
@@ -23,18 +23,17 @@ SHOWN = ("largest", "tenths")
 
 
 def page() -> None:
-    """Show the heads of the model that the sidebar chooses."""
+    """Show the heads of the language model."""
     show_read("Heads of {}", _body)
 
 
 @guarded
-def _body(number: int) -> None:
+def _body(job: Job) -> None:
     from latentcode.app.charts.clicks import on_click
     from latentcode.app.charts.theme import is_dark, show_still
     from latentcode.app.language.charts import heads_chart
     from latentcode.app.language.heads import ABOUT, table, words
 
-    job = begun().jobs[number]
     read = job.read
     assert read is not None
     names = list(ABOUT)
@@ -138,8 +137,8 @@ def _effects(job: Job, read: Read, layer: int, head: int) -> None:
     from latentcode.app.data.loaded import progress_bar
     from latentcode.app.language.heads import BEYOND, CHANGES, N_ABLATED, ablated
 
-    kept: dict[tuple[int, int, int], Any] = st.session_state.setdefault("lm effects", {})
-    place = job.number, layer, head
+    kept: dict[tuple[int, int], Any] = st.session_state.setdefault("lm effects", {})
+    place = layer, head
     if place not in kept:
         if not st.button("What does it cause? Ablate it", icon=":material/cut:", key="ablate",
                          help="Its output becomes its mean over texts (mean ablation), in "

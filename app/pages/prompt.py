@@ -15,7 +15,6 @@ from latentcode.app.language.page import (
     PAIR,
     PROMPT,
     SOURCE,
-    begun,
     show_progress,
     show_read,
     take,
@@ -41,15 +40,14 @@ OTHERS, OFFERED = 8, 4
 
 
 def page() -> None:
-    """Show a prompt of the model that the sidebar chooses."""
+    """Show a prompt of the language model."""
     show_read("A prompt for {}", _body)
 
 
 @guarded
-def _body(number: int) -> None:
+def _body(job: Job) -> None:
     from latentcode.app.language.passes import encoded, see
 
-    job = begun().jobs[number]
     read = job.read
     assert read is not None
     st.markdown(f"##### A prompt for {literal(job.title)}")
@@ -120,7 +118,7 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
                 remember(PAIR, pair_of(read, selection.instances[0]).name)
                 st.session_state[GOES] = "texts"  # the table below leads there
 
-        show_pairs([job], read, [plane], layer, method, colour, noted, height=HEIGHT, pins=found,
+        show_pairs(job, read, plane, layer, method, colour, noted, height=HEIGHT, pins=found,
                    alt="Codes of texts, and of the prompt among them.")
         was = ("" if after is None else "; white: before the edit" if len(after.tokens) == len(
             before.tokens) else "; of the edited prompt alone, which has other tokens")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from latentcode.app.language.page import PAIR, Pair, begun, show_progress, show_read
@@ -9,17 +11,20 @@ from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import choose, remembered
 from latentcode.app.words import literal
 
+if TYPE_CHECKING:
+    from latentcode.app.language.work import Job
+
 HEIGHT = 430
 BESIDE = ("Pair", "Selection")
 
 
 def page() -> None:
-    """Show the codes of the model that the sidebar chooses."""
+    """Show the codes of the language model."""
     show_read("Codes of {} on texts", _body)
 
 
 @guarded
-def _body(number: int) -> None:
+def _body(job: Job) -> None:
     from latentcode.app.language import planes
     from latentcode.app.language.choosing import choose_plane
     from latentcode.app.language.map import show_pairs
@@ -28,8 +33,6 @@ def _body(number: int) -> None:
     from latentcode.app.state.selection import Selection
     from latentcode.app.state.url import remember
 
-    work = begun()
-    job = work.jobs[number]
     read = job.read
     assert read is not None
     layer, method, colour = choose_plane(list(read.layers))
@@ -40,7 +43,7 @@ def _body(number: int) -> None:
         show_progress(job, read)
         plane = planes.plane(job, read, layer, method)
         label = planes.label(job, read, colour, layer)
-        selection, selected = selection_here(job, read, plane, layer, label)
+        selection, selected = selection_here(read, plane, layer, label)
         pair = Pair.named(remembered(PAIR))
         if pair is not None and not (pair.text < read.n_texts
                                      and pair.query < len(read.tokens[pair.text])):
@@ -54,11 +57,11 @@ def _body(number: int) -> None:
                 note(found)
 
         show_pairs(
-            [job], read, [plane], layer, method, colour, noted, selection=selection,
+            job, read, plane, layer, method, colour, noted, selection=selection,
             selected=selected, instance=None if pair is None else row_of(read, pair),
             height=HEIGHT, alt="Codes of pairs of tokens in two dimensions.")
         trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
-        st.caption(literal(f"{method}{trust}. {planes.sampled(read, work.given.n)}"))
+        st.caption(literal(f"{method}{trust}. {planes.sampled(read, begun().given.n)}"))
         st.download_button(
             "Pairs and codes, CSV", lambda: planes.pairs_csv(read, layer, plane, label, selected),
             f"pairs-{job.title.replace('/', '-')}.csv", key="download pairs", on_click="ignore",

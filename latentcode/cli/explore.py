@@ -31,8 +31,7 @@ class Explore:
         Annotated[tuple[str, ...], default_is("the current folder")]] = field(default=())
     """Runs, codes, or folders that contain them, models that come with the library, or
     hf://user/name. Nothing outside them is read. With --texts a language model: a folder, a name
-    on the hub such as gpt2 or EleutherAI/pythia-70m@step1000, or a run on text; two are compared,
-    if they have the same tokenizer."""
+    on the hub such as gpt2 or EleutherAI/pythia-70m@step1000, or a run on text."""
     texts: Annotated[str | None, default_is("no language model")] = None
     """Texts that a language model is asked about: one per line (.txt), or one object with "text"
     per line (.jsonl)."""
@@ -57,7 +56,7 @@ class Explore:
             raise SystemExit(status)
 
     def _language(self) -> Given | None:
-        """Return the language models that are asked about texts, looked up; None without texts."""
+        """Return the language model that is asked about texts, looked up; None without texts."""
         if self.texts is None:
             for name, value in (("n", self.n), ("longest", self.longest)):
                 check(value is None, f"--{name} is {value}, and no texts are given; expected "

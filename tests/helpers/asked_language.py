@@ -30,10 +30,10 @@ def texts_file(folder: Path, n: int = 24, length: int = 14) -> Path:
 
 @contextmanager
 def begun(
-    patch: pytest.MonkeyPatch, models: list[Path], texts: Path, *, longest: int = 12
+    patch: pytest.MonkeyPatch, model: Path, texts: Path, *, longest: int = 12
 ) -> Iterator[Work]:
     """Begin what the server does, wait until it is done, and forget it afterwards."""
-    asked = checked([str(model) for model in models], str(texts), longest=longest)
+    asked = checked([str(model)], str(texts), longest=longest)
     patch.setenv(VARIABLE, asked.to_json())
     assert json.loads(asked.to_json())["longest"] == longest
     working.work.cache_clear()

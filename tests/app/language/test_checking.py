@@ -18,12 +18,10 @@ def test_what_can_be_shown_is_known_by_its_files(
 ) -> None:
     texts = texts_file(tmp_path)
     one = checked([str(small_models("gpt2"))], str(texts))
-    assert one.titles == ["gpt2"]
+    assert one.model.short == "gpt2"
     assert one == checked([str(small_models("gpt2"))], str(texts))
     copy = shutil.copytree(small_models("gpt2"), tmp_path / "gpt2")
-    assert checked([str(copy)], str(texts)).models[0].identity != one.models[0].identity
-    both = checked([str(small_models("gpt2")), str(copy)], str(texts))
-    assert len(set(both.titles)) == 2
+    assert checked([str(copy)], str(texts)).model.identity != one.model.identity
 
 
 @pytest.mark.parametrize(("content", "said"), [
@@ -53,17 +51,8 @@ def test_files_and_models_that_are_not_there(small_models: SmallModels, tmp_path
         checked([str(small_models("gpt2"))], str(prompts))
 
 
-def test_two_models_need_the_same_tokenizer(small_models: SmallModels, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    other = shutil.copytree(small_models("gpt2"), tmp_path / "other")
-    words = Tokenizer(models.WordLevel({"?": 0, "The": 1}, unk_token="?"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(other)
-    with pytest.raises(ConfigError, match="different tokenizers"):
-        checked([str(small_models("gpt2")), str(other)], str(texts_file(tmp_path)))
-    with pytest.raises(ConfigError, match="3 models"):
-        checked(["a", "b", "c"], str(texts_file(tmp_path)))
+def test_several_models_and_one_token_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="2 models: a, b; expected one"):
+        checked(["a", "b"], str(texts_file(tmp_path)))
     with pytest.raises(ConfigError, match="--longest is 1"):
         checked(["a"], str(texts_file(tmp_path)), longest=1)

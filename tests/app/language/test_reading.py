@@ -78,27 +78,6 @@ def test_the_pairs_so_far_are_those_of_the_texts_so_far(texts: Texts) -> None:
         sample_codes(texts.model, texts.batches(), n=60).codes.labels)
 
 
-def test_another_model_is_read_at_the_same_pairs(
-    texts: Texts, small_models: SmallModels
-) -> None:
-    first = Reading(texts, n_pairs=40)
-    for batch in first.batches():
-        first.add(batch)
-    like = first.read(whole=True)
-    other = texts_for(load_language_model(small_models("llama")), texts.source, n=20, longest=12)
-    second = Reading(other, like)
-    for batch in second.batches():
-        second.add(batch)
-    read = second.read(whole=True)
-    assert read.codes.labels.equals(like.codes.labels)
-    row = read.codes.labels.iloc[11]
-    _, cache = other.model.model.run_with_cache(
-        torch.from_numpy(read.tokens[int(read.rows[11])].astype(np.int64))[None])
-    np.testing.assert_allclose(
-        read.codes.scores[11, 1, 0], cache["blocks.1.attn.hook_pattern"][
-            0, :, row["query_position"], row["key_position"]], atol=1e-5)
-
-
 def test_what_was_read_is_kept_and_damage_is_seen(texts: Texts, tmp_path: Path) -> None:
     reading = Reading(texts, n_pairs=30)
     for batch in reading.batches():
@@ -125,13 +104,13 @@ def test_a_job_goes_on_until_all_is_read(
     add = Reading.add
 
     def watched(reading: Reading, batch: TextBatch) -> None:
-        (job,) = working.work().jobs
+        job = working.work().job
         seen.append((job.is_over, job.doing))
         add(reading, batch)
 
     monkeypatch.setattr(Reading, "add", watched)
-    with begun(monkeypatch, [small_models("gpt2")], texts_file(tmp_path)) as work:
-        assert work.jobs[0].is_over
+    with begun(monkeypatch, small_models("gpt2"), texts_file(tmp_path)) as work:
+        assert work.job.is_over
     assert seen[0] == (False, "Reading 24 texts")  # a page that sees it over never looks again
 
 
@@ -139,26 +118,26 @@ def test_another_start_reads_the_cache_and_a_damaged_one_again(
     small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = texts_file(tmp_path)
-    with begun(monkeypatch, [small_models("gpt2")], path) as work:
-        (job,) = work.jobs
+    with begun(monkeypatch, small_models("gpt2"), path) as work:
+        job = work.job
         assert job.error is None
         assert job.read is not None
         assert job.read.whole
         first = job.read
     asked = given()
     assert asked is not None
-    folder = folder_of(asked, 0)
-    assert folder_of(replace(asked, digest="others"), 0) != folder
+    folder = folder_of(asked)
+    assert folder_of(replace(asked, digest="others")) != folder
     stamp = (folder / "read.json").stat().st_mtime_ns
-    with begun(monkeypatch, [small_models("gpt2")], path) as work:
-        (job,) = work.jobs
+    with begun(monkeypatch, small_models("gpt2"), path) as work:
+        job = work.job
         assert job.read is not None
         assert job.read.codes.labels.equals(first.codes.labels)
         assert (folder / "read.json").stat().st_mtime_ns == stamp
         assert not job.said
     (folder / "read.json").write_text("{}")
-    with begun(monkeypatch, [small_models("gpt2")], path) as work:
-        (job,) = work.jobs
+    with begun(monkeypatch, small_models("gpt2"), path) as work:
+        job = work.job
         assert "damaged" in job.said
         assert job.read is not None
         assert job.read.codes.labels.equals(first.codes.labels)

@@ -14,11 +14,10 @@ from small_language_models import SmallModels
 from latentcode.app.language.choosing import choose_plane
 from latentcode.app.language.heads import CHANGES
 from latentcode.app.language.page import Pair
-from latentcode.app.language.pair import pair_of
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.app.language.work import Work
 from latentcode.app.main import language_pages
-from latentcode.app.menu import LANGUAGE, TWO
+from latentcode.app.menu import LANGUAGE
 from latentcode.probes.heads.sources import source_of
 
 
@@ -26,18 +25,8 @@ from latentcode.probes.heads.sources import source_of
 def one(
     small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Work]:
-    with begun(monkeypatch, [small_models("gpt2")], texts_file(tmp_path)) as work:
-        assert work.jobs[0].error is None
-        yield work
-
-
-@pytest.fixture
-def two(
-    small_models: SmallModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Work]:
-    models = [small_models("gpt2"), small_models("llama")]
-    with begun(monkeypatch, models, texts_file(tmp_path)) as work:
-        assert [job.error for job in work.jobs] == [None, None]
+    with begun(monkeypatch, small_models("gpt2"), texts_file(tmp_path)) as work:
+        assert work.job.error is None
         yield work
 
 
@@ -46,7 +35,7 @@ def test_there_are_no_such_pages_without_one() -> None:
 
 
 def test_the_map_says_which_pairs_are_drawn(one: Work) -> None:
-    read = one.jobs[0].read
+    read = one.job.read
     assert read is not None
     page = shown("texts")
     drawn = map_shown(page)
@@ -62,7 +51,7 @@ def test_the_map_says_which_pairs_are_drawn(one: Work) -> None:
 def test_what_is_read_while_a_page_is_shown_comes_with_the_next(
     one: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (job,) = one.jobs
+    job = one.job
     whole = job.read
     assert whole is not None
     assert job.model is not None
@@ -92,7 +81,7 @@ def test_a_pair_is_shown_in_its_text(one: Work) -> None:
     assert not page.error
     assert "Text 3: the query is token 7, the key 5 before it." in text(page)
     body = "".join(block.proto.body for block in page.get("html"))
-    read = one.jobs[0].read
+    read = one.job.read
     assert read is not None
     assert body.count(" data-token=") == len(read.tokens[3])
     scores = component(page, "arcs")["scores"]
@@ -112,7 +101,7 @@ def test_a_head_has_a_card_with_its_texts(one: Work) -> None:
     assert "L1H2" in text(page)
     assert sum(len(trace.x) for trace in charts(page)["heads"].data) == 8 + 1
     texts = component(page, "shaded")["texts"]
-    read = one.jobs[0].read
+    read = one.job.read
     assert read is not None
     largest = np.argsort(-read.maxima[:, 1, 2], kind="stable")[0]
     assert f"text {largest}" in texts[0]["title"]
@@ -151,36 +140,3 @@ def test_a_patch_shows_base_source_and_control(one: Work) -> None:
     assert "from 8 other texts" in text(page)
     assert ["next token", "base", "patched", "source"] in [
         list(frame.value.columns) for frame in page.dataframe]
-
-
-def test_two_models_are_compared_on_the_same_pairs(two: Work) -> None:
-    assert language_pages() == (*LANGUAGE, TWO)
-    page = shown("models")
-    assert not page.error
-    planes = map_shown(page).planes
-    assert len(planes) == 2
-    assert len(planes[0]) == len(planes[1])
-    assert "nearest codes of a pair in gpt2" in text(page)
-    assert "both" in charts(page)
-    reads = [job.read for job in two.jobs]
-    row = 17
-    assert reads[0] is not None
-    page = shown("models", lm_pair=pair_of(reads[0], row).name)
-    assert not page.error
-    (heads,) = (frame.value for frame in page.dataframe if "head of gpt2" in frame.value)
-    for job, read in zip(two.jobs, reads, strict=True):
-        assert read is not None
-        best = float(read.codes.scores[row].max())
-        assert heads[f"attention, {job.title}"].iloc[0] == pytest.approx(best)
-
-
-def test_two_models_that_are_still_being_read_show_how_far(
-    two: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for job in two.jobs:
-        monkeypatch.setattr(job, "is_over", False)
-        monkeypatch.setattr(job, "read", None)
-    page = shown("models")
-    assert not page.exception
-    assert not page.error
-    assert "Both are read before they are compared" in text(page)
