@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-KINDS: Mapping[str, str] = {"hyla": "HYLA", "linear": "linear", "softmax": "softmax"}
-"""The kinds of attention, in the words of the pages."""
 
 _SPECIAL = re.compile(r"(?<!`)`[^`\n]+`(?!`)|[\\`*\[\]<$~\n]")
 

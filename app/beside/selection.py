@@ -12,7 +12,6 @@ from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
-from latentcode.app.state.url import remember, take
 from latentcode.app.words import literal
 from latentcode.probes.common.features import varies
 
@@ -51,7 +50,6 @@ def show_selection(
         ("selection", selected), ("others", ~selected)) if rows.any()}
     panels.show(f"<p><b>Mean code</b></p>{panels.heads(bars, dark=is_dark())}", "mean code")
     show_mean(chosen, selected, instance)
-    _write_mean(chosen, selected)
     guesses = panels.guesses(chosen, colour) if varies(chosen.points) else None
     if guesses is None:
         st.markdown("**Probe**")
@@ -68,22 +66,6 @@ def show_selection(
              "it was not fitted to. This is a first look: the page Decode has scores with "
              "intervals and controls.")
     panels.show(panels.confusion(guesses, selected), "confusion")
-
-
-def _write_mean(chosen: Chosen, selected: np.ndarray) -> None:
-    """Offer to write the mean code of the selection into a problem, in Intervene."""
-    paper = chosen.codes.pairs[0].name
-    if chosen.entry.kind == "codes" or "pages" not in st.session_state or chosen.pair != paper:
-        return
-    if st.button("Write it in Intervene", icon=":material/edit:", type="tertiary",
-                 key="write mean", help="In Intervene: the mean code of the selection in place of "
-                 "the problem's own, in this layer, and what the model answers then."):
-        mean = chosen.points[selected].mean(0)
-        for key, value in {"what": "hand", "how": "set", "scope": "pair", "heads": [],
-                           "layers": [chosen.layer]}.items():
-            take(key, value)
-        remember("numbers", "_".join(["set", *(f"{value:.3g}" for value in mean)]))
-        st.switch_page(st.session_state["pages"]["intervene"])
 
 
 def _list(

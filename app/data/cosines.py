@@ -1,4 +1,4 @@
-"""How alike are codes: any two, and two of the same value of a label, beside shuffled labels?"""
+"""How alike are codes of the same value of a label, beside shuffled labels?"""
 
 from __future__ import annotations
 
@@ -20,21 +20,14 @@ def unit_vectors(points: np.ndarray) -> np.ndarray:
     return np.divide(points, length, out=np.zeros_like(points), where=length > 0)
 
 
-def mean_cosine(unit: np.ndarray) -> float:
-    """Return (|sum_i u_i|^2 - sum_i |u_i|^2) / (n (n - 1)), the mean cosine of two different rows.
-
-    It is also what a random selection of rows has on average. NaN for fewer than two rows.
-    """
-    return float(_by_value(unit, np.zeros(len(unit), dtype=np.int64), 1)[0])
-
-
 def same_value_cosines(unit: np.ndarray, values: pd.Series, seed: int = 0) -> pd.DataFrame:
-    """Return `mean_cosine` of the rows of each value, and the largest of `SHUFFLES` controls.
+    """Return the mean cosine of two different rows of each value, beside shuffled values.
 
     unit    [N, H], rows of length 1
     values  [N]; for a control they are shuffled among the rows
 
-    One row per value that has at least two rows, with `cosine` and `shuffled`.
+    One row per value that has at least two rows, with `cosine` and the largest of `SHUFFLES`
+    controls, `shuffled`.
     """
     index, names = pd.factorize(values, sort=True)
     rng = np.random.default_rng(seed)
@@ -46,7 +39,10 @@ def same_value_cosines(unit: np.ndarray, values: pd.Series, seed: int = 0) -> pd
 
 
 def _by_value(unit: np.ndarray, index: np.ndarray, n_values: int) -> np.ndarray:
-    """Return the mean cosine of two different rows of each value, [V]; NaN where there are none."""
+    """Return (|sum_i u_i|^2 - sum_i |u_i|^2) / (n (n - 1)) over the n rows of each value, [V].
+
+    NaN for fewer than two rows.
+    """
     sums = np.stack([np.bincount(index, weights=column, minlength=n_values)
                      for column in unit.T], axis=1)
     n = np.bincount(index, minlength=n_values).astype(float)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Iterator
 from importlib import import_module
-from threading import Event, Lock, Thread, get_native_id
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,9 +20,6 @@ MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
 
 One after the other: who asks for one meanwhile waits for that one alone.
 """
-NICENESS = 2
-"""How far the thread stands back behind the pages, of 19: so little, because a page that needs what
-is being loaded waits for this thread, and nobody may give it its priority back."""
 PATIENCE = 120.0
 """Seconds that a page waits for what is being loaded."""
 
@@ -60,7 +55,6 @@ def until_ready() -> Iterator[None]:
 
 def _load(entry: Entry, split: str) -> None:
     _working.set()
-    _stand_back()
     try:
         for module in MODULES:
             import_module(module)
@@ -95,11 +89,3 @@ def _warm(entry: Entry, split: str) -> None:
     loaded.open_model(entry)
     loaded.task_shown(entry, split)
     benches.find_opening(entry, split)
-
-
-def _stand_back() -> None:
-    """Give this thread a lower priority; only on Linux does a thread have one of its own."""
-    if sys.platform == "linux":
-        thread = get_native_id()
-        now = os.getpriority(os.PRIO_PROCESS, thread)
-        os.setpriority(os.PRIO_PROCESS, thread, min(now + NICENESS, 19))

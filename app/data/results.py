@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import streamlit as st
 
-from latentcode.app.data.catalog import Entry, allowed_folders, check_links, is_below
+from latentcode.app.data.catalog import Entry
 from latentcode.app.data.loaded import UNTIL_REPLACED, cache_folder, open_run
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.saved import RESULTS, load_result
+from latentcode.probes.saved import load_result
 
 
 def saved_results(entry: Entry) -> dict[str, TableResult]:
@@ -20,8 +19,6 @@ def saved_results(entry: Entry) -> dict[str, TableResult]:
     found = {}
     for name, folder in result_folders(entry).items():
         try:
-            if entry.kind == "run" and folder.parent != computed_results(entry):
-                check_links(folder, allowed_folders())
             result = load_saved(folder)
         except (LatentCodeError, OSError) as error:
             st.warning(literal(error), icon=":material/broken_image:")
@@ -34,21 +31,10 @@ def saved_results(entry: Entry) -> dict[str, TableResult]:
 def result_folders(entry: Entry) -> dict[str, Path]:
     """Return where results of an entry may lie, by name; later ones win.
 
-    They are those of a study of several runs, in `results` beside the run (those that are about
-    all runs, and those in `{run}-{key}`), the ones that the explorer has computed, and those in
-    `results` of the entry itself.
+    They are those that the explorer has computed, and those in `results` of the entry itself.
     """
-    beside, inside = entry.path.parent / "results", entry.path / "results"
-    studies = (_folders(beside) if entry.kind == "run"
-               and is_below(beside, allowed_folders()) else [])
-    own = [folder for folder in studies
-           if re.fullmatch(re.escape(entry.path.name) + "-[0-9a-f]{8}", folder.name)]
-    shared = [folder for folder in studies if any((folder / kind.marker()).is_file()
-                                                  for kind in RESULTS)]
     computed = [] if entry.kind == "codes" else _folders(computed_results(entry))
-    return {folder.name: folder for folder in (
-        *shared, *(result for study in sorted(own, key=lambda f: f.stat().st_mtime)
-                   for result in _folders(study)), *computed, *_folders(inside))}
+    return {folder.name: folder for folder in (*computed, *_folders(entry.path / "results"))}
 
 
 def computed_results(entry: Entry) -> Path:

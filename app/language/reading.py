@@ -68,10 +68,6 @@ class Read:
         return len(self.tokens)
 
     @property
-    def n_tokens(self) -> int:
-        return sum(map(len, self.tokens))
-
-    @property
     def n_pairs(self) -> int:
         """How many pairs of a query, not the first token, and a key up to it there are."""
         return sum(len(ids) * (len(ids) + 1) // 2 - 1 for ids in self.tokens)

@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts import overlap, pictures
+from latentcode.app.charts import pictures
 from latentcode.app.charts import selected as panels
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.cosines import mean_cosine, unit_deviations
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import (
@@ -29,7 +28,6 @@ from latentcode.app.state.url import chosen as chosen_before
 from latentcode.app.words import literal, path_end
 from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
-from latentcode.probes.common.features import varies
 
 MOST = 4
 """Models that stand side by side."""
@@ -40,8 +38,6 @@ HEIGHTS = {1: 520, 2: 480, 3: 400, 4: 340}
 """Height of the pictures in pixels, by their number."""
 NO_OTHER = (-1, "")
 """Stands for no second layer and pair: a list shows nothing for None."""
-SCORES = {"accuracy": "correct", "r2": "R²"}
-"""Labels that score an instance, of which the first is shown, and what the table calls them."""
 
 
 def page() -> None:
@@ -50,18 +46,14 @@ def page() -> None:
     if not shown:
         return
     first = shown[0]
-    method, colour = choose_look(shown, more=overlap.offered(shown))
-    told = ""
-    if colour == overlap.SHARED and colour not in first.codes.labels:
-        shown = [overlap.with_shared(shown), *shown[1:]]
-        told = f" {overlap.sentence(shown)}"
+    method, colour = choose_look(shown)
     n, places = len({chosen.entry.key for chosen in shown}), dict.fromkeys(
         place_name((chosen.layer, chosen.pair)) for chosen in shown)
     st.markdown(f"##### The same {len(first.codes):,} instances in {n} "
                 f"model{'s' if n > 1 else ''}{' at two places' if len(places) > 1 else ''}\n"
                 f"{literal(' and '.join(places))}, coloured by "
                 f"**{literal(colour)}**. Draw around points in one picture to see where the same "
-                f"instances are in the others.{told}")
+                "instances are in the others.")
     _body(shown, method, colour)
 
 
@@ -194,7 +186,6 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
     if selected is None:
         st.caption("Nothing is selected. Draw with the lasso or the box of the tool bar; a click "
                    "selects a single point.")
-        _table(closeness_table(shown, np.ones(len(first.codes), dtype=bool)), everything=True)
         return
     head, clear = st.columns([6, 1], vertical_alignment="center")
     head.markdown(f"##### Selection: {int(selected.sum()):,} of {len(selected):,} instances")
@@ -202,12 +193,7 @@ def _body(shown: list[Chosen], method: str, colour: str) -> None:
                  args=(SELECTED, None))
     if selection.hidden:
         st.caption(pictures.hidden_words(first, colour, selection))
-    left, right = st.columns([1.0, 1.6], gap="large")
-    with left:
-        panels.show_distribution(first, colour, selected, key="compare distribution")
-    with right:
-        st.markdown("**What each model makes of them**")
-        _table(closeness_table(shown, selected), everything=False)
+    panels.show_distribution(first, colour, selected, key="compare distribution")
 
 
 def title(chosen: Chosen, shown: Sequence[Chosen]) -> str:
@@ -222,63 +208,3 @@ def title(chosen: Chosen, shown: Sequence[Chosen]) -> str:
 def select(selection: Selection) -> None:
     """Put a click or an outline into the URL."""
     remember(SELECTED, selection.to_text() if selection else None)
-
-
-def closeness_table(shown: Sequence[Chosen], selected: np.ndarray) -> pd.DataFrame:
-    """What does each model make of the selected instances?
-
-    One row per model: its mean score `within` the selection and on the `others` (NaN without
-    any), the mean `cosine` of two codes of the selection, and the mean `cosine of all`.
-    """
-    rows = []
-    for chosen in shown:
-        codes = chosen.codes
-        score = next((name for name in SCORES if name in codes.labels), None)
-        values = (np.full(len(codes), np.nan) if score is None
-                  else codes.labels[score].to_numpy(dtype=np.float64))
-        # What is left of codes that are all the same is rounding, which points anywhere.
-        points = chosen.points.astype(np.float64)
-        unit = unit_deviations(points if varies(points) else np.full_like(points, np.nan))
-        rows.append({
-            "model": title(chosen, shown), "score": score, "within": _mean(values[selected]),
-            "others": _mean(values[~selected]), "cosine": mean_cosine(unit[selected]),
-            "cosine of all": mean_cosine(unit)})
-    return pd.DataFrame(rows)
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
-
-
-def _table(table: pd.DataFrame, *, everything: bool) -> None:
-    """Show the table of `closeness_table` with its columns in words."""
-    scores = [score for score in table["score"].unique() if score is not None]
-    word = SCORES[scores[0]] if scores else "correct"
-    number = "%.3f"
-    if scores == ["accuracy"]:
-        table, number = table.assign(within=100 * table["within"],
-                                     others=100 * table["others"]), "%.1f %%"
-    column = st.column_config.NumberColumn
-    columns = {
-        "model": st.column_config.TextColumn("model"),
-        "within": column(word if everything else f"{word}, selection", format=number,
-                         help="Mean score of the model on these instances."),
-        "others": column(f"{word}, others", format=number,
-                         help="Mean score of the model on the instances outside the selection."),
-        "cosine": column("cosine, selection", format="%.2f",
-                         help="Mean cosine of two codes of the selection, after the mean of all "
-                              "codes is subtracted: 1 when all point the same way."),
-        "cosine of all": column("cosine, all", format="%.2f",
-                                help="Mean cosine of two codes of all instances, after the mean "
-                                     "of all codes is subtracted: 1 when all point the same way. "
-                                     "A random selection has the same on average.")}
-    if everything:
-        columns = {name: columns[name] for name in ("model", "within", "cosine of all")}
-    if not scores:
-        columns = {name: c for name, c in columns.items() if name not in ("within", "others")}
-    st.dataframe(table[list(columns)], hide_index=True, column_config=columns,
-                 width="content" if everything else "stretch")
-    st.caption("*Cosine, all*: how alike two codes of a model are on average, once the mean of all "
-               "its codes is subtracted: 1 when they all point the same way, near 0 when they "
-               "point every way." + (
-                   " Select instances to compare theirs with it." if everything else ""))

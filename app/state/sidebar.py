@@ -178,7 +178,6 @@ def choose_place(
 
 def choose_look(
     shown: Sequence[Chosen], first: Callable[[], str | None] = lambda: None,
-    more: Sequence[str] = (),
 ) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
@@ -187,7 +186,6 @@ def choose_look(
 
     shown  what is shown side by side; the first one's labels are offered
     first  returns the label that a page opens on where its URL names none; None: the first offered
-    more   colours that a page offers beside the labels
     """
     codes, pair = shown[0].codes, shown[0].pair
     methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
@@ -201,7 +199,7 @@ def choose_look(
                     help="How codes are projected to two dimensions. t-SNE and UMAP are stored "
                          "with models of the zoo; other codes take them some seconds per 2,000. "
                          f"Above {min(MOST_LAID_OUT.values()):,} codes only PCA is offered.")
-    offered = [*colour_labels(codes, pair), *more]
+    offered = colour_labels(codes, pair)
 
     def default() -> str:
         with st.sidebar:

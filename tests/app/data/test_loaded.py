@@ -159,21 +159,15 @@ def test_neighbours_are_those_among_the_codes() -> None:
     assert len(neighbours(points[:1], codes.labels[:1], 0)) == 0
 
 
-def test_results_beside_a_run_are_read_inside_the_folders_alone(
+def test_links_among_the_results_of_a_run_are_not_followed(
     run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = run.publish(tmp_path / "study" / "tiny")
-    inside = tmp_path / "study" / "tiny" / "results" / "own"
-    beside = tmp_path / "study" / "results" / "of-all"
-    for folder in (inside, beside):
-        folder.mkdir(parents=True)
-    (beside / "decoding.json").write_text("{}", encoding="utf-8")
+    published = run.publish(tmp_path / "runs" / "tiny")
+    inside = published.path / "results" / "own"
+    inside.mkdir(parents=True)
     (inside.parent / "link").symlink_to(tmp_path)
-    source = Entry("study/tiny", study.path, "run")
-    open_folders(monkeypatch, [tmp_path / "study"])
-    assert set(results.result_folders(source)) == {"of-all", "own"}
-    open_folders(monkeypatch, [study.path])
-    assert set(results.result_folders(source)) == {"own"}
+    open_folders(monkeypatch, [tmp_path / "runs"])
+    assert set(results.result_folders(Entry("runs/tiny", published.path, "run"))) == {"own"}
 
 
 @pytest.mark.slow

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event, Lock, get_native_id
+from threading import Event, Lock
 
 import pytest
 
@@ -25,22 +24,17 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preload, "_loaded", Event())
 
 
-def test_all_of_it_is_loaded_once_by_a_thread_that_stands_back(
+def test_all_of_it_is_loaded_once(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, int] = {}
-    monkeypatch.setattr(preload, "import_module", lambda name: asked.setdefault(
-        name, os.getpriority(os.PRIO_PROCESS, get_native_id())))
-    before = os.getpriority(os.PRIO_PROCESS, get_native_id())
+    asked: list[str] = []
+    monkeypatch.setattr(preload, "import_module", asked.append)
     thread = preload.in_background(NOTHING, "ood")
     assert thread is not None
     assert thread.daemon
     thread.join()
-    assert list(asked) == [*preload.MODULES]
+    assert asked == [*preload.MODULES]
     assert preload.in_background(NOTHING, "ood") is None
-    if sys.platform == "linux":  # threads have priorities there alone
-        assert set(asked.values()) == {min(before + preload.NICENESS, 19)}
-        assert os.getpriority(os.PRIO_PROCESS, get_native_id()) == before
 
 
 def test_what_cannot_be_loaded_is_left_to_the_page_that_needs_it(

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 from small_app import component, drawn_codes, map_shown, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.charts.overlap import SHARED, shared_neighbours
-from latentcode.app.data.cosines import mean_cosine, unit_deviations
 from latentcode.app.pages.compare import SELECTED, differing_labels
 from latentcode.app.state.selection import Selection
 
@@ -31,12 +28,6 @@ def test_a_picture_per_model_with_one_legend(folder: Path) -> None:
     assert [plane["title"] for plane in drawn.shown["planes"]] == ["runs/a", "runs/b"]
     assert [points.shape for points in drawn.planes] == [(90, 2)] * 2
     assert drawn.names == ["constant", "difference", "sum"]
-    table = test.dataframe[0].value
-    assert table["model"].tolist() == ["runs/a", "runs/b"]
-    right = [100 * drawn_codes(seed).labels["accuracy"].mean() for seed in (0, 1)]
-    assert table["within"].tolist() == pytest.approx(right)
-    assert SHARED in test.selectbox(key="colour").options
-    assert SHARED not in shown(["a"]).selectbox(key="colour").options
 
 
 def test_a_selection_of_one_picture_is_shown_in_all_until_it_is_cleared(folder: Path) -> None:
@@ -46,11 +37,6 @@ def test_a_selection_of_one_picture_is_shown_in_all_until_it_is_cleared(folder: 
     test = shown(["a", "b"], **{SELECTED: selection.to_text()})
     assert map_shown(test).selected == sorted(first)
     assert "Selection: 5 of 90" in text(test)
-    table = test.dataframe[0].value.set_index("model")
-    points = drawn_codes().select(layer=1, pair="response->response")
-    unit = unit_deviations(points.astype(float))
-    assert table.loc["runs/a", "cosine"] == pytest.approx(mean_cosine(unit[first]))
-    assert table.loc["runs/a", "cosine"] > 0.9 > table.loc["runs/a", "cosine of all"]
     test.button(key="clear selection").click().run()
     assert not test.error
     assert SELECTED not in test.query_params
@@ -80,26 +66,11 @@ def test_other_instances_are_said_to_be(folder: Path) -> None:
         "rule_0", "combination"]
 
 
-def test_shared_neighbours_colour_all_pictures(folder: Path) -> None:
-    test = shown(["a", "b"], colour=SHARED)
-    drawn = map_shown(test)
-    points = [drawn_codes(seed).select(layer=1, pair="response->response") for seed in (0, 1)]
-    share = shared_neighbours(points)
-    assert drawn.shown["colour"]["continuous"]
-    assert (share.min(), share.max()) == pytest.approx(
-        [float(drawn.shown["colour"][end]) for end in ("low", "high")])
-    assert drawn.values / 63 == pytest.approx((share - share.min()) / np.ptp(share), abs=0.5 / 63)
-    said = text(test)
-    assert f"**{share.mean():.1%}** are also among its 10 nearest in runs/b" in said
-    assert f"of random neighbours {10 / 89:.1%}" in said
-
-
-def test_codes_that_do_not_vary_have_no_picture_and_share_no_neighbours(folder: Path) -> None:
+def test_codes_that_do_not_vary_have_no_picture(folder: Path) -> None:
     test = shown(["a", "b"], layer="0")
     assert component(test, "map") is None
     assert "runs/a" in test.info[0].value
     assert "runs/b" in test.info[1].value
-    assert SHARED not in test.selectbox(key="colour").options
 
 
 def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:

@@ -74,14 +74,11 @@ def test_a_run_without_results_is_probed_on_request(
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
 
 
-def test_results_of_a_study_beside_the_run_are_found_and_damaged_ones_named(run: Run) -> None:
-    save_decoding(run.path.parent / "results" / "tiny-0123abcd" / "decoding")
-    save_decoding(run.path.parent / "results" / "tiny,seed=1-0123abcd" / "other")
+def test_results_of_the_run_are_found_and_damaged_ones_named(run: Run) -> None:
+    save_decoding(run.path / "results" / "decoding")
     test = shown("decode", model="runs/tiny")
     assert "What can be decoded" in text(test)
     assert set(saved_results(entry("runs/tiny"))) == {"decoding"}
-    # A damaged one is a message; that in the run itself takes its place.
-    save_decoding(run.path / "results" / "decoding")
     (run.path / "results" / "decoding" / "table.parquet").write_text("layer\n1\n")
     test = shown("decode", model="runs/tiny")
     assert "table.parquet" in test.warning[0].value
