@@ -14,7 +14,7 @@ from latentcode.app.beside.number import number_input
 from latentcode.app.data.benches import MOST, OpenBench, usual
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text
-from latentcode.app.state.url import asked_for, choose, choose_several, remember, remembered
+from latentcode.app.state.url import choose, choose_several, remember, remembered
 from latentcode.app.words import literal
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.patch import Added, Patch
@@ -147,22 +147,19 @@ def put(
 
 def chosen_tokens(open_: OpenBench) -> dict[str, tuple[int, ...]]:
     """Return the queries and keys that the URL has; what they are not is forgotten, and said."""
-    names = open_.names
+    n = len(open_.names)
     found: dict[str, tuple[int, ...]] = {}
     for role in ROLES:
-        # Earlier versions named each key in a parameter of its own.
-        asked = asked_for(role)
         text = remembered(role)
-        several = [from_text(part, len(names), names)
-                   for part in (asked if asked else [] if text is None else [text])]
-        if None in several:
+        if text is None:
+            continue
+        numbers = from_text(text, n)
+        if numbers is None:
             remember(role, None)
-            st.warning(literal(f"There are no {role} {(asked or [str(text)])[-1][:40]!r} here; "
-                               f"expected numbers from 0 to {len(names) - 1}, such as 0-5_7."),
-                       icon=":material/link_off:")
-        elif several:
-            found[role] = tuple(sorted({number for some in several for number in some or ()}))
-            remember(role, to_text(found[role]))
+            st.warning(literal(f"There are no {role} {text[:40]!r} here; expected numbers from 0 "
+                               f"to {n - 1}, such as 0-5_7."), icon=":material/link_off:")
+        else:
+            found[role] = numbers
     return found
 
 

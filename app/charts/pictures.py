@@ -103,26 +103,22 @@ def show(
     planes: Mapping[Picture, Projection], titles: Iterable[str], chosen: Chosen, colour: str,
     selection: Selection, selected: np.ndarray | None, note: Callable[[Selection], None], *,
     key: str, across: int, height: int, alt: str, instance: int | None = None,
-    turned: Mapping[Picture, np.ndarray] | None = None, models: Sequence[Chosen] = (),
+    models: Sequence[Chosen] = (),
 ) -> None:
     """Show pictures of the same instances, and call `note` with what a person does in them.
 
     titles  one per picture
     chosen  whose labels the points have
-    turned  the points of pictures that are shown turned, so that they glide from one to the next
     models  whose codes each picture has, and whose answers the mouse shows; default: `chosen`
     """
     dark = is_dark()
-    turned = turned or {}
     label = chosen.label(colour)
     shades = colours(label, title=colour, dark=dark)
-    first = next(iter(planes))
     show_map(
-        [Plane(picture.name, title, plane.coordinates, turned.get(picture), card_address(
+        [Plane(picture.name, title, plane.coordinates, card_address(
             of.key, partial(card, of.entry, of.codes)))
          for (picture, plane), title, of in zip(
              planes.items(), titles, models or [chosen] * len(planes), strict=True)],
         shades, note, key=key, dark=dark, label=str(label.name),
         selection=selection, selected=selected, instance=instance,
-        across=across, height=height, alt=alt,
-        glides=first._replace(layer=0).name if turned else "")
+        across=across, height=height, alt=alt)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import streamlit as st
 
 from latentcode.app.charts.knn_purity import knn_purity, name_of, numbers_of
 from latentcode.app.charts.picking import pick
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.common.features import varies
 from latentcode.probes.knn_purity.purity import ALL
-from latentcode.probes.projection.alignment import AlignedPlanes, align_planes
-
-MEANT = ("Kept: the share of the picture's variance that the one before explains when it is "
-         "rotated, and of nearest neighbours; in brackets the same with points shuffled. ")
-"""What `kept_sentence` counts."""
 
 
 def show(chosen: Chosen, colour: str) -> None:
@@ -55,31 +47,3 @@ def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:
                 share, shuffled, _ = numbers_of(of_all, name)
         rows.append((layer, share, shuffled))
     return pd.DataFrame(rows, columns=["layer", "purity", "shuffled"])
-
-
-def aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
-    """Return the pictures of all layers whose codes vary, each turned to the one before.
-
-    Pictures that are not stored are laid out first, with a bar on the page. None without any.
-    """
-    planes = {layer: chosen.projection(chosen.picture(method, layer=layer)).coordinates
-              for layer in chosen.codes.layers
-              if varies(chosen.codes.select(layer=layer, pair=chosen.pair))}
-    return _aligned((*chosen.key, chosen.pair, method), planes) if planes else None
-
-
-@st.cache_resource(max_entries=24, show_spinner=False)
-def _aligned(key: tuple[object, ...], _planes: Mapping[int, np.ndarray]) -> AlignedPlanes:
-    """Align planes; `key` tells them apart, and the planes themselves are not hashed."""
-    return align_planes(_planes)
-
-
-def kept_sentence(planes: AlignedPlanes, one: int, other: int) -> str:
-    """Return one line: how much of one layer's picture the other one keeps; "" for no such step.
-    """
-    step = planes.step(one, other)
-    if step is None:
-        return ""
-    return (f"From layer {step['before']:.0f} to {step['layer']:.0f}, {step['kept']:.2f} of the "
-            f"picture is kept (shuffled {step['kept_shuffled']:.2f}), {step['neighbours']:.2f} of "
-            f"nearest neighbours ({step['neighbours_shuffled']:.2f}).")

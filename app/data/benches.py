@@ -18,7 +18,6 @@ from latentcode.probes.interventions.bench.outcome import BenchOutcome
 from latentcode.probes.interventions.bench.replication import Replication
 
 if TYPE_CHECKING:
-    from latentcode.probes.attribution import ProblemMap
     from latentcode.probes.interventions.bench.bench import Bench
     from latentcode.probes.interventions.patch import Patch
     from latentcode.tasks import Batch
@@ -29,7 +28,7 @@ DRAWN = 4_096
 MOST = 131_072
 """Problems that can be asked for."""
 KEPT = 64
-"""Outcomes, and maps, of a model and split that are kept."""
+"""Outcomes of a model and split that are kept."""
 LOOKED_AT, MOST_TRIED = 48, 8
 """Problems among which one is looked for that a page can open on, and how many of those that can
 tell are tried with their controls."""
@@ -68,7 +67,6 @@ class OpenBench:
         self.kind = "place" if copies else str(task.constituent)
         self._lock = Lock()
         self._outcomes: dict[tuple[Ask, int], BenchOutcome] = {}
-        self._maps: dict[tuple[int, int, str, str], ProblemMap] = {}
 
     @property
     def file(self) -> str:
@@ -127,30 +125,6 @@ class OpenBench:
     def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
         """Return the keys of a scope, by the numbers of their tokens."""
         return self.bench.keys(instance, which, scope)
-
-    def tokens(self, ask: Ask) -> tuple[np.ndarray, list[str]]:
-        """Return the tokens of a problem, float [T, D], and what each is to the question."""
-        one = self.bench.pairs(ask.instance, ask.which, ask.target, 1)
-        names, role = self.bench.task.roles(one)
-        return one.bases.inputs[0].cpu().numpy(), [names[r] for r in role[0].tolist()]
-
-    def map(self, ask: Ask) -> ProblemMap:
-        """Return on which codes a problem hangs, and keep it; the source is the one written.
-
-        Where none is written whose answer is another, it is the minimal pair.
-        """
-        from latentcode.probes.attribution import attribute_problem
-        from latentcode.probes.attribution.steps import SOURCES
-
-        source = ask.first.named if ask.of_source and ask.first.named in SOURCES else "interchange"
-        asked = ask.instance, ask.which, ask.target, source
-        with self._lock:
-            if asked not in self._maps:
-                if len(self._maps) >= KEPT:
-                    self._maps.pop(next(iter(self._maps)))
-                self._maps[asked] = attribute_problem(
-                    self.bench.model, self.bench.task, self.bench.pairs(*asked[:3])[:1], source)
-            return self._maps[asked]
 
     def _measuring(self) -> AbstractContextManager[object]:
         """Say that means are measured, which takes a while."""

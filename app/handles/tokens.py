@@ -60,13 +60,8 @@ def to_text(numbers: Sequence[int]) -> str:
     return "_".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def from_text(text: str, n: int, names: Sequence[str] = ()) -> tuple[int, ...] | None:
-    """Return the numbers of n tokens that `to_text` wrote; None for any other text.
-
-    names  of the tokens, by which earlier versions called them
-    """
-    if text in names:
-        return (list(names).index(text),)
+def from_text(text: str, n: int) -> tuple[int, ...] | None:
+    """Return the numbers of n tokens that `to_text` wrote; None for any other text."""
     found: set[int] = set()
     for part in text.split("_"):
         match = _RUN.fullmatch(part)

@@ -11,14 +11,12 @@ from latentcode.app.beside.selection import show_selection
 from latentcode.app.charts import export, knn_purity, pictures, track
 from latentcode.app.data import loaded
 from latentcode.app.data.preload import in_background
-from latentcode.app.data.projections import FEWEST, METHODS, colour_labels, reduced_settings
+from latentcode.app.data.projections import METHODS, colour_labels, reduced_settings
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered_number, take, take_default
 from latentcode.app.words import literal
-from latentcode.probes.common.features import varies
-from latentcode.probes.projection.alignment import AlignedPlanes
 from latentcode.probes.projection.methods import Projection
 
 SHOW = ("one picture", "all layers", "all pairs")
@@ -70,20 +68,17 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
     instance = remembered_number(
         "instance", None if chosen.entry.kind == "codes" else 0, len(chosen.codes) - 1)
     with left:
-        layers = _aligned(chosen, method) if planes else None
         if planes:
             across = min(2, len(planes))
-            turned = {} if layers is None or show != "one picture" else {
-                picture: layers.coordinates[picture.layer] for picture in planes}
             pictures.show(
                 planes, _titles(planes), chosen, colour, selection, selected, select,
-                key=MAP_KEY, across=across, instance=instance, turned=turned,
+                key=MAP_KEY, across=across, instance=instance,
                 height=HEIGHT if len(planes) == 1 else HEIGHT // 2 if len(planes) > 2 else 300,
                 alt="Codes in two dimensions; their table can be exported below.")
         if len(chosen.codes.layers) > 1:
             track.show(chosen, colour)
         if planes:
-            _quality(planes, layers, chosen.layer)
+            _quality(planes)
     # After the map, which does not wait for what they tell.
     with head:
         _title(chosen, colour, show)
@@ -101,14 +96,6 @@ def _body(chosen: Chosen, method: str, colour: str) -> None:
         else:
             show_selection(chosen, colour, selection, selected, instance=instance or 0,
                            listed=HEIGHT if beside == "List" else None)
-
-
-def _aligned(chosen: Chosen, method: str) -> AlignedPlanes | None:
-    """Return the pictures of all layers turned to each other; None where that would take long."""
-    quick = all(chosen.is_quick(chosen.picture(method, layer=layer))
-                for layer in chosen.codes.layers
-                if varies(chosen.codes.select(layer=layer, pair=chosen.pair)))
-    return track.aligned(chosen, method) if quick and len(chosen.codes) >= FEWEST else None
 
 
 def select(selection: Selection) -> None:
@@ -171,10 +158,8 @@ def _go_to(layer: int, pair: str) -> None:
     st.session_state[MOVED] = True
 
 
-def _quality(
-    planes: Mapping[Picture, Projection], layers: AlignedPlanes | None, layer: int
-) -> None:
-    """Say how the pictures were made, and how far to trust them and the way between layers."""
+def _quality(planes: Mapping[Picture, Projection]) -> None:
+    """Say how the pictures were made, and how far to trust them."""
     plane = next(iter(planes.values()))
     values = [p.quality.get("trustworthiness") for p in planes.values()]
     known = [v for v in values if v is not None]
@@ -186,12 +171,9 @@ def _quality(
     few = "".join(f" · {setting.replace('_', ' ')} is the largest that {len(plane):,} codes allow"
                   for setting in reduced_settings(plane.method, len(plane)))
     trust = "" if not spread else f" · trustworthiness {spread}"
-    before = [] if layers is None else [other for other in layers.coordinates if other < layer]
-    kept = "" if layers is None or not before else track.kept_sentence(layers, before[-1], layer)
     told = ("Trustworthiness 1: neighbours in the picture are neighbours among the codes. "
-            if spread else "") + (track.MEANT if kept else "") + f"Settings: {settings}."
-    st.caption(literal(f"{name}{trust}{few}" + (f" · {kept}" if kept else "")),
-               help=literal(told))
+            if spread else "") + f"Settings: {settings}."
+    st.caption(literal(f"{name}{trust}{few}"), help=literal(told))
 
 
 def _of_each(planes: Mapping[Picture, Projection], setting: str) -> str:

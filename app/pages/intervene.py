@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from latentcode.app.attribution.section import shown_key, where_it_lives
 from latentcode.app.beside.number import number_input
 from latentcode.app.beside.patches import (
     choose_problem,
@@ -69,7 +68,6 @@ def _body(entry: Entry, split: str) -> None:
         outcome = open_.outcome(ask, controls=False)
         note_tried(open_.name, outcome)
         _show(open_, outcome, opened)
-        where_it_lives(open_, ask)
         _show_codes(open_, outcome)
     show_tried()
 
@@ -229,8 +227,9 @@ def _show_codes(open_: OpenBench, outcome: BenchOutcome) -> None:
         st.error("Patching in the model's own activations changes its output: do not trust this "
                  "page.", icon=":material/error:")
     with st.expander("Codes before and after", icon=":material/grid_on:"):
-        st.markdown(f"**The code of the response attending to {shown_key(open_, outcome.ask)}**, "
-                    "before and after")
+        key = outcome.ask.key
+        attended = "itself" if key is None else literal(open_.names[key])
+        st.markdown(f"**The code of the response attending to {attended}**, before and after")
         show_still(charts.codes(outcome, dark=is_dark()), "codes")
         if outcome.exact:
             st.caption("Patching in the model's own activations there leaves every bit of the "

@@ -8,8 +8,6 @@ from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.probes.attribution.of_model import attribute_model as attribute_model
-    from latentcode.probes.attribution.of_problem import ProblemMap as ProblemMap
-    from latentcode.probes.attribution.of_problem import attribute_problem as attribute_problem
     from latentcode.probes.attribution.of_subject import attribute as attribute
     from latentcode.probes.attribution.result import AttributionResult as AttributionResult
 

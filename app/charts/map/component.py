@@ -28,37 +28,13 @@ class Plane:
     name    what a selection drawn in it calls it
     title   above it where there are several
     points  float [N, 2]
-    turned  the same points as they are shown, turned, moved and scaled; default: as they are
     cards   address below which each point's card is, as HTML
     """
 
     name: str
     title: str
     points: np.ndarray
-    turned: np.ndarray | None = None
     cards: str | None = None
-
-    @property
-    def shown(self) -> np.ndarray:
-        return self.points if self.turned is None else self.turned
-
-    def to_shown(self, corners: np.ndarray) -> np.ndarray:
-        """Return where corners [C, 2] in the coordinates of the plane are shown."""
-        return _affine(self.points, self.shown, corners)
-
-    def from_shown(self, corners: np.ndarray) -> np.ndarray:
-        """Return the coordinates in the plane of corners [C, 2] as they are shown."""
-        return _affine(self.shown, self.points, corners)
-
-
-def _affine(before: np.ndarray, after: np.ndarray, corners: np.ndarray) -> np.ndarray:
-    """Return corners [C, 2], mapped by the affine map that takes points `before` to `after`."""
-    if before is after:
-        return corners
-    middle = before.mean(axis=0)
-    matrix = np.linalg.lstsq(before - middle, after - after.mean(axis=0), rcond=None)[0]
-    moved: np.ndarray = (corners - middle) @ matrix + after.mean(axis=0)
-    return moved
 
 
 @dataclass(frozen=True)
@@ -82,7 +58,7 @@ def point_size(n: int) -> float:
 def show_map(
     planes: Sequence[Plane], colours: Colours, note: Callable[[Selection], None], *, key: str,
     dark: bool, label: str, selection: Selection, selected: np.ndarray | None,
-    instance: int | None = None, across: int = 1, height: int = 500, alt: str, glides: str = "",
+    instance: int | None = None, across: int = 1, height: int = 500, alt: str,
     pins: Sequence[Pin] = (),
 ) -> None:
     """Show planes of the same N points, and call `note` with what is clicked, outlined, cleared.
@@ -92,7 +68,6 @@ def show_map(
     selected   bool [N]; the others are faint
     instance   gets a ring in every plane
     across     planes in a row
-    glides     points glide from one picture to the next as long as this stays the same
     pins       further points, in the first plane
     """
     by_name = {plane.name: plane for plane in planes}
@@ -101,7 +76,7 @@ def show_map(
     def happened() -> None:
         state: Mapping[str, Any] = st.session_state[key]
         if (outline := state.get("outline")) is not None:
-            note(_drawn(outline, by_name))
+            note(Selection.drawn(outline))
         elif isinstance(point := state.get("instance"), int):
             note(Selection(instances=(point,), plane=planes[0].name))
         elif state.get("cleared") is not None:
@@ -119,7 +94,7 @@ def show_map(
                 "colors": list(colours.colors), "names": list(colours.names),
                 "counts": list(colours.counts), "continuous": colours.continuous,
                 "low": colours.bounds[0], "high": colours.bounds[1], "middle": colours.middle},
-            "outlines": _outlines(selection, by_name), "glides": glides,
+            "outlines": _outlines(selection, by_name),
             "instance": instance, "dark": dark,
             "selected": None if selected is None else array_address(
                 np.flatnonzero(selected).astype(np.uint32)),
@@ -140,28 +115,15 @@ def _outlines(selection: Selection, planes: Mapping[str, Plane]) -> list[dict[st
     if selection.plane not in planes:
         return []
     boxes = [((x0, y0), (x1, y0), (x1, y1), (x0, y1)) for (x0, y0), (x1, y1) in selection.boxes]
-    plane = planes[selection.plane]
-    return [{"plane": plane.name, "points": plane.to_shown(np.array(corners)).tolist()}
+    return [{"plane": selection.plane, "points": [list(corner) for corner in corners]}
             for corners in (*selection.lassos, *boxes)]
 
 
-def _drawn(outline: Mapping[str, Any], planes: Mapping[str, Plane]) -> Selection:
-    """Return what an outline selects that was drawn in a plane as it is shown."""
-    plane, corners = planes.get(outline["plane"]), np.array(outline["points"], dtype=float)
-    if plane is None or plane.turned is None:
-        return Selection.drawn(outline)
-    if outline["kind"] == "box":  # which is not upright in a plane that was turned
-        (x0, y0), (x1, y1) = corners
-        corners = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
-    return Selection.drawn(
-        {**outline, "kind": "lasso", "points": plane.from_shown(corners)})
-
-
 def _described(plane: Plane, colours: Colours, pins: Sequence[Pin]) -> dict[str, Any]:
-    points = plane.shown
+    points = plane.points
     # Of each where it is, and where it was, which may be the same place.
-    pinned = (plane.to_shown(np.array([place for pin in pins for place in (
-        pin.at, pin.before or pin.at)])) if pins else points[:0])
+    pinned = (np.array([place for pin in pins for place in (pin.at, pin.before or pin.at)])
+              if pins else points[:0])
     shown = np.vstack([points, pinned])
     low, high = shown.min(axis=0), shown.max(axis=0)
     half = float((high - low).max()) / 2 * MARGIN or 1.0

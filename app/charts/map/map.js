@@ -4,7 +4,6 @@
 // outline, clicks a point, clears. Panning, zooming, hovering, hiding values of the legend and
 // painting what is selected happen here, without the page.
 
-const GLIDE = 900;       // milliseconds in which points travel to another layer
 const STILL = 4;         // pixels that the mouse may move during a click
 const NEAR = 14;         // pixels from a point at which a click still means it
 const ZOOM = [0.5, 200]; // how small and how large a picture gets, a turn of the wheel or many
@@ -84,7 +83,7 @@ class Panel {
             if (!(moved < STILL)) return;
             // The point that was pressed, though the picture may have changed since then.
             const { point, data } = this.pressed;
-            if (point >= 0 && data.n === map.data.n && data.glides === map.data.glides) {
+            if (point >= 0 && data.n === map.data.n) {
                 map.say('instance', point);
             } else if (this.isAt(event)) map.say('instance', this.hovered);
         }, true);
@@ -128,17 +127,14 @@ class Panel {
     }
 
     // Draw points; `whole`: and look at all of them, not where one has looked before.
-    async draw(plane, points, values, glide, whole) {
+    async draw(plane, points, values, whole) {
         await this.rescale(plane);
         if (whole) this.plot.get('camera').lookAt([0, 0], this.whole, 0);
         this.plane = plane;
         this.points = points;
         await this.plot.draw(
             { ...columns(points, values.length, plane), z: values },
-            {
-                zDataType: 'categorical', transition: glide,
-                transitionDuration: GLIDE, transitionEasing: 'cubicInOut',
-            });
+            { zDataType: 'categorical' });
         this.drawn = true;
         this.mark();
     }
@@ -413,13 +409,9 @@ class CodeMap {
             panel.canvas.setAttribute('aria-label', data.alt);
             if (!panel.plot) panel.start({ ...look, ...this.mouse() });
             else if (changed) panel.plot.set(look);
-            const glide = !renewed && before?.n === data.n
-                && moved[i] && data.glides && before?.glides === data.glides
-                && before?.colour.values === data.colour.values
-                && !matchMedia('(prefers-reduced-motion: reduce)').matches;
             // With other points of the same instances it is another picture, which is seen whole.
             if (changed) await panel.draw(
-                plane, planes[i], values, glide, moved[i] && before?.n === data.n);
+                plane, planes[i], values, moved[i] && before?.n === data.n);
         }
         if (changed) this.sift();
         this.choose(Array.from(selected), changed);

@@ -1,4 +1,4 @@
-"""Bars are dragged and cells are clicked: what comes of it on the page and in the URL."""
+"""Bars are dragged: what comes of it on the page and in the URL."""
 
 from __future__ import annotations
 
@@ -102,21 +102,4 @@ def test_a_preset_is_a_mean_code(explorer: Explorer) -> None:
     with explorer.rerun():
         explorer.page.get_by_role("button", name="Zero", exact=True).click()
     assert set(explorer.query()["numbers"].split("_")[1:]) == {"0"}
-    explorer.check()
-
-
-def test_a_clicked_cell_is_written(explorer: Explorer) -> None:
-    # Of a problem and a source whose answers differ, which a map needs.
-    explorer.open("intervene", {"model": MODEL, "instance": "11", "which": "0", "target": "-2",
-                                "map": "estimated part"})
-    before = explorer.chart("answers")
-    cell = explorer.page.locator(".cells-cell[data-layer='2'][data-token='5']")
-    expect(cell).to_have_attribute("aria-pressed", "false")
-    with explorer.rerun():
-        cell.click()
-    expect(cell).to_have_attribute("aria-pressed", "true")
-    expect(explorer.page.locator(".cells-cell[aria-pressed=true]")).to_have_count(1)
-    written = explorer.query()
-    assert (written["layers"], written["scope"], written["keys"]) == ("2", "row", "5")
-    explorer.until(lambda: explorer.chart("answers") != before)
     explorer.check()

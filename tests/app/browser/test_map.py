@@ -168,7 +168,6 @@ def test_a_shared_address_gives_the_same_view(
     assert shown["Layer"] == "2"
     assert other.selected() == count
     assert other.query() == said
-    # What a picture shows is turned towards the layer before; the address has the plane's own.
     again, size = other.map()["outlines"][0], np.ptp(np.array(drawn["points"]), axis=0).max()
     apart = np.mean(again["points"], axis=0) - np.mean(drawn["points"], axis=0)
     assert np.abs(apart).max() < 0.05 * size

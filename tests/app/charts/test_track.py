@@ -1,4 +1,4 @@
-"""Does the track show each layer's purity, and the sentence how much of a picture is kept?"""
+"""Does the track show each layer's purity?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from small_app import chosen_codes
 
 from latentcode.app.charts import track
-from latentcode.probes.projection.alignment import align_planes
 
 
 def test_a_layer_that_knows_nothing_has_no_point(
@@ -34,21 +33,3 @@ def test_a_layer_that_knows_nothing_has_no_point(
     assert [place["value"] for place in data["places"]] == [None, 1.0]
     assert data["places"][0]["told"] == "layer 0: nothing to separate"
     assert "layer 1: 1.00 of" in data["places"][1]["told"]
-
-
-def test_pictures_of_layers_are_turned_to_each_other() -> None:
-    here = chosen_codes(pair="response->row3")
-    found = track.aligned(here, "pca")
-    assert found is not None
-    assert list(found.coordinates) == [0, 1]
-    assert track.aligned(here, "pca") is found
-    assert list(track.aligned(chosen_codes(), "pca").coordinates) == [1]  # type: ignore[union-attr]
-
-
-def test_the_sentence_says_what_is_kept() -> None:
-    plane = np.random.default_rng(0).normal(size=(60, 2))
-    planes = align_planes({0: plane, 2: -plane})
-    said = track.kept_sentence(planes, 2, 0)
-    assert said.startswith("From layer 0 to 2, 1.00 of")
-    assert "1.00 of nearest neighbours" in said
-    assert track.kept_sentence(planes, 0, 1) == ""

@@ -13,7 +13,6 @@ def test_tokens_of_an_address() -> None:
         assert to_text(numbers[::-1]) == to_text(numbers)
         assert numbers == () or from_text(to_text(numbers), 9) == numbers
     assert to_text((0, 1, 2, 5)) == "0-2_5"
-    assert from_text("panel 1, token 2", 4, ["a", "panel 1, token 2"]) == (1,)
     for wrong in ("", "x", "1-", "2-1", "9", "0-9", "-1", "1__2", "1.5"):
         assert from_text(wrong, 9) is None
 

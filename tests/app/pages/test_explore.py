@@ -373,22 +373,6 @@ def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:
     assert "model.safetensors" in test.warning[0].value
 
 
-def test_pictures_of_layers_are_turned_to_each_other(folder: Path) -> None:
-    """Layer 0, whose codes are all the same, has no picture and is not waited for."""
-    codes = drawn_codes()
-    scores = np.concatenate([codes.scores, codes.scores[:, 1:] @ np.diag([1, -1, 1, 1, 1, 1])],
-                            axis=1).astype(np.float32)
-    replace(codes, scores=scores, layers=(0, 1, 2)).save(folder / "deep")
-    later = shown(model="runs/deep", layer="2",
-                  select=f"B0_-1000_1000_1000@ood!90!pca!2!{PAIR}!runs/deep")
-    # A mirrored code has a mirrored picture, which a turn brings back.
-    first = map_shown(shown(model="runs/deep", layer="1")).planes[0]
-    np.testing.assert_allclose(map_shown(later).planes[0], first, atol=1e-4)
-    assert "From layer 1 to 2, 1.00 of the picture is kept" in captions(later)
-    outline, = map_shown(later).shown["outlines"]
-    assert len(outline["points"]) == 4
-
-
 def test_three_codes_have_a_picture_by_pca(folder: Path) -> None:
     drawn_codes(n=3).save(folder / "few")
     test = shown(model="runs/few")
