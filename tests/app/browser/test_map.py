@@ -149,35 +149,6 @@ def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> N
     explorer.check()
 
 
-def test_a_shared_address_gives_the_same_view(
-    explorer: Explorer, opened: Callable[[], Explorer]
-) -> None:
-    explorer.open(query={"model": MODEL})
-    explorer.press("Layer", "2")
-    explorer.press("Projection", "PCA")
-    explorer.choose("Colour by", "combination")
-    instance = explorer.click_a_point()
-    count = explorer.lasso(110)
-    shown, drawn = explorer.chosen(), explorer.map()["outlines"][0]
-    shared, said = explorer.page.url, explorer.query()
-    other = opened()
-    other.page.goto(shared)
-    other.headline("Selection:").wait_for()
-    other.picture()
-    assert other.chosen() == shown
-    assert shown["Layer"] == "2"
-    assert other.selected() == count
-    assert other.query() == said
-    again, size = other.map()["outlines"][0], np.ptp(np.array(drawn["points"]), axis=0).max()
-    apart = np.mean(again["points"], axis=0) - np.mean(drawn["points"], axis=0)
-    assert np.abs(apart).max() < 0.05 * size
-    other.press("Beside the map", "Problem")
-    assert other.instance() == instance
-    explorer.press("Beside the map", "Problem")
-    other.until(lambda: other.query() == explorer.query())
-    other.check()
-
-
 def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> None:
     explorer.open(query=PCA)
     explorer.picture()
@@ -274,10 +245,9 @@ def test_names_stand_in_the_picture_and_the_mouse_shows_the_problem(explorer: Ex
 
 def test_the_instance_under_the_mouse_has_a_ring_in_every_picture(explorer: Explorer) -> None:
     page = explorer.page
-    page.goto(f"{explorer.server.url('compare')}?projection=PCA&colour=shared+neighbours"
+    page.goto(f"{explorer.server.url('compare')}?projection=PCA&colour=rule_0"
               "&models=runs/a&models=runs/b&models=runs/c")
     explorer.headline("The same 90 instances in 3 models").wait_for()
-    page.get_by_text(re.compile(r"10 nearest in the others \(mean over 2\).*11\.2%")).wait_for()
     instance = explorer.point_at("compare chart")
     shown = page.evaluate(PLACES)
     assert len(shown) == 3
