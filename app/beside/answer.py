@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from latentcode.app.beside.number import number_input
+from latentcode.app.beside.tables import number_input
 from latentcode.app.charts import selected as panels
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.preload import until_ready

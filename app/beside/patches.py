@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from latentcode.app.beside.number import number_input
+from latentcode.app.beside.tables import number_input
 from latentcode.app.data.benches import MOST, OpenBench, usual
 from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text

@@ -1,4 +1,4 @@
-"""Tables of instances, of which a row leads to its instance."""
+"""What leads to an instance: its number, to type, and tables with a row for each."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def telling(chosen: Chosen, colour: str) -> list[str]:
     column = str(chosen.label(colour).name)
     names = dict.fromkeys((column, "accuracy", "r2", "combination", "function", "target"))
     return [name for name in names if name in chosen.codes.labels]
+
+
+def number_input(label: str, key: str, value: int, most: int, *, labelled: bool = True) -> None:
+    """Let a person type the number of a problem, below `most`, which the URL has as `key`.
+
+    labelled  whether the label is seen; without, it is heard
+    """
+    widget = f"{key} number"
+    st.session_state[widget] = value
+    st.number_input(label, min_value=0, max_value=most - 1, step=1, key=widget,
+                    label_visibility="visible" if labelled else "collapsed",
+                    on_change=answering(
+                        lambda: remember(key, str(st.session_state[widget]))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import streamlit as st
 
 from latentcode.app.charts.map.addresses import card_address
 from latentcode.app.charts.map.colours import colours
@@ -16,6 +17,20 @@ from latentcode.app.language.pair import card
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.app.state.selection import Selection
+from latentcode.app.state.url import choose
+
+
+def choose_plane(layers: Sequence[int]) -> tuple[int | None, str, str]:
+    """Return the layer, None for all, the projection and the colour."""
+    options: list[str | int] = [planes.ALL, *layers]
+    chosen = choose("Layer", options, key="lm_layer", where=st.sidebar,
+                    help="The code of a pair is its attention at all heads of this layer, or of "
+                         "all layers.")
+    method = choose("Projection", planes.METHODS_SHOWN, key="lm_plane", form="buttons",
+                    where=st.sidebar, help="PCA is there at once; t-SNE and UMAP take a while.")
+    colour = choose("Colour by", list(planes.COLOURS), key="lm_colour", where=st.sidebar,
+                    help="; ".join(f"{name}: {text}" for name, text in planes.COLOURS.items()))
+    return None if chosen == planes.ALL else int(chosen), method, colour
 
 
 def show_pairs(

@@ -166,9 +166,9 @@ def _effects(job: Job, read: Read, layer: int, head: int) -> None:
 
 def _texts(job: Job, read: Read, layer: int, head: int) -> None:
     """Show texts of a head, shaded by its attention."""
+    from latentcode.app.language.components import Shaded, shaded
     from latentcode.app.language.heads import texts_of_head
     from latentcode.app.language.passes import see
-    from latentcode.app.language.shaded import Shaded, shaded
 
     which = choose("Texts", SHOWN, key="lm_texts", form="buttons",
                    shown=lambda name: {"largest": "largest attention",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from latentcode.app.beside.number import number_input
 from latentcode.app.beside.patches import (
     choose_problem,
     chosen_tokens,
     note_place,
     note_tokens,
 )
+from latentcode.app.beside.tables import number_input
 from latentcode.app.beside.tried import brought_back, note_tried, show_tried
 from latentcode.app.charts import intervene as charts
 from latentcode.app.charts.replicate import show_replication

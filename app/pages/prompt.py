@@ -67,7 +67,7 @@ def _body(job: Job) -> None:
 
 def _edited(prompt: str) -> str:
     """Let a word of the prompt be changed in place, and return what it becomes."""
-    from latentcode.app.language.editing import editing
+    from latentcode.app.language.components import editing
 
     edited = (remembered(EDITED) or prompt)[:MOST_CHARACTERS]
     st.caption("**Click a word** to change it, and see what moves.")
@@ -86,8 +86,7 @@ def _opening(job: Job, read: Read) -> str:
 def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
     """Show the codes of a prompt on the map, and what comes next."""
     from latentcode.app.language import planes, prompting
-    from latentcode.app.language.choosing import choose_plane
-    from latentcode.app.language.map import show_pairs
+    from latentcode.app.language.map import choose_plane, show_pairs
     from latentcode.app.language.pair import pair_of
     from latentcode.app.language.tokens import shown
     from latentcode.app.state.selection import Selection

@@ -26,8 +26,7 @@ def page() -> None:
 @guarded
 def _body(job: Job) -> None:
     from latentcode.app.language import planes
-    from latentcode.app.language.choosing import choose_plane
-    from latentcode.app.language.map import show_pairs
+    from latentcode.app.language.map import choose_plane, show_pairs
     from latentcode.app.language.pair import pair_of, row_of, show_near_pair, show_pair
     from latentcode.app.language.selected import note, selection_here, show_selected
     from latentcode.app.state.selection import Selection
