@@ -26,7 +26,7 @@ from small_app import (
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.charts import export
+from latentcode.app.charts import pictures
 from latentcode.app.charts.selected import (
     Categories,
     Guesses,
@@ -189,7 +189,7 @@ def test_instances_are_found_by_number_and_by_value(folder: Path) -> None:
     assert map_shown(test).selected == wanted
     chosen = chosen_codes()  # as it is kept, and stands in the exported table
     points = fit_projection(chosen.points, "pca").projection.coordinates
-    rows = export.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), points)
+    rows = pictures.rows_of(chosen, Selection(found="rule=sum", plane=PICTURE), points)
     assert np.flatnonzero(rows).tolist() == wanted
     test.text_input(key="find").set_value("17").run()
     assert "Instance 17" in text(test)
