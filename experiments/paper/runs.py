@@ -21,7 +21,7 @@ from pathlib import Path
 from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.claims import Setting
-from latentcode.files.locks import holder
+from latentcode.files.locks import is_locked
 from latentcode.models.config import kind_of
 from latentcode.models.flops import training_flops_per_token
 from latentcode.runs import Run
@@ -154,7 +154,7 @@ class KnownRuns:
         path = self._begun.get((signature(config), split_seed(config)))
         if path is None:
             return None
-        state = "training now" if holder(path / LOCK) is not None else "paused"
+        state = "training now" if is_locked(path / LOCK) else "paused"
         return f"at update {recorded_step(path):,} of {config.training.steps:,}, {state}"
 
 
@@ -179,7 +179,7 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
             try:
                 run = Run.open(path)
             except LatentCodeError:
-                if holder(path / LOCK) is not None:  # being made at this moment
+                if is_locked(path / LOCK):  # being made at this moment
                     continue
                 raise
             if run.imported is not None:

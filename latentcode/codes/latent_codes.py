@@ -28,7 +28,7 @@ from latentcode.codes.labels import check_new_label, described, label_values
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
 from latentcode.files.storage import create_tensors, replace_folder, write_instances
 from latentcode.hub.address import is_address
-from latentcode.hub.download import fetch
+from latentcode.hub.sharing import fetch
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class LatentCodes:
         `HubError` that says why nothing was pushed.
         """
         from latentcode.codes.sharing import data_card
-        from latentcode.hub.upload import push
+        from latentcode.hub.sharing import push
 
         with TemporaryDirectory() as temporary:
             return push(self.save(Path(temporary) / "codes"), "codes", repo, private=private,

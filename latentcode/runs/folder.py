@@ -37,13 +37,13 @@ from latentcode.files.storage import (
     write_text,
 )
 from latentcode.hub.address import origin
+from latentcode.runs.checkpoints import CHECKPOINTS
 from latentcode.runs.metric_file import METRICS
 from latentcode.tasks.text.cache import keep_with, make_known
 
 FORMAT = "latentcode.run"
-CONFIG, PROVENANCE, TIMING, CHECKPOINTS, TEXT, LOCK, RESULTS, CARD = (
-    "config.yaml", "provenance.json", "timing.jsonl", "checkpoints", "text", ".lock", "results",
-    "card.json")
+CONFIG, PROVENANCE, TIMING, TEXT, LOCK, RESULTS, CARD = (
+    "config.yaml", "provenance.json", "timing.jsonl", "text", ".lock", "results", "card.json")
 LOADED_FROM = "loaded_from"
 """The key of a run's provenance that says where on the hub it was downloaded from."""
 

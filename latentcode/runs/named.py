@@ -10,7 +10,7 @@ from pathlib import Path
 
 from latentcode.errors import RunError, UnknownNameError, check, check_choice
 from latentcode.hub.address import is_address
-from latentcode.hub.download import fetch
+from latentcode.hub.sharing import fetch
 from latentcode.runs.folder import CARD
 from latentcode.runs.run import Run
 
@@ -38,7 +38,7 @@ def folder_of(name_or_path: str | Path) -> Path:
     begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
     exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
     `UnknownNameError` for what is neither lists the names. For an address it raises what
-    `latentcode.hub.download.fetch` raises.
+    `latentcode.hub.sharing.fetch` raises.
     """
     if isinstance(name_or_path, str) and is_address(name_or_path):
         return fetch(name_or_path)

@@ -9,8 +9,8 @@ from latentcode.config import RunConfig, config_hash, fill_in, flatten, to_dict
 from latentcode.config.training import HOW_FIELDS
 from latentcode.errors import ArtifactError, RunError, check
 from latentcode.files.storage import read_json, write_json
+from latentcode.runs.checkpoints import delete_step, problem_of, set_aside, step_folders
 from latentcode.runs.folder import PROVENANCE, TIMING
-from latentcode.runs.kept_checkpoints import delete_step, problem_of, set_aside, step_folders
 from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
 
 if TYPE_CHECKING:

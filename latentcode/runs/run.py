@@ -6,43 +6,57 @@ What lies in the folder: `latentcode.runs.folder`. Listing and reading runs need
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from latentcode.config import RunConfig, config_hash
+from latentcode.config import RunConfig, config_hash, to_yaml
 from latentcode.errors import RunError, check
+from latentcode.figures.markdown import markdown_table
 from latentcode.files.locks import exclusive
-from latentcode.files.storage import replace_folder
+from latentcode.files.storage import check_free, replace_folder, write_json
 from latentcode.hub.address import origin
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.runs.checkpoints import MODEL, STATE, Checkpoint, write_checkpoint
-from latentcode.runs.folder import (
+from latentcode.models.config import kind_of
+from latentcode.runs.checkpoints import (
     CHECKPOINTS,
+    MODEL,
+    STATE,
+    Checkpoint,
+    delete_old_steps,
+    folder_of_step,
+    kept_steps,
+    open_step,
+    publish_checkpoint,
+    write_checkpoint,
+)
+from latentcode.runs.folder import (
+    CARD,
+    CONFIG,
     LOADED_FROM,
     LOCK,
+    PROVENANCE,
+    RESULTS,
+    TEXT,
     TIMING,
     make_folder,
     read_folder,
     remove_stale,
     with_name,
 )
-from latentcode.runs.kept_checkpoints import (
-    delete_old_steps,
-    folder_of_step,
-    kept_steps,
-    open_step,
-)
 from latentcode.runs.metric_file import (
     METRICS,
     append_lines,
     append_metrics,
+    cut_metrics,
     read_metrics,
 )
-from latentcode.runs.summary import as_html, in_a_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,10 +211,26 @@ class Run:
         Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
         trained, or holds this run, which would be lost.
         """
-        from latentcode.runs.publishing import publish_run
-
-        return Run.open(publish_run(self, out, step=step, overwrite=overwrite, weights=weights,
-                                    text=text))
+        steps = [step] if step is None or isinstance(step, int) else sorted(step)
+        check(bool(steps), "step is empty; expected the step of at least one checkpoint", RunError)
+        checkpoints, out = [self.load_checkpoint(each) for each in steps], with_name(out)
+        check(not self.path.resolve().is_relative_to(out.resolve()), f"{out} holds the run that "
+              f"is published, {self.path}; expected another folder", RunError)
+        check_free(out, overwrite=overwrite, marker=PROVENANCE)
+        with (exclusive(out / LOCK) if (out / PROVENANCE).exists() else nullcontext(),
+              replace_folder(out, overwrite=overwrite, marker=PROVENANCE) as folder):
+            for name in (CONFIG, PROVENANCE, METRICS):
+                shutil.copyfile(self.path / name, folder / name)
+            if self.loaded_from is not None:
+                write_json(folder / PROVENANCE, self.provenance)
+            if text and (self.path / TEXT).is_dir():
+                shutil.copytree(self.path / TEXT, folder / TEXT)
+            cut_metrics(folder / METRICS, checkpoints[-1].step)
+            for checkpoint in checkpoints:
+                target = folder / CHECKPOINTS / checkpoint.path.name
+                target.mkdir(parents=True)
+                publish_checkpoint(checkpoint.path, target, weights=weights)
+        return Run.open(out)
 
     def push_to_hub(
         self, repo: str, *, step: int | Sequence[int] | None = None, private: bool = False,
@@ -219,12 +249,16 @@ class Run:
         Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
         what `publish` raises, and `HubError` that says why nothing was pushed.
         """
-        from latentcode.hub.upload import push
-        from latentcode.runs.sharing import copy_to_share, model_card
+        from latentcode.hub.sharing import PICTURES, push
 
         with TemporaryDirectory() as temporary:
-            shared = copy_to_share(self, Path(temporary) / "run", step)
-            return push(shared.path, "run", repo, page=model_card(self, shared, repo, license),
+            shared = self.publish(Path(temporary) / "run", step=step)
+            if (self.path / CARD).is_file():
+                shutil.copyfile(self.path / CARD, shared.path / CARD)
+            if (self.path / RESULTS).is_dir():
+                shutil.copytree(self.path / RESULTS, shared.path / RESULTS, ignore=(
+                    shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))))
+            return push(shared.path, "run", repo, page=_model_card(self, shared, repo, license),
                         private=private, token=token, commit_message=commit_message)
 
     def load_model(
@@ -293,10 +327,89 @@ class Run:
         return metrics_figure(table)
 
     def __repr__(self) -> str:
-        return in_a_line(self)
+        facts = _facts(self)
+        return (f"Run({self.loaded_from or facts['folder']!r}: {facts['attention']} on "
+                f"{facts['task']}, step {facts['steps']})")
 
     def _repr_html_(self) -> str:
-        return as_html(self)
+        rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>"
+                       for k, v in _facts(self).items())
+        latest, constituents = self.latest(), self.latest(by_constituent=True)
+        picture = self.figure().to_html("metrics over steps") if len(latest) else ""
+        table = constituents.to_html(na_rep="") if len(constituents) else ""
+        return f"<b>Run</b><table>{rows}</table>{latest.to_html(na_rep='')}{picture}{table}"
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """Return the name of each fact of a run that is shown, and the fact in words."""
+    steps = run.checkpoints()
+    done = f"{steps[-1] if steps else 0:,} of {run.config.training.steps:,}"
+    if run.imported is not None:
+        step = run.imported["step"]
+        done = f"{'unknown' if step is None else format(step, ',')}, imported from " + (
+            run.imported["file"] or "arrays")
+    if steps and not run.has_weights:
+        done += ", published without weights"
+    return {
+        **({} if run.loaded_from is None else {"loaded from": run.loaded_from}),
+        "folder": str(run.path), "task": run.config.task.name,
+        "attention": kind_of(run.config.model),
+        "steps": done,
+        "checkpoints": ", ".join(map(str, steps)) or "none",
+        "created": str(run.provenance["created"]),
+        "configuration": str(run.provenance["config_hash"])}
+
+
+def _model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
+    """Return the page of a run on the hub: its own where it has one, or else what is known of it.
+
+    Args:
+        run: The run.
+        shared: The copy that is pushed.
+        repo: `user/name`.
+        license: What the page says; None for nothing.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    from latentcode.hub.sharing import PAGE, TAGS, page
+
+    task, table = run.config.task.name, shared.newest_metrics()
+    results = [
+        EvalResult(task, f"latentcode-{task}", f"{task}, split {split}", metric, float(mean),
+                   dataset_split=split, task_name=task)
+        for split, metric, mean in zip(table["split"], table["metric"], table["mean"], strict=True)
+        if math.isfinite(mean) and not is_by_constituent(metric)]
+    written = run.path / PAGE
+    body = written.read_text(encoding="utf-8") if written.is_file() else _card_body(shared, repo)
+    return page(ModelCardData(
+        license=license, library_name="latentcode", tags=[*TAGS, task, kind_of(run.config.model)],
+        model_name=repo.partition("/")[2], eval_results=results), body)
+
+
+def _card_body(run: Run, repo: str) -> str:
+    """Return a model card: use, metrics, configuration."""
+    name, latest = f"hf://{repo}", run.latest()
+    steps = ", ".join(f"{step:,}" for step in run.checkpoints())
+    table = markdown_table(["metric", *latest.columns], (
+        [metric, *("" if math.isnan(mean) else f"{mean:.4f}" for mean in row)]
+        for metric, *row in latest.itertuples(name=None)))
+    files = sorted({file for names in run.provenance.get("registered", {}).values()
+                  for file in names.values()})
+    return "\n\n".join([
+        f"# {repo.partition('/')[2]}",
+        f"A transformer with {kind_of(run.config.model)} attention, trained on the task "
+        f"{run.config.task.name} with latentcode: {steps} of {run.config.training.steps:,} "
+        "updates.",
+        "## Use", f'```python\nimport latentcode as lc\n\nrun = lc.load_run("{name}")\n'
+        "model = run.load_model()       # with TransformerLens' hooks\n"
+        'codes = lc.extract(run, split="ood", n=2_000)\n```',
+        *([f"It needs code that is not shared here, imported first: {', '.join(files)}."] if files
+          else []),
+        "## Metrics", "The newest means of each split." if len(latest) else "None were recorded.",
+        *([table] if len(latest) else []),
+        "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",
+        "Training cannot go on from this copy: the state of the optimiser and of the random "
+        "generators is not in it."])
 
 
 __all__ = ["Run"]

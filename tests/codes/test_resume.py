@@ -192,7 +192,7 @@ def test_a_foreign_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     def second(done: int, total: int) -> None:
-        with pytest.raises(RunError, match=r"codes\.partial is being written by process"):
+        with pytest.raises(RunError, match=r"codes\.partial is being written by another"):
             reader().to_folder(tmp_path / "codes")
 
     reader().to_folder(tmp_path / "codes", progress=second)

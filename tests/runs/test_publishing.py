@@ -108,7 +108,7 @@ def test_no_run_is_lost_by_publishing(source: lc.Run, tmp_path: Path) -> None:
     for out in (run.path, tmp_path / "link"):
         with pytest.raises(RunError, match="holds the run that is published"):
             run.publish(out, overwrite=True)
-    with run.writing(), pytest.raises(RunError, match="is being written by process"):
+    with run.writing(), pytest.raises(RunError, match="is being written by another"):
         source.publish(run.path, overwrite=True)
     (run.path / ".lock").unlink()
     assert contents(run.path) == before
