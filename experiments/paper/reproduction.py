@@ -167,7 +167,7 @@ class Work:
         kind  what it returns
         """
         folder = self._place([run], function, arguments)
-        if not any((folder / name).exists() for name in kind.markers()):
+        if not (folder / kind.marker()).exists():
             folder.parent.mkdir(parents=True, exist_ok=True)
             self._in_time(partial(function, run, device=self.device, **arguments),
                           f"{function.__name__}, {run.name}").save(folder, figures=False)
