@@ -43,7 +43,7 @@ def surface() -> str:
 
 @cache
 def options() -> dict[str, list[str]]:
-    """Return what every command takes, by its words, such as `zoo verify`, from its `--help`."""
+    """Return what every command takes, by its words, such as `zoo list`, from its `--help`."""
     taken = {}
     for name in COMMANDS:
         text = help_of(name)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -109,20 +109,10 @@ def chromium() -> Iterator[Browser]:
 
 
 class Server:
-    """A running explorer; `group` is that of its processes."""
+    """A running explorer."""
 
-    def __init__(self, port: int, log: Path, group: int) -> None:
-        self.port, self.log, self.group = port, log, group
-
-    def memory(self) -> float:
-        """Return the MiB that its processes hold now; Linux alone tells, elsewhere it is NaN."""
-        pages = 0
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it has ended
-                after = (folder / "stat").read_text().rpartition(")")[2].split()
-                if int(after[2]) == self.group:
-                    pages += int((folder / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20 if pages else math.nan
+    def __init__(self, port: int, log: Path) -> None:
+        self.port, self.log = port, log
 
     def url(
         self, page: str = "", query: Mapping[str, str | tuple[str, ...]] | None = None
@@ -153,7 +143,7 @@ def serving(
                                    stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait_for(process, port, log)
-            yield Server(port, log, process.pid)
+            yield Server(port, log)
         finally:
             _stop(process)
 

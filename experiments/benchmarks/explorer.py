@@ -7,9 +7,8 @@ server to the first picture, (2) from asking a warm server for the page to the p
 browser, (3) from the end of a lasso to when all panels show the new selection, at several numbers
 of points, and of a model, into which the mean code of the selection is written, and (4) from a
 click on a point of a zoo model's map to its problem, on a server that has shown its first picture
-for ten seconds. It measures the memory of the server, too, before and after further visitors open
-pages. A picture is there when points have been painted on its canvas. Needs Debian's package
-chromium, or Chrome.
+for ten seconds. A picture is there when points have been painted on its canvas. Needs Debian's
+package chromium, or Chrome.
 """
 
 from __future__ import annotations
@@ -50,15 +49,12 @@ if TYPE_CHECKING:
 
 QUESTION = "explorer"
 MODEL = "sraven-hyla"
-"""Model of the zoo whose map is clicked on, and that visitors look at."""
+"""Model of the zoo whose map is clicked on."""
 TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0, "click": 2.0}
 """Seconds that may pass from asking for the page to the picture, from a lasso to its panels, and
 from a first click on a point to its problem."""
 STOOD = 10.0
 """Seconds that a page stands before its first click is timed."""
-VISITED = ("explore", "compare", "similarity", "decode", "intervene")
-MOST_MIB = 300
-"""Memory that a further visitor may take."""
 SMALLEST, LARGEST = 60.0, 170.0
 """Radii of the lassos in pixels. Each is larger than the one before, so that it begins outside."""
 
@@ -67,7 +63,6 @@ def main(
     points: tuple[int, ...] = (2_000, 20_000, 100_000),
     starts: int = 3,
     rounds: int = 7,
-    visitors: int = 3,
     out: Path = RESULTS / QUESTION,
     smoke: bool = False,
 ) -> None:
@@ -77,15 +72,14 @@ def main(
         points: Numbers of points, drawn at random, that lassos are drawn in.
         starts: How often a server is started.
         rounds: How often a page is asked for, and lassos drawn at each number of points.
-        visitors: Further visitors whose memory is measured.
         out: Folder of the result.
         smoke: Few points and rounds, to see that it works.
     """
     if smoke:
-        points, starts, rounds, visitors = (2_000,), 1, 2, 1
-    check(len(points) > 0 and starts > 0 and rounds > 1 and visitors > 0,
-          f"points is {points}, starts {starts}, rounds {rounds} and visitors {visitors}; expected "
-          "at least one number of points, 1 start, 2 rounds and 1 visitor")
+        points, starts, rounds = (2_000,), 1, 2
+    check(len(points) > 0 and starts > 0 and rounds > 1,
+          f"points is {points}, starts {starts} and rounds {rounds}; expected at least one number "
+          "of points, 1 start and 2 rounds")
     with tempfile.TemporaryDirectory() as temporary, chromium() as browser:
         folder = Path(temporary).resolve()
         report = Report(QUESTION, torch.device("cpu"), {
@@ -101,8 +95,6 @@ def main(
             case("first click to its problem, ten seconds after the first picture",
                  [first_click(browser, folder / "empty") for _ in range(starts)],
                  target=TARGETS["click"])]
-        memory = memory_of_visitors(
-            browser, folder / "empty", visitors, VISITED[:2] if smoke else VISITED)
         with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
             page = new_page(browser)
             seconds_to_picture(page, server)
@@ -120,7 +112,7 @@ def main(
             first, *later = lassos(page, rounds)
             cases.append(case(f"lasso to panels and the answer, {MODEL}", later,
                               first_seconds=first))
-    report.finish(out, cases, f"{table(cases)}\n\n{memory_sentence(memory)}", memory=memory)
+    report.finish(out, cases, table(cases))
 
 
 def random_codes(n: int) -> LatentCodes:
@@ -199,28 +191,6 @@ def lassos(page: Page, rounds: int) -> list[float]:
     return [lasso(page, float(radius)) for radius in np.linspace(SMALLEST, LARGEST, rounds + 1)]
 
 
-def memory_of_visitors(
-    browser: Browser, folder: Path, visitors: int, visited: Sequence[str]
-) -> dict[str, Any]:
-    """Return the MiB of the server when somebody has been on pages, and after `visitors` others."""
-    held: list[float] = []
-    contexts = []
-    with serving([folder], folder / "cache", folder / "server.log") as server:
-        for _ in range(1 + visitors):
-            contexts.append(browser.new_context())
-            page = contexts[-1].new_page()
-            for name in visited:
-                page.goto(server.url(name, {"models" if name == "compare" else "model": MODEL}))
-                page.wait_for_selector("[data-testid=stMainBlockContainer] h5",
-                                       timeout=1e3 * PATIENCE)
-                settle(page)
-            held.append(server.memory())
-        for context in contexts:
-            context.close()
-    return {"visited": list(visited), "model": MODEL, "mib": held,
-            "mib_of_a_visitor": (held[-1] - held[0]) / visitors, "target_mib": MOST_MIB}
-
-
 def case(name: str, seconds: Sequence[float], **others: Any) -> dict[str, Any]:
     """Return one measurement as plain data, with the load of the machine at its end."""
     return {"name": name, "seconds": asdict(Spread.of(seconds)), "raw_seconds": list(seconds),
@@ -237,13 +207,6 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
                      "" if first is None else f"{first:.2f}", f"{measured['load']:.1f}"])
     return markdown_table(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
                            "the first one, which fits the probe", "load"], rows)
-
-
-def memory_sentence(memory: dict[str, Any]) -> str:
-    """Return what the server holds for a visitor, in a sentence."""
-    return (f"Memory of the server: {memory['mib'][0]:,.0f} MiB after one visitor of "
-            f"{len(memory['visited'])} pages, {memory['mib_of_a_visitor']:.0f} MiB more for each "
-            f"of {len(memory['mib']) - 1} others (target: at most {MOST_MIB}).")
 
 
 if __name__ == "__main__":

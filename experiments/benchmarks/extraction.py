@@ -2,11 +2,11 @@
 
     python -m latentcode.experiments.benchmarks.extraction [--n 1000000]
 
-takes turns between the model alone (inputs drawn before, no hooks), drawing instances and the
-model, and `extract` with one pair, with all named pairs, and with residual streams: instances
-per second, and the share of the plain forward pass's speed that is kept. With `--n` it then
-streams that many instances, and a tenth of them, to a folder that is deleted afterwards, and
-reports the most memory that a process of its own came to hold for each.
+takes turns between the model alone (inputs drawn before, no hooks), and `extract` with one pair,
+with all named pairs, and with residual streams: instances per second, and the share of the plain
+forward pass's speed that is kept. With `--n` it then streams that many instances, and a tenth of
+them, to a folder that is deleted afterwards, and reports the most memory that a process of its own
+came to hold for each.
 """
 
 from __future__ import annotations
@@ -79,26 +79,15 @@ def measure(settings: ExtractionSpeed, task_name: TaskName, kind: Kind) -> dict[
     """Return one case, all contestants at one task and attention kind, as plain data."""
     task, model, device = settings.start(task_name, kind)
     batch_size = settings.batch_size
-    generator = make_generator(0, "benchmark", device)
-    batch = task.sample("ood", batch_size, generator)
-    per_draw, waiting = max(1, DRAW // batch_size), list[torch.Tensor]()
+    inputs = task.sample("ood", batch_size, make_generator(0, "benchmark", device)).inputs
 
     @torch.no_grad()
     def forward() -> None:
-        model(batch.inputs)
-
-    @torch.no_grad()
-    def sample_and_forward() -> None:
-        # Drawn as the extraction draws them: many at a time, for several batches.
-        if not waiting:
-            drawn = task.sample("ood", per_draw * batch_size, generator).inputs
-            waiting.extend(drawn.split(batch_size))
-        model(waiting.pop())
+        model(inputs)
 
     pairs = tuple(task.pairs)
     contestants: list[Contestant] = [
         Local(FORWARD, forward, device),
-        Local("drawing + forward pass", sample_and_forward, device, multiple=per_draw),
         *(Extraction(name, model, task, batch_size, options) for name, options in (
             ("extraction, 1 pair", {"pairs": pairs[:1]}),
             (f"extraction, {len(pairs)} pairs", {"pairs": pairs}),

@@ -267,7 +267,7 @@ class Report:
         self.started, self.load_before = now(), load_average()
 
     def finish(
-        self, out: Path, cases: Sequence[Mapping[str, Any]], table: str, **further: Any
+        self, out: Path, cases: Sequence[Mapping[str, Any]], table: str
     ) -> None:
         """Write `<question>.json` and `<question>.md` into a folder, and print the table.
 
@@ -275,7 +275,6 @@ class Report:
             out: The folder, made where it is missing.
             cases: Plain data; each holds its own measurements.
             table: The same for people, in Markdown.
-            further: What else was measured, by its name in the JSON.
 
         Raises:
             ArtifactError: The folder cannot be made.
@@ -289,7 +288,7 @@ class Report:
             "finished": now(), "cores": available_cores(),
             "load_average": {"before": self.load_before, "after": load_average()},
             "settings": self.settings, "environment": environment(str(self.device)),
-            "cases": [dict(case) for case in cases], **further}
+            "cases": [dict(case) for case in cases]}
         write_json(out / f"{self.question}.json", result)
         write_text(out / f"{self.question}.md", f"{header(result)}\n\n{table}\n")
         print(f"{table}\n\nwrote {out}")

@@ -41,11 +41,11 @@ def test_updates_alone_draw_nothing() -> None:
     assert drawing.recent_losses() == drawn.recent_losses()
 
 
-def load(folder: Path, question: str, *more: str) -> dict[str, Any]:
-    """Return the JSON of a result, with `more` keys, after checking the files beside it."""
+def load(folder: Path, question: str) -> dict[str, Any]:
+    """Return the JSON of a result, after checking the files beside it."""
     assert "|---|" in (folder / f"{question}.md").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads((folder / f"{question}.json").read_text(encoding="utf-8"))
-    assert set(result) == FRAME | set(more)
+    assert set(result) == FRAME
     assert result["question"] == question
     assert {"device_name", "torch", "numpy", "latentcode", "git_commit"} <= set(
         result["environment"])
@@ -110,7 +110,7 @@ def test_extraction_at_smoke_size(tmp_path: Path) -> None:
     extraction.ExtractionSpeed(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path).run()
     (case,) = load(tmp_path, "extraction")["cases"]
     assert case["batches"]["baseline"] == "forward pass"
-    assert len(case["batches"]["speedup"]) == 4
+    assert len(case["batches"]["speedup"]) == 3
     assert case["streamed"] == []
 
 
@@ -132,10 +132,7 @@ def test_the_explorer_at_smoke_size(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.skip("the explorer is timed in a real browser, and there is none")
     monkeypatch.setattr(explorer, "STOOD", 0.1)
     explorer.main(smoke=True, out=tmp_path)
-    result = load(tmp_path, "explorer", "memory")
-    cases = {case["name"]: case for case in result["cases"]}
-    if sys.platform == "linux":
-        assert min(result["memory"]["mib"]) > 100
+    cases = {case["name"]: case for case in load(tmp_path, "explorer")["cases"]}
     assert all(case["seconds"]["median"] > 0 for case in cases.values())
     assert {name: len(case["raw_seconds"]) for name, case in cases.items()} == {
         "server start to first picture": 1,
