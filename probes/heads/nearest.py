@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -14,22 +11,19 @@ from latentcode.probes.heads.clusters import ALL, Clusters
 from latentcode.probes.heads.sampling import flat_codes
 from latentcode.probes.heads.tables import CONTEXT, NEAREST
 from latentcode.probes.heads.together import permuted
-from latentcode.prompts import Prompts, as_language_model
-from latentcode.prompts.codes import PromptReader
 from latentcode.seeds import checked_seed
 
 METRICS = ("cosine", "euclidean")
 
 
 def nearest_codes(
-    codes: LatentCodes, to: int | np.ndarray | LatentCodes, *, layer: int | None = None,
+    codes: LatentCodes, to: int | np.ndarray, *, layer: int | None = None,
     n: int = 10, metric: str = "cosine", other_texts: bool = True, seed: int = 0,
 ) -> pd.DataFrame:
     """Which n codes of a sample are nearest to a code?
 
     codes        of `sample_codes`
-    to           the row of one of them; codes of a single instance, such as `code_of_text` returns;
-                 or a code [heads], of all layers [layers x heads]
+    to           the row of one of them; or a code [heads], of all layers [layers x heads]
     layer        which layer is compared; default: the codes of all layers as one
     metric       `cosine`, 1 - cos(a, b), or `euclidean`, |a - b|
     other_texts  of a row: leave out the codes of its own text, and not itself alone
@@ -48,13 +42,7 @@ def nearest_codes(
     check_count("n", n)
     x, text = flat_codes(codes, layer), codes.labels["text"].to_numpy()
     left = np.ones(len(codes), bool)
-    if isinstance(to, LatentCodes):
-        check(len(to) == 1 and set(codes.layers if layer is None else [layer]) <= set(to.layers),
-              f"to is {len(to)} codes of layers {list(to.layers)}; expected a single one, of "
-              f"layers {list(codes.layers)}")
-        wanted = np.concatenate([to.select(layer=of, pair=to.pairs[0].name)[0] for of in (
-            codes.layers if layer is None else (layer,))])
-    elif np.ndim(to) == 0:
+    if np.ndim(to) == 0:
         number = int(to)
         check(0 <= number < len(codes), f"to is row {number}; expected 0 to {len(codes) - 1}",
               ProbeError)
@@ -80,27 +68,6 @@ def nearest_codes(
     return table
 
 
-def code_of_text(
-    model: Any, text: str, query: int | str = -1, key: int | str = 0, *,
-    layers: Sequence[int] | int | None = None, prepend_bos: bool | None = None,
-) -> LatentCodes:
-    """Return the codes of one pair of a text, over all heads.
-
-    query, key  a token by its index (negative from the end), or the last token of a piece of the
-                text, as in prompts
-    prepend_bos  whether the text begins with the BOS token, as those of the sample did;
-                 default: as the model's own setting says
-
-    Raises what `extract` raises for prompts: for a piece that is not in the text, a key after its
-    query, a text longer than the context.
-    """
-    prompts = Prompts.from_frame(pd.DataFrame({
-        "prompt": [text], "query": pd.Series([query], dtype=object),
-        "key": pd.Series([key], dtype=object)}))
-    return PromptReader(as_language_model(model), prompts, layers=layers,
-                        prepend_bos=prepend_bos).read()
-
-
 def nearest_to_centres(
     codes: LatentCodes, clusters: Clusters, *, n: int = 5, metric: str = "euclidean", seed: int = 0,
 ) -> pd.DataFrame:
@@ -116,4 +83,4 @@ def nearest_to_centres(
     return pd.concat(tables, ignore_index=True)
 
 
-__all__ = ["METRICS", "NEAREST", "code_of_text", "nearest_codes", "nearest_to_centres"]
+__all__ = ["METRICS", "NEAREST", "nearest_codes", "nearest_to_centres"]

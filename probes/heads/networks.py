@@ -31,8 +31,6 @@ from latentcode.probes.heads.sampling import HeadSample
 from latentcode.probes.heads.tables import NETWORKS, SAYS
 from latentcode.probes.heads.together import permuted
 from latentcode.probes.value_networks.measures import (
-    centred,
-    cosines,
     generated_parts,
     relative_distances,
     weight_products,
@@ -44,9 +42,6 @@ TRUSTED = 1e-3
 """How far, relative to the largest number, sum_k W_qk x_k + b_O may be from attention's output."""
 TRIED = 4
 """Tokens on which that is tried."""
-COSINES = ("clusters", "layer", "part", "cluster", "other", "cosine", "centred")
-COPIES = ("clusters", "layer", "cluster", "number", "text", "key_token", "key_rank",
-          "key_rank_by_mean", "n_tokens")
 
 
 @dataclass(frozen=True)
@@ -60,19 +55,13 @@ class ClusterNetworks:
               `participation_ratio` (sum s^2)^2 / sum s^4 of the singular values s, and `apart`, the
               distance from the mean over the clusters over the norm, and that of the same pairs
               when each head's codes are permuted over the pairs of a text
-    cosines   one row per two clusters: `cosine` of their weights, and `centred`, of the differences
-              from the mean
     says      of the examples nearest to a centre the tokens whose logit is the largest; `by_mean`
               is the logit that the mean code of all pairs gives the same token at the same key
-    copies    of the same examples how many tokens have a larger logit than that of the key
-              (`key_rank`, 0: none), and how many by the mean code
     left_out  layer -> why it has no networks
     """
 
     networks: pd.DataFrame
-    cosines: pd.DataFrame
     says: pd.DataFrame
-    copies: pd.DataFrame
     left_out: Mapping[int, str]
 
 
@@ -94,8 +83,8 @@ def cluster_networks(
     check_count("n_tokens", n_tokens)
     asked = as_language_model(model)
     codes = sample.codes
-    tables: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("networks", "cosines", "says", "copies")}
+    networks: list[dict[str, Any]] = []
+    says: list[dict[str, Any]] = []
     x = codes.scores[:, :, 0].astype(np.float64)
     text = codes.labels["text"].to_numpy()
     flat = permuted(x.reshape(len(x), -1), text, np.random.default_rng([checked_seed(seed), 6]))
@@ -115,19 +104,14 @@ def cluster_networks(
                 cluster = clusters.assigned[place]
                 means, other = (_means(y[:, i], cluster) for y in (x, control))
                 here = {"clusters": said, "layer": layer}
-                found = _compared(asked.model, layer, means, other,
-                                  np.bincount(cluster).tolist())
-                tables["networks"] += [here | row for row in found[0]]
-                tables["cosines"] += [here | row for row in found[1]]
-                says, copies = _said(
+                networks += [here | row for row in _compared(
+                    asked.model, layer, means, other, np.bincount(cluster).tolist())]
+                says += [here | row for row in _said(
                     asked, sample, layer, means, x[:, i].mean(axis=0),
                     examples[examples["layer"] == place],
-                    {number: of[kept.index(layer)] for number, of in inputs.items()}, n_tokens)
-                tables["says"] += [here | row for row in says]
-                tables["copies"] += [here | row for row in copies]
-    columns = {"networks": NETWORKS, "cosines": COSINES, "says": SAYS, "copies": COPIES}
-    return ClusterNetworks(**{name: pd.DataFrame(rows, columns=list(columns[name]))
-                              for name, rows in tables.items()}, left_out=left_out)
+                    {number: of[kept.index(layer)] for number, of in inputs.items()}, n_tokens)]
+    return ClusterNetworks(pd.DataFrame(networks, columns=list(NETWORKS)),
+                           pd.DataFrame(says, columns=list(SAYS)), left_out)
 
 
 def participation_ratio(matrix: Float[Tensor, "... n m"]) -> Float[Tensor, "..."]:
@@ -176,18 +160,17 @@ def _means(codes: np.ndarray, cluster: np.ndarray) -> np.ndarray:
 
 def _compared(
     model: Any, layer: int, means: np.ndarray, control: np.ndarray, sizes: Sequence[int]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of `networks` and `cosines` for mean codes [clusters, heads]."""
+) -> list[dict[str, Any]]:
+    """Return the rows of `networks` for mean codes [clusters, heads]."""
     weight = next(model.parameters())
     given, other = (torch.from_numpy(y).to(weight.device, weight.dtype)
                     for y in (means, control))
-    networks, between = [], []
+    networks = []
     there = {part: relative_distances(products)
              for part, products in weight_products(model, layer, other).items()}
     products_of = weight_products(model, layer, given)
     for part, products in products_of.items():
-        apart, raw, without_mean = (function(products) for function in (
-            relative_distances, cosines, lambda p: cosines(centred(p))))
+        apart = relative_distances(products)
         for c, size in enumerate(sizes):
             matrix = generated_parts(model, layer, given[c:c + 1])[part][0].double()
             networks.append({
@@ -195,10 +178,7 @@ def _compared(
                 "norm": float(products[c, c].clamp(min=0.0).sqrt()),
                 "participation_ratio": float(participation_ratio(matrix)),
                 "apart": float(apart[c]), "apart_permuted": float(there[part][c])})
-            between += [{"part": part, "cluster": c, "other": d, "cosine": float(raw[c, d]),
-                         "centred": float(without_mean[c, d])}
-                        for d in range(len(sizes)) if d != c]
-    return networks, between
+    return networks
 
 
 def _inputs(
@@ -223,9 +203,9 @@ def _inputs(
 def _said(
     asked: LanguageModel, sample: HeadSample, layer: int, means: np.ndarray, mean: np.ndarray,
     examples: pd.DataFrame, inputs: Mapping[int, Float[Tensor, " D"]], n_tokens: int,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of `says` and `copies` for some examples of the clusters of a layer."""
-    says, copies = [], []
+) -> list[dict[str, Any]]:
+    """Return the rows of `says` for some examples of the clusters of a layer."""
+    says = []
     for row in examples.to_dict("records"):
         label, x = sample.codes.labels.loc[row["number"]], inputs[row["number"]][None]
         two = torch.from_numpy(np.stack([means[row["cluster"]], mean])).to(x)
@@ -238,11 +218,7 @@ def _said(
             "token": token, "logit": float(logits[number]), "by_mean": float(by_mean[number])}
             for rank, (number, token) in enumerate(
                 zip(best, asked.texts(best), strict=True), start=1)]
-        own = int(sample.tokens[int(sample.rows[row["number"]])][label["key_position"]])
-        copies.append(here | {
-            "key_rank": int((logits > logits[own]).sum()),
-            "key_rank_by_mean": int((by_mean > by_mean[own]).sum()), "n_tokens": len(logits)})
-    return says, copies
+    return says
 
 
 __all__ = ["ClusterNetworks", "cluster_networks", "final_logits", "participation_ratio"]

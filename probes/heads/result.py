@@ -207,8 +207,8 @@ class HeadsResult(TableResult):
     def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
         """Return the sampled pairs whose codes are nearest to a code.
 
-        to  the row of a pair of `codes`, a code, or what `code_of_text` of
-            `latentcode.probes.heads.nearest` returns, where the options and errors are described
+        to       the row of a pair of `codes`, or a code
+        options  those of `latentcode.probes.heads.nearest.nearest_codes`, which has the errors, too
 
         `ProbeError` where no codes were sampled (`lc.heads(..., codes=5_000)`).
         """

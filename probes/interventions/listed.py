@@ -96,7 +96,7 @@ def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
 
 
 def from_plain(parts: Any) -> Patch | Patches:
-    """Return the patch that `to_plain` wrote, or an earlier version, to be run again.
+    """Return the patch that `to_plain` wrote, to be run again.
 
     `ConfigError` for a function that is not registered, of which the name alone is known.
     """
@@ -105,7 +105,7 @@ def from_plain(parts: Any) -> Patch | Patches:
 
 
 def _part(plain: Mapping[str, Any]) -> Patch:
-    known = {FORMERLY.get(name, name): value for name, value in plain.items()}
+    known = dict(plain)
     for name in known:
         check_choice("field of a patch", name, FIELDS)
     for name in ("value", "where"):
@@ -118,10 +118,6 @@ def _part(plain: Mapping[str, Any]) -> Patch:
             known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
                            else Mask.of(np.asarray(value["mask"], dtype=bool)))
     return Patch(**known)
-
-
-FORMERLY = {"patch": "value", "scope": "where"}
-"""Fields as earlier versions called them."""
 
 
 def _plain(value: Any) -> Any:

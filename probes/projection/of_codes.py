@@ -19,6 +19,10 @@ from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, label_quality
 from latentcode.probes.projection.result import OURS, ProjectionResult
 from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed
+
+MOST_POINTS = 100_000
+"""Most points of a map, drawn at random from more of them; t-SNE of as many takes minutes."""
 
 
 @watched("projecting")
@@ -45,6 +49,7 @@ def project_codes(
     cache     folder of the cache; default: `default_cache()`
     progress  called with (hundredths done, hundredths in all)
 
+    Of more than 100,000 codes of a split so many are drawn, which the result says.
     Labels that are shuffled for comparison are shuffled among combinations where the codes have
     that label. Where all codes are the same, as in a layer that cannot know the instance yet,
     there is no plane, which the result says. Raises `UnknownNameError` for a layer, pair, label or
@@ -57,6 +62,8 @@ def project_codes(
     splits = _split_names([codes, *others])
     for other in others:
         check_pair_of_codes(codes, other, "codes to project")
+    totals = {split: len(part) for split, part in zip(splits, (codes, *others), strict=True)}
+    codes, *others = (_sample(part, seed) for part in (codes, *others))
     layers = chosen("layer", layers, codes.layers)
     asked = [(layer, pair) for pair in chosen("pair", pairs, [p.name for p in codes.pairs])
              for layer in layers]
@@ -81,7 +88,9 @@ def project_codes(
             found = plane.projection if part is codes else plane.transform(points)
             where = {"split": split, "layer": layer, "pair": pair}
             known = columns[split, pair]
-            tables["coordinates"].append(_coordinates(found, known, part is codes, where))
+            tables["coordinates"].append(_coordinates(
+                part.instances() if totals[split] > MOST_POINTS else np.arange(len(part)),
+                found, known, part is codes, where))
             tables["quality"].append({**where, "fitted": part is codes, "n": len(found),
                                       **found.quality})
             tables["labels"] += _label_rows(part, points, found, known[list(labels)], where, seed)
@@ -97,7 +106,16 @@ def project_codes(
          "constant": [f"Layer {layer}, {pair}" for layer, pair in asked
                       if (layer, pair) not in places],
          "codes": [dict(part.meta) for part in (codes, *others)],
+         "drawn_from": {split: n for split, n in totals.items() if n > MOST_POINTS},
          "quality": tables["quality"]})
+
+
+def _sample(codes: LatentCodes, seed: int) -> LatentCodes:
+    """Return the codes, or a random sample of `MOST_POINTS` of them, in their order."""
+    if len(codes) <= MOST_POINTS:
+        return codes
+    rng = np.random.default_rng(checked_seed(seed))
+    return codes[np.sort(rng.choice(len(codes), MOST_POINTS, replace=False))]
 
 
 def _split_names(parts: Sequence[LatentCodes]) -> list[str]:
@@ -121,10 +139,11 @@ def _columns(codes: LatentCodes, labels: Sequence[str], pair: str) -> pd.DataFra
 
 
 def _coordinates(
-    found: Projection, labels: pd.DataFrame, fitted: bool, where: Mapping[str, object]
+    instances: np.ndarray, found: Projection, labels: pd.DataFrame, fitted: bool,
+    where: Mapping[str, object],
 ) -> pd.DataFrame:
     ours = pd.DataFrame({
-        "instance": np.arange(len(found)), "split": where["split"], "fitted": fitted,
+        "instance": instances, "split": where["split"], "fitted": fitted,
         "layer": where["layer"], "pair": where["pair"],
         "projection_x": found.coordinates[:, 0], "projection_y": found.coordinates[:, 1]})
     return pd.concat([ours, labels.drop(columns=[c for c in OURS if c in labels])], axis=1)

@@ -53,6 +53,8 @@ class ProjectionResult(TableResult):
     def caveats(self) -> tuple[str, ...]:
         notes = [f"{place}: the codes of all instances are the same, and there is no plane."
                  for place in self.settings["constant"]]
+        notes += [f"{split}: a sample of {where(self.quality, split=split)['n'].iloc[0]:,} codes, "
+                  f"drawn from {n:,}." for split, n in self.settings.get("drawn_from", {}).items()]
         judged = set(self.labels["label"])
         if colours := [name for name in self.settings["labels"] if name not in judged]:
             notes.append(f"Measurements colour the points, and have no agreement of neighbours: "

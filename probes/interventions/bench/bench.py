@@ -12,7 +12,6 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
@@ -62,18 +61,6 @@ class Bench(Instances):
         answers = self.task.answers(self._one(instance, which))[0].tolist()
         return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
                 if not np.isnan(answer)}
-
-    def solved(self, instance: int, which: int = 0) -> tuple[str, ...]:
-        """Return the targets whose source the model answers rightly, and not as the base.
-
-        Codes of other sources need not flip any answer. The sources are those of `patch`.
-        """
-        targets = self.targets(instance, which)
-        pairs = [self.pairs(instance, which, target, DRAWS)[:1] for target in targets]
-        logits, _ = capture(self.model, torch.cat([p.sources.inputs for p in pairs]), ())
-        return tuple(
-            target for row, (target, one) in enumerate(zip(targets, pairs, strict=True))
-            if bool(one.counts) and bool(self.task.right(one, logits[row:row + 1], "sources")))
 
     def code(self, instance: int, which: int = 0, key: int | None = None) -> np.ndarray:
         """Return the code of the response attending to a key (None: to itself), float [L, H]."""

@@ -40,7 +40,7 @@ def by_hand(model: object, layer: int, code: np.ndarray) -> tuple[np.ndarray, np
     return matrix, offset
 
 
-def test_norms_ratios_and_cosines(found: Found) -> None:
+def test_norms_and_ratios(found: Found) -> None:
     asked, sample, clusters = found
     result = cluster_networks(*found)
     assert not result.left_out
@@ -56,17 +56,6 @@ def test_norms_ratios_and_cosines(found: Found) -> None:
             assert row.participation_ratio == pytest.approx(
                 (singular**2).sum() ** 2 / (singular**4).sum(), rel=1e-4)
             assert row.n == (cluster == row.cluster).sum()
-        between = result.cosines[(result.cosines["clusters"] == said)
-                                 & (result.cosines["layer"] == 1)]
-        assert len(between) == 6
-        mean = sum(matrices) / 3
-        for row in between.itertuples():
-            one, other = matrices[row.cluster], matrices[row.other]
-            assert row.cosine == pytest.approx(
-                (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-4)
-            one, other = one - mean, other - mean
-            assert row.centred == pytest.approx(
-                (one * other).sum() / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-3)
 
 
 def test_what_they_say(found: Found) -> None:
@@ -89,10 +78,8 @@ def test_what_they_say(found: Found) -> None:
                 token = order[row.rank - 1]
                 assert row.token == asked.texts([int(token)])[0]
             assert logits[token] == pytest.approx(said, abs=2e-3)
-    assert len(result.says) == 3 * len(result.copies)
-    copy = result.copies.iloc[0]
-    assert copy["n_tokens"] == 400
-    assert 0 <= copy["key_rank"] < 400
+    assert len(result.says) > 0
+    assert len(result.says) % 3 == 0
 
 
 def by_transformers(asked: LanguageModel, vector: np.ndarray) -> np.ndarray:

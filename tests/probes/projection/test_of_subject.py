@@ -10,7 +10,7 @@ from pandas.testing import assert_frame_equal
 import latentcode as lc
 from latentcode.codes.reader import Reader
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.projection import project_codes
+from latentcode.probes.projection import of_codes, project_codes
 
 
 def test_a_run_is_projected_as_its_codes(runs: list[lc.Run], tmp_path: Path) -> None:
@@ -25,6 +25,21 @@ def test_a_run_is_projected_as_its_codes(runs: list[lc.Run], tmp_path: Path) -> 
     assert found.settings["labels"] == ["rule"]
     assert_frame_equal(found.coordinates, wanted.coordinates)
     assert_frame_equal(found.labels, wanted.labels)
+
+
+def test_of_many_codes_a_sample_is_projected_and_that_is_said(
+    runs: list[lc.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_codes, "MOST_POINTS", 20)
+    train, heldout = (lc.extract(runs[0], split=split, n=n, layers=[1])
+                      for split, n in (("train", 30), ("ood", 12)))
+    found = project_codes(train, ["rule"], method="pca", others=[heldout], cache=tmp_path)
+    points = found.coordinates.groupby("split")["instance"]
+    assert points.nunique().to_dict() == {"train": 20, "ood": 12}
+    assert points.get_group("train").isin(range(30)).all()
+    assert points.get_group("train").max() > 20
+    assert "train: a sample of 20 codes, drawn from 30." in found.caveats
+    assert not any(note.startswith("ood:") for note in found.caveats)
 
 
 def test_wrong_names_are_told_before_anything_is_extracted(
