@@ -35,7 +35,7 @@ class Sweep:
     """YAML file with base and axes, whose fields --fix and --axis change; or a built-in grid:
     sraven_known, sraven_confirm, sraven_replication, fig6_small, spans_small, paper_logic,
     paper_sraven, paper_sraven_confirm, paper_logic_codes, paper_logic_heldout,
-    paper_logic_ablations, paper_sraven_ablations, small_logic, smoke_logic."""
+    paper_logic_ablations, paper_sraven_ablations, smoke_logic."""
     preset: Annotated[Literal["paper", "small", "smoke"] | None, default_is("small")] = None
     """Configuration that all members start from."""
     task: Annotated[str | None, default_is("logic")] = None

@@ -38,8 +38,8 @@ ExecutorName = Literal["local", "ray"]
 def train_job(job: Job, deadline: float | None = None) -> None:
     """Train the members of a job, from their newest checkpoints if they have some.
 
-    One member on the CPU is trained alone, with one thread, as `train_side_by_side` does it;
-    everything else is an ensemble.
+    One member on the CPU is trained alone, with one thread: two threads of a small model wait for
+    each other, whole models side by side do not. Everything else is an ensemble.
 
     deadline  seconds as `time.time` counts them, by which to stop with a checkpoint
 
@@ -71,11 +71,16 @@ def make_executor(
 ) -> Executor:
     """Return an executor for jobs on a device.
 
-    processes    how many jobs at once; default: all that the cores or GPUs allow
-    deadline     passed to every job
-    ray_address  of a running cluster (`auto`: the one of this machine); default: one of its own
+    Args:
+        name: Processes of this machine, or a Ray cluster.
+        device: Where jobs are trained.
+        processes: Jobs at once; default: all that the cores or GPUs allow.
+        deadline: Passed to every job.
+        ray_address: Address of a running cluster (`auto`: the one of this machine); default: a
+            cluster of its own.
 
-    `ConfigError` for a device that is not there, or for Ray where it is not installed.
+    Raises:
+        ConfigError: For a device that is not there, or for Ray where it is not installed.
     """
     check(processes is None or processes >= 1,
           f"processes is {processes}; expected at least 1")

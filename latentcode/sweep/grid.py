@@ -214,12 +214,10 @@ def load_grid(name: str | Path) -> Grid:
 GRIDS: tuple[str, ...] = (
     "sraven_known", "fig6_small", "spans_small", "sraven_confirm", "sraven_replication",
     "paper_logic", "paper_sraven", "paper_logic_codes", "paper_logic_heldout",
-    "paper_logic_ablations", "paper_sraven_ablations", "paper_sraven_confirm", "small_logic",
-    "smoke_logic")
+    "paper_logic_ablations", "paper_sraven_ablations", "paper_sraven_confirm", "smoke_logic")
 """Grids that come with the library: SRAVEN models that know every rule, small language models, ones
 that copy, SRAVEN models of other seeds on which findings are confirmed, the published settings of
-Table A1, of the authors' codes for Fig. 2 and of Fig. 2C, one that two cores train in minutes, and
-one for tests."""
+Table A1, of the authors' codes for Fig. 2 and of Fig. 2C, and one for tests."""
 
 
 def parse_axis(text: str, flag: str = "--axis") -> tuple[str, tuple[Any, ...]]:

@@ -40,6 +40,7 @@ from latentcode.sweep.table import (
 from latentcode.sweep.texts import make_texts
 from latentcode.tasks import Task, make_task, task_class
 from latentcode.training.ensemble import check_keeps_enough
+from latentcode.training.processes import check_alone
 from latentcode.training.signals import StopRequest, stop_on_signals
 from latentcode.training.workers import Executor, Job, Outcome
 
@@ -123,6 +124,7 @@ def sweep(
     with make_executor(executor, first.training.device, processes=processes, deadline=deadline,
                        ray_address=ray_address) as trainer:
         claim(out, grid)
+        # After Ray was started, which handles signals, too.
         with exclusive(out / LOCK), stop_on_signals() as stop:
             attempt = _Sweep(out, members, trainer, stop, deadline, published)
             attempt.work(members_at_once, processes)
@@ -165,6 +167,7 @@ def _check_trainable(
     members: Mapping[Path, RunConfig], executor: ExecutorName, members_at_once: int | None
 ) -> None:
     """Raise `ConfigError` for what cannot be trained, before anything is made."""
+    check_alone("a sweep")
     first = next(iter(members.values()))
     if (members_at_once is not None and members_at_once > 1) or first.training.device != "cpu":
         for member in members.values():
@@ -272,6 +275,7 @@ class _Sweep:
     ) -> None:
         self.out, self.members, self.trainer = out, members, trainer
         self.stop, self.deadline, self.published = stop, deadline, published
+        trainer.stopping = lambda: stop.interrupted
         self.errors: dict[Path, str] = {}
         self.checkpoints: dict[Path, list[int]] = {}
         self.stopped = False

@@ -51,6 +51,10 @@ class Outcome:
 class Executor(ABC):
     """Trains jobs, several at once; as a context manager it stops and awaits them at its end."""
 
+    stopping: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether the owner is about to `stop`: a process that ends meanwhile, by the same Ctrl-C
+    perhaps, has not died, and no job is started."""
+
     def __init__(self) -> None:
         self._waiting: deque[tuple[Job, int]] = deque()
         self._stopped = False
@@ -98,18 +102,14 @@ class Workers(Executor):
 
     work          a function of a module, which a new process can import
     environments  environment variables, for each process its own
-    stopping      whether the owner is about to `stop`: a process that ends meanwhile, by the same
-                  Ctrl-C perhaps, has not died, and no job is started
 
     An error of `work` is the outcome of its job and stops nothing else.
     """
 
     def __init__(
-        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]],
-        stopping: Callable[[], bool] = lambda: False,
+        self, work: Callable[[Job], None], environments: Sequence[Mapping[str, str]]
     ) -> None:
         super().__init__()
-        self._stopping = stopping
         check(len(environments) >= 1, f"processes is {len(environments)}; expected at least 1")
         self._slots = [_Slot(work, environment) for environment in environments]
 
@@ -140,7 +140,7 @@ class Workers(Executor):
 
     def _hand_out(self) -> None:
         for slot in self._slots:
-            if slot.job is None and self._waiting and not self._stopping():
+            if slot.job is None and self._waiting and not self.stopping():
                 slot.start(*self._waiting.popleft())
 
     def _outcome(self, slot: _Slot) -> Outcome | None:
@@ -151,7 +151,7 @@ class Workers(Executor):
             error = slot.connection.recv()
         except (EOFError, OSError):
             code = slot.join()
-            if self._stopped or self._stopping():
+            if self._stopped or self.stopping():
                 return Outcome(job)
             return self._try_again(job, trial, (
                 f"the process that trained {_names(job)} ended {TRIALS} times before it was done, "

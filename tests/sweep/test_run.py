@@ -38,7 +38,7 @@ SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     executor = Here(print)
 
-    def make(work: Callable[[Job], None], environments: object) -> Here:
+    def make(work: Callable[[Job], None], *others: object) -> Here:
         executor.work = work
         return executor
 
@@ -319,6 +319,35 @@ def test_a_signal_stops_all_workers_with_checkpoints(executor: str, tmp_path: Pa
         assert 0 < lc.Run.open(out / f"seed={seed}").checkpoints()[-1] < LONG_STEPS
     assert not (out / "seed=2").exists()
     assert pd.read_csv(out / "table.csv")["complete"].tolist().count(False) > 0
+
+
+@pytest.mark.slow
+def test_a_worker_stops_with_a_checkpoint_when_its_owner_is_killed(tmp_path: Path) -> None:
+    out, member = tmp_path / "sweep", tmp_path / "sweep" / "seed=0"
+    process = start(out, *LONG, "--processes", "1")
+    try:
+        for _ in range(1_800):  # the kernel may have to be compiled first
+            metrics = member / "metrics.jsonl"
+            if metrics.exists() and "training_loss" in metrics.read_text():
+                break
+            time.sleep(0.1)
+        worker = int((member / ".lock").read_text().split()[1])
+        assert worker != process.pid
+    finally:
+        process.kill()
+        process.communicate()
+    for _ in range(600):
+        try:
+            # An orphan that nobody reaps stays in the table of processes, as a zombie.
+            if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                break
+        except OSError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker goes on without its owner")
+    assert [step > 0 for step in lc.Run.open(member).checkpoints()] == [False, True]
+    assert not (out / "seed=1").exists()
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ from latentcode.config import RunConfig, to_yaml
 from latentcode.errors import ConfigError
 from latentcode.models.config import with_kind
 from latentcode.runs import Run
-from latentcode.training import train, train_ensemble, train_side_by_side
+from latentcode.sweep import Grid, sweep
+from latentcode.training import train, train_ensemble
 from latentcode.training.processes import ALONE, Group, processes
 from latentcode.training.state import TrainingState
 
@@ -200,9 +201,10 @@ def test_the_environment_of_a_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(ConfigError, match=r"WORLD_SIZE=2 and no MASTER_ADDR; expected torchrun"):
         train(config(), tmp_path / "run")
-    for call in (train_ensemble, train_side_by_side):
-        with pytest.raises(ConfigError, match=r"is called by 2 processes \(WORLD_SIZE\)"):
-            call({tmp_path / "run": config()})
+    with pytest.raises(ConfigError, match=r"is called by 2 processes \(WORLD_SIZE\)"):
+        train_ensemble({tmp_path / "run": config()})
+    with pytest.raises(ConfigError, match=r"is called by 2 processes \(WORLD_SIZE\)"):
+        sweep(Grid(config(), {"training.seed": (0,)}), tmp_path / "sweep")
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(ConfigError, match="WORLD_SIZE='many'; expected a number of processes"):
         train(config(), tmp_path / "run")
