@@ -51,10 +51,6 @@ class SplitError(LatentCodeError, ValueError):
     """A split that a task cannot offer, with what would be possible."""
 
 
-class TaskError(LatentCodeError):
-    """A member of a user's task that raised an error of its own, which is the cause."""
-
-
 class RunError(LatentCodeError):
     """A run folder that is missing, incomplete, occupied, locked or of another format."""
 

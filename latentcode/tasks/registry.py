@@ -16,7 +16,6 @@ from latentcode.registry import Registry
 from latentcode.tasks.base import Task
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 from latentcode.tasks.distances import Distances
-from latentcode.tasks.guarded import guard
 from latentcode.tasks.logic.counterfactuals import LogicCounterfactuals
 from latentcode.tasks.logic.distances import logic_distances
 from latentcode.tasks.logic.task import FuzzyLogic
@@ -78,7 +77,7 @@ def register_task(
                      runs again
 
     Raises `ConfigError` that names the member which the class or its configuration lacks, and
-    for a name that is taken. What a member raises later is a `TaskError` that names it.
+    for a name that is taken.
     """
     if config is None:
         raise ConfigError(f"register_task({name!r}) is given no config; expected config=, a frozen "
@@ -95,7 +94,6 @@ def register_task(
         TASKS.add(name, config, replace=replace)
         REGISTRY.add(name, Registered(task, counterfactuals, distances), replace=replace)
         task.name = name
-        guard(task, name)
         return task
 
     return register
@@ -193,31 +191,21 @@ def _check_members(task: type[Task]) -> None:
 def _check_config(name: str, config: type[TaskConfig]) -> None:
     """Raise `ConfigError` for a class that cannot be the configuration of a task."""
     what = getattr(config, "__qualname__", repr(config))
-    check(isinstance(config, type) and dataclasses.is_dataclass(config),
-          f"config is {what}; expected a frozen dataclass")
-    parameters: Any = config.__dataclass_params__  # type: ignore[attr-defined]
-    check(parameters.frozen, f"{what} is not frozen; expected @dataclass(frozen=True)")
-    fields = dataclasses.fields(config)
-    check(any(field.name == "name" for field in fields), f"{what} lacks the field name; expected "
-          f"name: Literal[{name!r}] = {name!r}")
-    required = [field.name for field in fields if field.init
-                and field.default is field.default_factory is dataclasses.MISSING]
-    check(not required, f"{what} has no default for {', '.join(required)}; expected one for every "
-          "field, which presets begin with")
-    default = config()
-    check(default.name == name, f"{what}.name is {default.name!r}; expected {name!r}, the name "
-          "that the task is registered under")
-    for size in ("d_input", "d_output", "n_tokens"):
-        check(hasattr(default, size), f"{what} lacks {size}; expected a property or a field")
-        check_whole(f"{what}.{size}", getattr(default, size), 1)
-    for field in fields:
+    parameters = getattr(config, "__dataclass_params__", None)
+    check(getattr(parameters, "frozen", False), f"config is {what}; expected a frozen dataclass")
+    try:
+        default = config()
+        again = from_dict(config, to_dict(default), what)
+    except (TypeError, NameError) as error:  # no default, not for JSON, an unknown annotation
+        raise ConfigError(f"{what} cannot be made, written to a file and read back ({error}); "
+                          f"expected fields with defaults, of {HELD}") from None
+    check(again == default, f"{what}() is another one when it is read back from a file; expected "
+          f"fields of {HELD}")
+    check(getattr(default, "name", None) == name, f"{what} lacks the field name; expected "
+          f"name: Literal[{name!r}] = {name!r}, the name that the task is registered under")
+    for field in dataclasses.fields(default):
         value = getattr(default, field.name)
         check(not isinstance(value, (dict, list)), f"{what}.{field.name} is {value!r}; expected "
               f"{HELD}")
-    try:
-        again = from_dict(config, to_dict(default), what)
-    except (TypeError, NameError) as error:  # of JSON, or of an annotation
-        raise ConfigError(f"{what} has a field that a file cannot hold ({error}); expected "
-                          f"{HELD}") from None
-    check(again == default, f"{what}() is another one when it is read back from a file; expected "
-          f"fields of {HELD}")
+    for size in ("d_input", "d_output", "n_tokens"):
+        check_whole(f"{what}.{size}", getattr(default, size, None), 1)

@@ -11,8 +11,7 @@ import torch
 from places import EXAMPLE
 
 import latentcode as lc
-from latentcode.config import TASKS
-from latentcode.errors import ConfigError, TaskError
+from latentcode.errors import ConfigError
 from latentcode.imports import import_file
 from latentcode.sources import Source
 from latentcode.tasks import try_task
@@ -60,35 +59,6 @@ def test_a_member_that_returns_something_else_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=f"task 'modadd': for 4 instances of ood, .*{message}"):
         try_task(changed(member, change), "ood")
-
-
-@pytest.mark.parametrize("member", ["sample", "losses", "measures", "labels", "positions"])
-def test_a_member_that_raises_is_named_with_its_line(tmp_path: Path, member: str) -> None:
-    text = EXAMPLE.read_text().splitlines()
-    line = next(i for i, words in enumerate(text) if words.startswith(f"    def {member}(")) + 1
-    text.insert(line, "        {}['lost']")
-    (tmp_path / "modadd.py").write_text("\n".join(text))
-    import_file(str(tmp_path / "modadd.py"))
-    task = lc.make_task(lc.preset("smoke", task="modadd").task)
-    with pytest.raises(TaskError, match=rf"task 'modadd': {member} raised KeyError: 'lost' "
-                       rf"\(modadd\.py, line {line + 1}\)$") as raised:
-        try_task(task, "ood")
-    assert isinstance(raised.value.__cause__, KeyError)
-
-
-@pytest.mark.parametrize("error", [lc.LatentCodeError("known"), MemoryError(),
-                                   RuntimeError("CUDA out of memory."), KeyboardInterrupt()])
-def test_errors_of_ours_and_of_the_machine_pass(error: BaseException) -> None:
-    whole: Any = type(changed("constituent", "term"))
-
-    @lc.register_task("modadd", config=TASKS["modadd"], replace=True)
-    class Raising(whole):  # type: ignore[misc]
-        def losses(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            raise error
-
-    with pytest.raises(type(error)) as raised:
-        lc.make_task(lc.preset("smoke", task="modadd").task).losses(torch.ones(1), torch.ones(1))
-    assert raised.value is error
 
 
 def test_training_extraction_and_instances_try_a_task(

@@ -53,12 +53,10 @@ class Drawing:
         places = {self.query: "query", self.earlier: "earlier", self.query + 1: "next"}
         return places.get(position) if position != self.key else "key"
 
-    def near(self, around: int, around_key: int) -> list[range]:
+    def near(self) -> list[range]:
         """Return the runs of tokens around the query and the key, in their order."""
-        last = len(self.pieces)
-        spans = [(max(self.earlier - around_key, 0), self.key + around_key + 1),
-                 (max(self.query - around, 0), min(self.query + around + 2, last))]
-        (a, b), (c, d) = spans
+        a, b = max(self.earlier - NEAR // 2, 0), self.key + NEAR // 2 + 1
+        c, d = max(self.query - NEAR, 0), min(self.query + NEAR + 2, len(self.pieces))
         return [range(min(a, c), d)] if b >= c else [range(a, b), range(c, d)]
 
 
@@ -80,12 +78,9 @@ def draw_text(drawing: Drawing) -> str:
     return f"{drawing.title}\n{''.join(shown)}\n\n{legend}\n{verdict}"
 
 
-def draw_html(drawing: Drawing, around: int | None = None) -> str:
-    """Return the same as self-contained HTML, with `data-token` on every token.
-
-    around  how many tokens on either side of the query, and of the key; None: all
-    """
-    runs = ([range(len(drawing.pieces))] if around is None else drawing.near(around, around))
+def draw_html(drawing: Drawing) -> str:
+    """Return the same as self-contained HTML, with `data-token` on every token."""
+    runs = [range(len(drawing.pieces))]
     legend = "".join(f'<span style="margin-right:1em"><span style="{MARKS[name][1]};'
                      f'padding:0 3px">{name}</span> {escape(MARKS[name][2])}</span>'
                      for name in ("query", "earlier", "key", "next"))
@@ -99,19 +94,7 @@ def draw_small(drawing: Drawing) -> str:
     """Return what is around the query and the key, for a card of about 260 x 150 px."""
     return ('<div style="font:11px ui-monospace,monospace;color:inherit;max-width:250px;'
             f'max-height:140px;overflow:hidden">'
-            f"{_text_html(drawing, drawing.near(NEAR, NEAR // 2))}</div>")
-
-
-def draw_around(drawing: Drawing, places: Iterable[int], around: int) -> str:
-    """Return what is around some tokens, up to the query, without what comes next."""
-    shown = sorted({near for place in (*places, drawing.query)
-                    for near in range(place - around, place + around + 1)
-                    if 0 <= near <= drawing.query})
-    starts = [i for i, near in enumerate(shown) if i == 0 or near != shown[i - 1] + 1]
-    runs = [range(shown[a], shown[b - 1] + 1)
-            for a, b in zip(starts, [*starts[1:], len(shown)], strict=True)]
-    return ('<div style="font:11px ui-monospace,monospace;color:inherit">'
-            f"{_text_html(drawing, runs)}</div>")
+            f"{_text_html(drawing, drawing.near())}</div>")
 
 
 def visible(piece: str) -> str:
@@ -165,4 +148,4 @@ def _sign(character: str) -> str:
     return f"U+{ord(character):04X}" if unseen else ""
 
 
-__all__ = ["Drawing", "draw_around", "draw_html", "draw_small", "draw_text", "visible"]
+__all__ = ["Drawing", "draw_html", "draw_small", "draw_text", "visible"]

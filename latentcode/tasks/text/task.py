@@ -221,7 +221,7 @@ class Text(Task):
         return [(repr(self.token_table.pieces[token]),) for token in tokens.tolist()]
 
     def drawing(self, batch: Batch, index: int) -> Drawing:
-        """Return instance `index` as `draw_html` takes it, which can leave out what is far off."""
+        """Return instance `index` as `draw_html` takes it."""
         one = batch[index:index + 1].to("cpu")
         key, earlier = keys_at(one.inputs, one.info["query"], (INDUCTION, SAME))[0].tolist()
         document = self.excerpts(batch.split).documents.iloc[int(one.combination)]

@@ -70,8 +70,8 @@ def test_a_small_drawing_shows_what_is_near() -> None:
     pieces = [f" w{i}" for i in range(200)]
     shown = Shown(draw_small(Drawing(pieces, query=150, key=21, earlier=20, title="")))
     assert shown.tokens == [*range(16, 26), *range(141, 161)]
-    joined = Shown(draw_html(Drawing(pieces, query=30, key=21, earlier=20, title=""), around=10))
-    assert joined.tokens == list(range(10, 42))
+    joined = Shown(draw_small(Drawing(pieces, query=30, key=21, earlier=20, title="")))
+    assert joined.tokens == list(range(16, 41))
 
 
 def test_instances_of_a_task_are_drawn() -> None:
