@@ -28,7 +28,9 @@ ZOO = (".csv", ".jsonl", ".md")
 """Files of the zoo that other folders keep to themselves."""
 LEFT_OUT = "experiments"
 """The room that no wheel carries: it is read in a checkout."""
-LARGEST = 20
+ONLY_IN_CLONES = "/zoo/logic-linear", "/zoo/sraven-linear"
+"""Models of the zoo that no wheel carries, either."""
+LARGEST = 12
 """Megabytes that a wheel may have."""
 
 BESIDE = ("tests", "docs", "*.md", "pyproject.toml", "experiments/examples")
@@ -62,6 +64,7 @@ def files_below(folder: Path) -> set[str]:
     return {os.path.relpath(os.path.join(parent, name), folder)
             for parent, _, names in os.walk(folder, followlinks=True) for name in names
             if Path(parent).relative_to(folder).parts[:1] != (LEFT_OUT,)
+            and not any(model in parent for model in ONLY_IN_CLONES)
             and (name.endswith(PACKAGED) or (name.endswith(ZOO) and "/zoo" in parent))}
 
 
