@@ -89,10 +89,10 @@ def caused(run: lc.Run, *, n: int, seed: int = 0) -> pd.DataFrame:
         return pd.DataFrame()
     table = result.table[result.table["metric"].isin(RATES)]
     place = ["site", "scope", "layers"]
-    wide = table.pivot_table(index=[*place, "n"], columns=["metric", "patch"],
-                             values=["value", "low", "high"], sort=False)
-    wide.columns = pd.Index([" ".join(part for part in (metric, patch, end) if part != "value")
-                             for end, metric, patch in wide.columns])
+    wide = table.assign(rate=table["metric"] + " " + table["patch"]).pivot_table(
+        index=[*place, "n"], columns="rate", values=["value", "low", "high"], sort=False)
+    wide.columns = pd.Index([f"{rate} {end}".removesuffix(" value")
+                             for end, rate in wide.columns.to_flat_index()])
     return wide.reset_index().assign(kind=kind_of(run.config.model), run=run.name)
 
 
@@ -128,7 +128,7 @@ def over_runs(runs: Sequence[lc.Run], *, n: int, seed: int = 0) -> dict[str, pd.
     tables = {"topography": lc.topography(runs, n=n, seed=seed).table}
     first = [run for same in by_kind.values() if len(same) > 1 for run in same[:2]]
     if first:
-        tables["alignment"] = lc.align(first, n_train=n, n_heldout=n, seed=seed).table
+        tables["alignment"] = lc.align(first, n_train=n, n_heldout=n, seed=seed).summary()
     return tables
 
 
