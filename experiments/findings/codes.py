@@ -91,8 +91,8 @@ def caused(run: lc.Run, *, n: int, seed: int = 0) -> pd.DataFrame:
     place = ["site", "scope", "layers"]
     wide = table.assign(rate=table["metric"] + " " + table["patch"]).pivot_table(
         index=[*place, "n"], columns="rate", values=["value", "low", "high"], sort=False)
-    wide.columns = pd.Index([f"{rate} {end}".removesuffix(" value")
-                             for end, rate in wide.columns.to_flat_index()])
+    wide.columns = wide.columns.map(
+        lambda name: f"{name[1]} {name[0]}".removesuffix(" value"))
     return wide.reset_index().assign(kind=kind_of(run.config.model), run=run.name)
 
 
