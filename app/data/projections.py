@@ -1,35 +1,28 @@
-"""Codes in the plane, and the labels that can colour them.
-
-A projection is stored with a model of the zoo, kept in the cache, or computed.
-"""
+"""Codes in the plane, and the labels that can colour them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.data.catalog import Entry
-from latentcode.app.data.loaded import UNTIL_REPLACED, progress_bar
+from latentcode.app.data.loaded import progress_bar
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.knn_purity.labels import own_labels
 from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import Projection, settings_of
-from latentcode.probes.projection.result import ProjectionResult
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
 MOST_LAID_OUT = {"t-SNE": 100_000, "UMAP": 100_000, "PCA": 1_000_000}
 """Most codes that a page lays out by each: more would take the others an hour."""
 FEWEST = 4
-"""Fewest codes that t-SNE and UMAP can lay out, and that can be turned to each other."""
+"""Fewest codes that t-SNE and UMAP can lay out."""
 MOST_CATEGORIES = 48
 """Labels with more values than this are not offered as colours."""
 MOST_ENTRIES = 12
@@ -38,16 +31,11 @@ VERDICTS: dict[object, str] = {0.0: "wrong", 1.0: "right"}
 """What an accuracy says of one instance."""
 
 
-def project_once(
-    entry: Entry, codes: LatentCodes, split: str, layer: int, pair: str, method: str
-) -> Projection:
-    """Return the projection of the codes of a layer and pair: precomputed, cached or computed.
+def project_once(codes: LatentCodes, layer: int, pair: str, method: str) -> Projection:
+    """Return the projection of the codes of a layer and pair, from the cache or computed.
 
     method  a value of `METHODS`. Raises `ProbeError` where the codes cannot be projected.
     """
-    stored = stored_plane(entry, codes, split, layer, pair, method)
-    if stored is not None:
-        return stored
     check(method == "pca" or len(codes) >= FEWEST, f"{len(codes)} codes are too few for this "
           f"projection; expected at least {FEWEST}, or PCA", ProbeError)
     x = np.ascontiguousarray(codes.select(layer=layer, pair=pair), dtype=np.float64)
@@ -60,17 +48,6 @@ def project_once(
     return kept[digest, method]
 
 
-def stored_plane(
-    entry: Entry, codes: LatentCodes, split: str, layer: int, pair: str, method: str
-) -> Projection | None:
-    """Return the projection of the codes that is stored with a model of the zoo; None without."""
-    folder = entry.path / "results" / f"projection-{method}"
-    if entry.kind != "zoo" or not folder.is_dir():
-        return None
-    stored = stored_planes(folder).get((split, layer, pair))
-    return stored if stored is not None and len(stored) == len(codes) else None
-
-
 def reduced_settings(method: str, n: int) -> dict[str, Any]:
     """Return the settings whose defaults n codes are too few for, as large as n allows."""
     default = settings_of(method)
@@ -79,24 +56,6 @@ def reduced_settings(method: str, n: int) -> dict[str, Any]:
         return {}
     name, largest = most[method]
     return {name: largest} if largest < default[name] else {}
-
-
-@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs=UNTIL_REPLACED)
-def stored_planes(folder: Path) -> Mapping[tuple[str, int, str], Projection]:
-    """Return the planes of a saved `ProjectionResult` by split, layer and pair."""
-    result = ProjectionResult.load(folder)
-    planes = {}
-    for where, points in result.coordinates.groupby(["split", "layer", "pair"], sort=False):
-        split, layer, pair = str(where[0]), int(str(where[1])), str(where[2])
-        quality = result.quality.query("split == @split and layer == @layer and pair == @pair")
-        settings = result.settings["of_plane"][f"layer {layer}, {pair}"]
-        row = quality.iloc[0]
-        planes[split, layer, pair] = Projection(
-            points[["projection_x", "projection_y"]].to_numpy(),
-            result.settings["method"]["name"], settings,
-            {"trustworthiness": float(row["trustworthiness"]), "points": int(row["points"]),
-             "neighbors": int(row["neighbors"])})
-    return planes
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:

@@ -15,7 +15,7 @@ from latentcode.app.data.projections import METHODS, colour_labels, reduced_sett
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
-from latentcode.app.state.url import choose, remember, remembered_number, take, take_default
+from latentcode.app.state.url import choose, remember, remembered_number, take
 from latentcode.app.words import literal
 from latentcode.probes.projection.methods import Projection
 
@@ -149,7 +149,6 @@ def _places(chosen: Chosen) -> None:
             take("layer", own[0])
             take("pair", own[1])
             take("second", other)
-            take_default("projection")  # at two places
             st.switch_page(st.session_state["pages"]["compare"])
 
 

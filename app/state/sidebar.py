@@ -18,7 +18,6 @@ from latentcode.app.data.projections import (
     MOST_LAID_OUT,
     colour_labels,
     project_once,
-    stored_plane,
 )
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import asked_for, choose, chosen, note, put
@@ -34,8 +33,6 @@ SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh 
 """Splits in words."""
 SHOWN = 26
 """Letters of a model's name for which the list has space; a longer one stands below it, too."""
-QUICK = 20_000
-"""Codes that PCA lays out while nobody notices."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +75,9 @@ class Chosen:
         return Picture(self.split, len(self.codes), method, self.layer if layer is None else layer,
                        self.pair if pair is None else pair, self.entry.key)
 
-    def is_quick(self, picture: Picture) -> bool:
-        """Whether a picture of these codes takes no time: stored ones, and PCA of some codes."""
-        return (picture.method == "pca" and picture.n <= QUICK) or stored_plane(
-            self.entry, self.codes, self.split, picture.layer, picture.pair, picture.method
-        ) is not None
-
     def projection(self, picture: Picture) -> Projection:
         """Return the points of a picture of these codes, computed if they are not kept."""
-        return project_once(self.entry, self.codes, self.split, picture.layer, picture.pair,
-                            picture.method)
+        return project_once(self.codes, picture.layer, picture.pair, picture.method)
 
 
 AT_PLACE: dict[Any, Callable[[Any], Any]] = {Chosen: lambda chosen: chosen.place}
@@ -181,8 +171,7 @@ def choose_look(
 ) -> tuple[str, str]:
     """Return the projection, as the library calls it, and the label that the sidebar chooses.
 
-    At first it is the projection that nobody has to wait for: t-SNE where it is stored with the
-    model (2,000 held-out problems, the pairs of the paper), else PCA, and t-SNE is a click away.
+    At first it is PCA, for which nobody has to wait; t-SNE is a click away.
 
     shown  what is shown side by side; the first one's labels are offered
     first  returns the label that a page opens on where its URL names none; None: the first offered
@@ -190,14 +179,10 @@ def choose_look(
     codes, pair = shown[0].codes, shown[0].pair
     methods = [name for name, most in MOST_LAID_OUT.items() if len(codes) <= most]
 
-    def stored() -> str:
-        return next((name for name in methods if all(
-            chosen.is_quick(chosen.picture(METHODS[name])) for chosen in shown)), methods[-1])
-
-    method = choose("Projection", methods, key="projection", default=stored, form="buttons",
+    method = choose("Projection", methods, key="projection", default="PCA", form="buttons",
                     where=st.sidebar,
-                    help="How codes are projected to two dimensions. t-SNE and UMAP are stored "
-                         "with models of the zoo; other codes take them some seconds per 2,000. "
+                    help="How codes are projected to two dimensions. t-SNE and UMAP take some "
+                         "seconds per 2,000 codes at first, and are kept then. "
                          f"Above {min(MOST_LAID_OUT.values()):,} codes only PCA is offered.")
     offered = colour_labels(codes, pair)
 

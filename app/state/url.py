@@ -130,13 +130,6 @@ def take(key: str, value: object) -> None:
     st.session_state.setdefault(CHOSEN, {})[key] = value
 
 
-def take_default(key: str) -> None:
-    """Let the widget of a key show its default on the page that is opened next, unless somebody has
-    chosen."""
-    if key in st.session_state.get(DEFAULTS, {}):
-        st.session_state.setdefault(ASKED, {})[key] = []
-
-
 def _before(key: str) -> Any:
     """Return what a widget has, or had on the page before; None where it is new."""
     state, chosen = st.session_state, st.session_state.get(CHOSEN, {})

@@ -7,7 +7,7 @@ from threading import Lock
 
 import pytest
 
-from latentcode.probes.projection.cache import VARIABLE
+from latentcode.files.cache import VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -18,14 +18,13 @@ from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app.data import loaded as data
-from latentcode.app.data import projections, results
+from latentcode.app.data import results
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
 from latentcode.app.data.projections import project_once, reduced_settings
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.cache import default_cache
 from latentcode.imports import import_file
-from latentcode.probes.projection.of_codes import project_codes
 
 
 @pytest.fixture(scope="module")
@@ -92,30 +91,6 @@ def test_stored_codes_are_used_as_far_as_they_go(
     assert data.splits(source)[0] == "ood"
 
 
-def test_the_zoo_has_its_projections(
-    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    computed: list[int] = []
-    real = projections.CachedProjection
-    monkeypatch.setattr(projections, "CachedProjection", lambda x, *args, **settings: (
-        computed.append(len(x)), real(x, *args, **settings))[1])
-    entry = run.publish(tmp_path / "zoo" / "tiny")
-    stored = lc.extract(entry, split="ood", n=40, pairs=["response->response"])
-    stored.save(entry.path / "results" / "codes-ood")
-    project_codes(stored, ["rule"], method="pca").save(entry.path / "results" / "projection-pca")
-    open_folders(monkeypatch, [])
-    source, layer = Entry("tiny", entry.path, "zoo"), stored.layers[-1]
-    ready = project_once(source, stored, "ood", layer, "response->response", "pca")
-    assert computed == []
-    assert 0.0 < ready.quality["trustworthiness"] <= 1.0
-    # Of other instances they say nothing.
-    fewer = project_once(source, data.first(stored, 30), "ood", layer, "response->response", "pca")
-    assert computed == [30]
-    assert len(fewer.coordinates) == 30
-    project_once(source, stored, "test", layer, "response->response", "pca")
-    assert computed == [30, 40]
-
-
 def test_codes_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_codes().save(tmp_path / "codes")
     open_folders(monkeypatch, [tmp_path])
@@ -175,12 +150,11 @@ def test_few_codes_are_laid_out_as_far_as_they_allow(
     source: Entry, run: lc.Run
 ) -> None:
     codes = data.first(data.codes(source, "ood", 24), 20)
-    plane = project_once(source, codes, "ood", codes.layers[-1], "response->response", "tsne")
+    plane = project_once(codes, codes.layers[-1], "response->response", "tsne")
     assert plane.coordinates.shape == (20, 2)
     assert plane.settings["perplexity"] == 6.3
     with pytest.raises(ProbeError, match="3 codes are too few"):
-        project_once(source, data.first(codes, 3), "ood", codes.layers[-1], "response->response",
-                   "umap")
+        project_once(data.first(codes, 3), codes.layers[-1], "response->response", "umap")
     for n in range(4, 90):
         (name, perplexity), = reduced_settings("tsne", n).items()
         assert name == "perplexity"

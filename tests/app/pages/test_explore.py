@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -332,34 +329,6 @@ def test_panels_of_one_point() -> None:
     many = heads({"<b>": np.linspace(-1.0, 1.0, 64)}, dark=False)
     assert many.count("<small>") == 16
     assert "<b>:" not in many
-
-
-COLD = """
-import sys
-from streamlit.testing.v1 import AppTest
-import latentcode.app.main
-from latentcode.app.data import preload
-
-preload._once.acquire()  # nothing is loaded behind the picture
-test = AppTest.from_string(
-    "from latentcode.app.main import opened; opened('explore')()", default_timeout=120)
-test.query_params["beside"] = "Selection"  # a problem beside the map is drawn after it
-test.run()
-assert not test.exception and not test.error, test.error
-maps = [c for c in test.get("bidi_component") if c.proto.component_name == "latentcode_map"]
-assert len(maps) == 1
-for package in ("torch", "transformer_lens", "transformers", "umap", "openTSNE"):
-    assert package not in sys.modules, package
-print(test.markdown[0].value.splitlines()[0])
-"""
-
-
-@pytest.mark.slow
-def test_the_first_picture_needs_no_torch(tmp_path: Path) -> None:
-    shown = subprocess.run([sys.executable, "-c", COLD], capture_output=True, text=True,
-                           env={**os.environ, "LATENTCODE_CACHE": str(tmp_path)}, check=False)
-    assert shown.returncode == 0, shown.stderr[-2_000:]
-    assert shown.stdout.startswith("##### 2,000 codes of ")
 
 
 def test_damaged_weights_are_told_beside_codes_that_were_kept(run: Run) -> None:

@@ -18,7 +18,6 @@ def page() -> None:
         open_address,
         remember,
         remembered,
-        take_default,
     )
 
     @guarded
@@ -34,8 +33,6 @@ def page() -> None:
             remember("lasso", "L1_2_3")
         if st.button("Forget"):
             remember("lasso", None)
-        if st.button("Leave"):
-            take_default("number")
         st.text(f"{chosen} {number} {'+'.join(several)} {remembered('lasso')}")
 
     open_address(st.session_state.get("page", "one page"))
@@ -90,17 +87,6 @@ def test_what_was_the_default_can_be_chosen_where_another_one_is() -> None:
     test.selectbox(key="number").select(2_000).run()
     assert text(test).startswith("second 2000")
     assert text(test.run()).startswith("second 2000")
-
-
-@pytest.mark.parametrize("chosen", [False, True])
-def test_the_next_page_finds_its_own_default_unless_somebody_has_chosen(chosen: bool) -> None:
-    test = shown()
-    first, other = (5_000, 2_000) if chosen else (2_000, 5_000)
-    if chosen:
-        test.selectbox(key="number").select(first).run()
-    next(button for button in test.button if button.label == "Leave").click().run()
-    test.session_state["best"], test.session_state["page"] = other, "another page"
-    assert text(test.run()).startswith(f"second {first if chosen else other}")
 
 
 def address(test: AppTest) -> dict[str, list[str]]:
