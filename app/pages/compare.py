@@ -112,15 +112,15 @@ def place_name(place: tuple[int, str]) -> str:
 
 
 def _default() -> list[str]:
-    """Return the models of the zoo that have the task of the model looked at last."""
+    """Return the models of the zoo that solve the same problems as the model looked at last."""
     found = {entry.key: entry for entry in loaded.entries() if entry.kind != "codes"}
     asked = chosen_before("model")
     zoo = [key for key, entry in found.items() if entry.kind == "zoo"] or list(found)
     if not zoo:
         return []
     first = asked if asked in zoo else zoo[0]
-    task = loaded.open_run(found[first].path).config.task.name
-    same = [key for key in zoo if loaded.open_run(found[key].path).config.task.name == task]
+    task = loaded.open_run(found[first].path).config.task
+    same = [key for key in zoo if loaded.open_run(found[key].path).config.task == task]
     return [first, *(key for key in same if key != first)][:MOST]
 
 

@@ -31,7 +31,7 @@ def test_back_goes_through_choices_and_pages_and_shows_what_they_were(explorer: 
     explorer.go_to("Similarity")
     explorer.headline("How similar").wait_for()
     explorer.go_to("Decode")
-    explorer.headline("What can be decoded").wait_for()
+    explorer.headline("No probes yet").wait_for()
     back(explorer)
     expect(page).to_have_title("Similarity · latentcode")
     assert (explorer.chosen()["Model"], explorer.chosen()["Layer"]) == (OTHER, "2")

@@ -62,8 +62,8 @@ def test_maps_and_charts_are_saved(explorer: Explorer) -> None:
     explorer.picture()
     png = explorer.download(explorer.page.get_by_role("button", name="PNG")).read_bytes()
     assert png.startswith(b"\x89PNG")
-    explorer.open("decode", PCA)
-    chart = explorer.page.locator(".st-key-decoding")
+    explorer.open("results", {"model": "sraven-hyla"})
+    chart = explorer.page.locator(".st-key-training")
     chart.hover()
     drawn = ElementTree.parse(explorer.download(chart.locator(".modebar-btn"))).getroot()
     assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
