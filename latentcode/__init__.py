@@ -33,41 +33,27 @@ if TYPE_CHECKING:
     from latentcode.models.registering import register_normalization as register_normalization
     from latentcode.models.registering import register_value_network as register_value_network
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
-    from latentcode.probes.alignment import AlignmentResult as AlignmentResult
     from latentcode.probes.alignment import align as align
-    from latentcode.probes.attribution import AttributionResult as AttributionResult
     from latentcode.probes.attribution import attribute as attribute
-    from latentcode.probes.das import DASResult as DASResult
     from latentcode.probes.das import das as das
-    from latentcode.probes.decoding import DecodingResult as DecodingResult
     from latentcode.probes.decoding import decode as decode
-    from latentcode.probes.generation import Generation as Generation
     from latentcode.probes.generation import generate as generate
-    from latentcode.probes.heads import HeadsResult as HeadsResult
     from latentcode.probes.heads import heads as heads
     from latentcode.probes.interventions import Bench as Bench
-    from latentcode.probes.interventions import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions import ByHand as ByHand
-    from latentcode.probes.interventions import InterventionResult as InterventionResult
     from latentcode.probes.interventions import Patch as Patch
     from latentcode.probes.interventions import Problem as Problem
     from latentcode.probes.interventions import intervene as intervene
     from latentcode.probes.interventions import register_patch as register_patch
     from latentcode.probes.knn import knn as knn
-    from latentcode.probes.knn_purity import KNNPurityResult as KNNPurityResult
     from latentcode.probes.knn_purity import knn_purity as knn_purity
-    from latentcode.probes.model_checks import ModelCheckResult as ModelCheckResult
     from latentcode.probes.model_checks import check_model as check_model
-    from latentcode.probes.projection import ProjectionResult as ProjectionResult
     from latentcode.probes.projection import project as project
     from latentcode.probes.registered import Points as Points
-    from latentcode.probes.registered import ProbeResult as ProbeResult
     from latentcode.probes.registered import register_probe as register_probe
-    from latentcode.probes.similarity import SimilarityResult as SimilarityResult
+    from latentcode.probes.saved import load_result as load_result
     from latentcode.probes.similarity import similarity as similarity
-    from latentcode.probes.topography import TopographyResult as TopographyResult
     from latentcode.probes.topography import topography as topography
-    from latentcode.probes.value_networks import ValueNetworksResult as ValueNetworksResult
     from latentcode.probes.value_networks import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
     from latentcode.runs import Run as Run

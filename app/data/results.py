@@ -11,7 +11,7 @@ from latentcode.app.data.loaded import UNTIL_REPLACED, cache_folder, open_run
 from latentcode.app.words import literal
 from latentcode.errors import LatentCodeError
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.saved import load_result
+from latentcode.probes.saved import load_result, result_kind
 
 
 def saved_results(entry: Entry) -> dict[str, TableResult]:
@@ -52,4 +52,4 @@ def _folders(folder: Path) -> list[Path]:
 @st.cache_resource(max_entries=48, show_spinner=False, hash_funcs=UNTIL_REPLACED)
 def load_saved(folder: Path) -> TableResult | None:
     """Load a result, again when it was replaced; return None for a folder that holds none."""
-    return load_result(folder)
+    return None if result_kind(folder) is None else load_result(folder)

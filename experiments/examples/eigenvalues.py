@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import latentcode as lc
+from latentcode.probes.registered import ProbeResult
 
 
 @lc.register_features("laplacian")
@@ -27,7 +28,7 @@ def laplacian(codes: torch.Tensor) -> torch.Tensor:
     return torch.linalg.eigvalsh(weights.sum(-1).diag_embed() - weights)[..., 1:].flatten(1)
 
 
-def draw(result: lc.ProbeResult, axes: Axes) -> None:
+def draw(result: ProbeResult, axes: Axes) -> None:
     """Draw how far the eigenvalues are above each control, with 95 % intervals."""
     found = result.contrasts.table.query("features == 'laplacian'")
     lines = range(len(found))
@@ -39,7 +40,7 @@ def draw(result: lc.ProbeResult, axes: Axes) -> None:
     axes.set_xlabel("difference in accuracy")
 
 
-def say(result: lc.ProbeResult) -> str:
+def say(result: ProbeResult) -> str:
     """Say how often the probe is right where it is best."""
     found = result.table.query("features == 'laplacian'")
     best = found.sort_values("value").iloc[-1]

@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "show": ("latentcode.cli.show.Show", "Show what a folder holds."),
     "explore": ("latentcode.cli.explore.Explore", "Browse codes and results in the web browser."),
     "zoo": ("latentcode.cli.zoo.Zoo",
-            "List or verify the models of the library, check a language model, write texts."),
+            "List the models of the library, check a language model, write texts."),
     "push": ("latentcode.cli.push.Push", "Share a run or codes on the Hugging Face hub."),
     "sweep": ("latentcode.cli.sweep.Sweep", "Train a grid of models, and write one table."),
     "reproduce": ("latentcode.cli.reproduce.Reproduce",

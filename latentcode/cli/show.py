@@ -32,21 +32,21 @@ class Show:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.probes.saved import load_result
+        from latentcode.probes.saved import load_result, result_kind
         from latentcode.runs.named import folder_of, load_run
 
         folder = folder_of(self.path)
         is_codes = (folder / "codes.safetensors").is_file()
-        result = None if is_codes else load_result(folder)
-        if self.split is not None and (is_codes or result is not None):
+        is_result = not is_codes and result_kind(folder) is not None
+        if self.split is not None and (is_codes or is_result):
             raise LatentCodeError(f"--split is {self.split!r}, but {self.path} is not a run; "
                                   "expected a run, whose task has problems to show")
         if is_codes:
             codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
             print(codes.labels.describe(include="all").T.to_string())
-        elif result is not None:
-            print(result)
+        elif is_result:
+            print(load_result(folder))
         elif self.split is not None:
             print(_problem(load_run(folder), self.split, self.index))
         else:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from small_language_models import SmallModels
 
-import latentcode as lc
 from latentcode.cli import main
 from latentcode.models import pretrained
+from latentcode.probes.model_checks import ModelCheckResult
 
 
 def test_the_exit_status_says_whether_a_model_is_supported(
@@ -23,7 +23,7 @@ def test_the_exit_status_says_whether_a_model_is_supported(
     shown = capsys.readouterr().out
     assert "llama (LlamaForCausalLM, float32): SUPPORTED" in shown
     assert f"wrote result {out}" in shown
-    assert lc.ModelCheckResult.load(out).settings["lengths"] == [3, 6]
+    assert ModelCheckResult.load(out).settings["lengths"] == [3, 6]
     assert (out / "figure.png").stat().st_size > 1_000
     main(["show", str(out)])
     assert "SUPPORTED" in capsys.readouterr().out

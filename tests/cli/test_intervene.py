@@ -11,7 +11,7 @@ import pytest
 import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.cli import main
-from latentcode.probes.interventions import standard_interventions
+from latentcode.probes.interventions import InterventionResult, standard_interventions
 
 SEED = 3
 """Of a model that is right often enough: in 9 of 400 pairs with torch 2.6 as with 2.13."""
@@ -28,7 +28,7 @@ def test_the_standard_interventions(
     assert "elsewhere" in out
     assert "instances count" in out
     assert f"wrote result {tmp_path}" in out
-    flips = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
+    flips = InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     task = lc.make_counterfactuals(lc.make_task(lc.Run.open(folder).config.task), factorial=False)
     assert len(flips) == len(standard_interventions(range(2), 4, task.scopes, lacks=task.lacking))
 
@@ -41,7 +41,7 @@ def test_every_combination_of_what_is_written_where(
                "--no-factorial"]
     main([*command, "--patch", "interchange", "steer", "--scope", "row", "pair", "--layers", "each",
           "upper", "0,1", "--alpha", "1", "3", "--heads", "0", "2"])
-    flips = lc.InterventionResult.load(tmp_path).table.query("metric == 'flip'")
+    flips = InterventionResult.load(tmp_path).table.query("metric == 'flip'")
     assert len(flips) == 2 * 3 * (1 + 2)
     assert set(flips["layers"]) == {"0", "1", "0,1"}
     assert set(flips["heads"]) == {"0,2"}
@@ -57,7 +57,7 @@ def test_whose_answer_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
           "operands", "operation+operands", "--scope", "everything", "--layers", "all", "--site",
           "code+value"])
     assert "have four different answers" in capsys.readouterr().out
-    result = lc.InterventionResult.load(tmp_path)
+    result = InterventionResult.load(tmp_path)
     rates = result.table.pivot(index="patch", columns="metric", values="value")
     # With codes and values of all layers the source's whole computation is written.
     assert [rates.loc[patch, name] for patch, name in (

@@ -9,6 +9,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.registered import ProbeResult
 from latentcode.probes.saved import load_result
 
 PROBE = '''"""Codes have a size."""
@@ -48,7 +49,7 @@ def test_it_is_a_command(
     main([*words, "--power", "2", "--out", "one"])
     said = capsys.readouterr().out
     found = load_result("one")
-    assert isinstance(found, lc.ProbeResult)
+    assert isinstance(found, ProbeResult)
     assert found.settings["options"] == {"power": 2.0}
     assert "ProbeResult of size: " in said
     with pytest.raises(SystemExit):

@@ -15,6 +15,9 @@ from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.decoding import DecodingResult
+from latentcode.probes.interventions import InterventionResult
+from latentcode.probes.registered import ProbeResult
 from latentcode.prompts.texts_file import read_texts
 
 PLACES = ("France", "Italy", "Peru", "Kenya")
@@ -56,7 +59,7 @@ def test_a_registered_probe_is_asked_of_prompts(
     out = tmp_path / "result"
     main(["knn", str(small_models("gpt2")), "--prompts", str(prompts), "--out", str(out), "--k",
           "3", "--layers", "1", "--features", "code", "--n-bootstrap", "100"])
-    result = lc.ProbeResult.load(out)
+    result = ProbeResult.load(out)
     assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert set(result.table["label"]) == {"label"}
     assert result.table["n_combinations"].unique().tolist() == [2]  # of six, 30 % are held out
@@ -67,7 +70,7 @@ def test_decode_prompts_with_all_controls(
 ) -> None:
     main(["decode", str(small_models("llama")), "--prompts", str(prompts), "--out",
           str(tmp_path / "result"), "--layers", "1", "--heldout", "0.5"])
-    result = lc.DecodingResult.load(tmp_path / "result")
+    result = DecodingResult.load(tmp_path / "result")
     table = result.table[result.table["metric"] == "accuracy"].set_index("features")
     assert set(table.index) == {"code", "residual", "untrained", "shuffled"}
     assert set(table["n_heldout_combinations"]) == {3}
@@ -95,7 +98,7 @@ def test_intervene_prompts(
     command = ["intervene", str(small_models("llama")), "--prompts", str(pairs), "--out"]
     main([*command, str(tmp_path / "result")])
     assert "instances count" in capsys.readouterr().out
-    result = lc.InterventionResult.load(tmp_path / "result")
+    result = InterventionResult.load(tmp_path / "result")
     flips = result.table[result.table["metric"] == "flip"]
     assert set(flips["patch"]) == {"interchange", "control", "elsewhere", "shuffled", "random",
                                    "identity"}
@@ -106,7 +109,7 @@ def test_intervene_prompts(
     main([*command, str(tmp_path / "some"), "--patch", "interchange", "identity", "--site",
           "residual", "--scope", "everything", "--layers", "each", "0,1", "--among", "answers",
           "--batch-size", "7"])
-    table = lc.InterventionResult.load(tmp_path / "some").table
+    table = InterventionResult.load(tmp_path / "some").table
     rates = table[table["metric"] == "flip"].set_index(["patch", "layers"])["value"]
     # All that enters the first layer is all there is.
     assert rates["interchange", "0"] == rates["interchange", "0,1"] == 1.0
@@ -161,11 +164,11 @@ def test_prompts_begin_as_asked(
     out = tmp_path / "decoding"
     main(["decode", folder, "--prompts", str(prompts), "--out", str(out), "--layers", "1",
           "--heldout", "0.5", "--prepend-bos", "no"])
-    assert lc.DecodingResult.load(out).settings["train"]["prepend_bos"] is False
+    assert DecodingResult.load(out).settings["train"]["prepend_bos"] is False
     out = tmp_path / "interventions"
     main(["intervene", folder, "--prompts", str(pairs), "--out", str(out), "--prepend-bos",
           "yes" if auto else "no", "--patch", "interchange"])
-    assert lc.InterventionResult.load(out).settings["prepend_bos"] is auto
+    assert InterventionResult.load(out).settings["prepend_bos"] is auto
 
 
 def test_a_model_that_answers_nothing_may_want_another_beginning(
@@ -197,7 +200,7 @@ def test_decode_whole_texts(small_models: SmallModels, texts: Path, tmp_path: Pa
     out, folder = tmp_path / "result", str(small_models("gpt2"))
     main(["decode", folder, "--texts", str(texts), "--labels", "kind", "--features", "lap_eigvals",
           "entropy", "--out", str(out), "--n-bootstrap", "100"])
-    result = lc.DecodingResult.load(out)
+    result = DecodingResult.load(out)
     of = lc.decode(folder, read_texts(texts), ["kind"], features=["lap_eigvals", "entropy"],
                    n_bootstrap=100)
     pd.testing.assert_frame_equal(result.table, of.table, check_dtype=False)

@@ -13,6 +13,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.projection import ProjectionResult
 from latentcode.probes.saved import load_result
 
 Words = Callable[[str], list[str]]
@@ -125,7 +126,7 @@ def test_project_a_run_then_its_codes(
         lc.extract(run, problems, split=split, n=80, out=tmp_path / split)
     main(["project", str(tmp_path / "ood"), str(tmp_path / "train"), "--method", "pca", "--labels",
           "term_1", "--n", "60", "--out", str(tmp_path / "of_codes")])
-    first, second = (lc.ProjectionResult.load(tmp_path / name) for name in ("of_run", "of_codes"))
+    first, second = (ProjectionResult.load(tmp_path / name) for name in ("of_run", "of_codes"))
     pd.testing.assert_frame_equal(first.quality, second.quality)  # the same codes
 
 

@@ -7,6 +7,7 @@ import pytest
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.config import to_yaml
+from latentcode.probes.decoding import DecodingResult
 
 LITTLE = ["--preset", "smoke", "--training.steps", "4", "--training.warmup-steps", "1",
           "--training.eval-every", "4"]
@@ -29,7 +30,7 @@ def test_train_extract_decode_show(tmp_path: Path, capsys: pytest.CaptureFixture
     out = capsys.readouterr().out
     assert "residual" in out
     assert f"wrote result {tmp_path / 'decoding'}" in out
-    result = lc.DecodingResult.load(tmp_path / "decoding")
+    result = DecodingResult.load(tmp_path / "decoding")
     assert set(result.table["features"]) == {"code", "residual", "untrained", "shuffled"}
     assert (tmp_path / "decoding" / "figure.png").stat().st_size > 1_000
     for arguments, word in (([str(folder)], "linear on logic"),

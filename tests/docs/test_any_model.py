@@ -12,8 +12,10 @@ import pytest
 from page_blocks import BLOCK, run_page
 from places import ROOT
 
-import latentcode as lc
 from latentcode.probes.common.results import where
+from latentcode.probes.das import DASResult
+from latentcode.probes.decoding import DecodingResult
+from latentcode.probes.interventions import InterventionResult
 
 PAGE = (ROOT / "docs" / "any_model.md").read_text(encoding="utf-8")
 SMALL = ("gpt2", "llama", "gemma2")
@@ -28,8 +30,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     names = dict(run_page(PAGE, folder, MEASURED))
     with contextlib.chdir(folder):
         names["saved"] = {kind: kind.load(Path("results", name)) for name, kind in (
-            ("decoding", lc.DecodingResult), ("intervention", lc.InterventionResult),
-            ("das", lc.DASResult))}
+            ("decoding", DecodingResult), ("intervention", InterventionResult),
+            ("das", DASResult))}
     return names
 
 
@@ -96,9 +98,9 @@ def test_what_is_said_of_causes(ran: Mapping[str, Any]) -> None:
 @pytest.mark.slow
 def test_commands_give_what_functions_give(ran: Mapping[str, Any]) -> None:
     saved = ran["saved"]
-    commanded = saved[lc.DecodingResult].table.query("metric == 'accuracy' and features == 'code'")
+    commanded = saved[DecodingResult].table.query("metric == 'accuracy' and features == 'code'")
     table = ran["decoded"]["llama"].table.query("features == 'code'")
     assert commanded["value"].tolist() == table["value"].tolist()
-    assert saved[lc.InterventionResult].settings["n_known"] == 96
-    assert saved[lc.InterventionResult].settings["factorial"]
-    assert set(saved[lc.DASResult].table["search"]) == {"trained", "shuffled", "random", "whole"}
+    assert saved[InterventionResult].settings["n_known"] == 96
+    assert saved[InterventionResult].settings["factorial"]
+    assert set(saved[DASResult].table["search"]) == {"trained", "shuffled", "random", "whole"}

@@ -10,8 +10,8 @@ import pytest
 from page_blocks import BLOCK, run_page
 from places import ROOT
 
-import latentcode as lc
 from latentcode.probes.common.results import where
+from latentcode.probes.heads import HeadsResult
 
 PAGE = (ROOT / "docs" / "language_model.md").read_text(encoding="utf-8")
 
@@ -44,7 +44,7 @@ def test_what_is_said_of_relations(ran: Mapping[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_what_is_said_of_texts(ran: Mapping[str, Any]) -> None:
-    read: lc.HeadsResult = ran["read"]
+    read: HeadsResult = ran["read"]
     assert (read.matrix("induction").loc[1] > 0.9).all()
     assert read.matrix("previous_token").loc[0].between(0.45, 0.65).all()
     alone = where(read.effects, patch="mean", quantity="loss")
@@ -63,6 +63,6 @@ def test_what_is_said_of_texts(ran: Mapping[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_a_result(ran: Mapping[str, Any]) -> None:
-    saved = lc.HeadsResult.load(ran["folder"] / "results/heads")
+    saved = HeadsResult.load(ran["folder"] / "results/heads")
     assert len(where(saved.heads, metric="induction")) == 8
     assert (ran["folder"] / "heads.png").stat().st_size > 10_000

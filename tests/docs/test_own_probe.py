@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.registered import ProbeResult
 from latentcode.probes.saved import load_result
 
 PAGE = (ROOT / "docs" / "own_probe.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_the_lines_of_python_do_what_they_say(
     assert "ProbeResult of eigenvalues: The eigenvalues of layer " in said
     assert "DecodingResult: " in said
     result = names["result"]
-    assert isinstance(result, lc.ProbeResult)
+    assert isinstance(result, ProbeResult)
     assert result.settings["options"] == {"c": 0.3}
     assert "<img" in result._repr_html_()
     exec(ENTROPY, names)
@@ -77,4 +77,4 @@ def test_the_commands_do_what_they_say(
     assert printed is not None
     assert first.startswith(printed[0])
     beside = load_result(folder / "runs" / "first" / "results" / "eigenvalues")
-    assert isinstance(beside, lc.ProbeResult)
+    assert isinstance(beside, ProbeResult)

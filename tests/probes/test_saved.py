@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,13 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
+from latentcode.lazy import MOVED
 from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
-from latentcode.probes.saved import RESULTS, load_result
+from latentcode.probes.das import DASResult
+from latentcode.probes.decoding import DecodingResult
+from latentcode.probes.knn_purity import KNNPurityResult
+from latentcode.probes.saved import RESULTS, load_result, result_kind
 from latentcode.tasks.pairs import Pair
 
 
@@ -26,9 +31,17 @@ def test_a_folder_is_known_by_its_file(kind: type[TableResult], tmp_path: Path) 
         load_result(tmp_path)
 
 
-def test_every_result_that_is_offered_can_be_opened() -> None:
-    offered = {getattr(lc, name) for name in lc.__all__ if name.endswith("Result")}
-    assert offered == set(RESULTS)
+@pytest.mark.parametrize("name", MOVED)
+def test_a_name_that_moved_says_where_it_is(name: str) -> None:
+    assert name not in lc.__all__
+    with pytest.raises(AttributeError, match=rf"is in latentcode.{MOVED[name]}"):
+        getattr(lc, name)
+    assert getattr(import_module(f"latentcode.{MOVED[name]}"), name).__name__ == name
+
+
+def test_every_result_can_be_opened() -> None:
+    assert set(RESULTS) == {kind for kind in TableResult.__subclasses__()
+                            if kind.__module__.startswith("latentcode.")}
 
 
 HOSTILE = ("", "01", "NA", "None", "nan", "a\rb", "\r\n", "1e5", "True", "1", "1.0", "2024-01-31",
@@ -77,7 +90,7 @@ def test_a_decoding_of_hostile_classes_draws_its_figure_again(tmp_path: Path) ->
                                                                 for i in range(60)]}),
             (Pair(pair, "a pair", None),), (0,), {"run": "model"}) for part in "ab")
         result = lc.decode(train, heldout, ["word"], controls=False, n_bootstrap=100)
-        loaded = lc.DecodingResult.load(result.save(tmp_path / pair, figures=False))
+        loaded = DecodingResult.load(result.save(tmp_path / pair, figures=False))
         assert set(loaded.table["pair"]) == {pair}
         assert set(loaded.per_class["class"]) == set(classes)
         assert loaded.summary().equals(result.summary())
@@ -85,15 +98,17 @@ def test_a_decoding_of_hostile_classes_draws_its_figure_again(tmp_path: Path) ->
 
 
 def test_results_that_were_renamed_keep_their_files() -> None:
-    assert lc.DASResult.marker() == "subspaces.json"
-    assert lc.KNNPurityResult.marker() == "separation.json"
+    assert DASResult.marker() == "subspaces.json"
+    assert KNNPurityResult.marker() == "separation.json"
 
 
 def test_other_folders_hold_no_result(tmp_path: Path) -> None:
-    assert load_result(tmp_path) is None
     (tmp_path / "notes.json").write_text("{")
     (tmp_path / "more.json").write_text("[1]")
-    assert load_result(tmp_path) is None
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        assert result_kind(folder) is None
+        with pytest.raises(ArtifactError, match="holds no result"):
+            lc.load_result(folder)
 
 
 def test_a_result_of_an_unknown_kind_is_named(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from prompt_pairs import PLACES, pairs_of, with_unsaid_answers
 from small_bridges import make
 from small_language_models import SmallModels
 
-import latentcode as lc
 from latentcode import Patch, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
+from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched
 from latentcode.probes.interventions.standard import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
@@ -53,7 +53,7 @@ def generator() -> torch.Generator:
     return make_generator(0, "prompts")
 
 
-def outcomes(result: lc.InterventionResult) -> dict[str, float]:
+def outcomes(result: InterventionResult) -> dict[str, float]:
     """Return the outcomes of a single intervention by metric."""
     assert not result.table["metric"].duplicated().any()
     return dict(zip(result.table["metric"], result.table["value"], strict=True))

@@ -11,6 +11,7 @@ from places import GOLDEN
 from small_app import charts, drawn_codes, shown, text
 
 import latentcode as lc
+from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.similarity.of_codes import similarity_codes
 from latentcode.runs import Run
 
@@ -63,7 +64,7 @@ def test_a_probe_of_one_s_own_is_among_them(
 def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> None:
     """The page of decoding shows what is decoded from codes."""
     names = {"code": "row", "shuffled": "shuffled row", "untrained": "untrained row"}
-    decoded = lc.DecodingResult.load(GOLDEN / "frozen" / "decoding")
+    decoded = DecodingResult.load(GOLDEN / "frozen" / "decoding")
     replace(decoded, table=decoded.table.replace({"features": names})).save(
         codes / "results" / "rows", figures=False)
     test = shown("results", model="runs/codes")

@@ -41,7 +41,7 @@ assert first_outcomes["base"]["same (control)"] > 0.5
 both, unrelated = (first_outcomes.loc[name] for name in (
     "other rule and operands", "unrelated (control)"))
 assert both["operation"] < unrelated["operation"] + 0.05 and both["answer"] > 4 * both["operation"]
-decoded = {kind: lc.DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
+decoded = {kind: DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
            .table.query("layer == 3 and metric == 'accuracy' and features == 'code' and "
                         "pair == 'response->response'")["value"].item()
            for kind in ("softmax", "hyla")}

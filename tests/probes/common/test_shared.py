@@ -16,7 +16,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.shared import shared_combinations, shared_instances
-from latentcode.probes.decoding import decode_codes
+from latentcode.probes.decoding import DecodingResult, decode_codes
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"controls": False, "n_shuffles": 1, "n_bootstrap": 100, "layers": 1,
@@ -107,11 +107,11 @@ def test_a_stored_result_says_it_by_the_name_of_today(planted: Planted, tmp_path
     result = decode_codes(train, train, "term_1", allow_overlap="instances", **FAST)
     file = result.save(tmp_path / "result", figures=False) / result.marker()
     file.write_text(file.read_text().replace("allow_overlap", "may_share"))
-    again = lc.DecodingResult.load(tmp_path / "result")
+    again = DecodingResult.load(tmp_path / "result")
     assert again.settings == json.loads(json.dumps(dict(result.settings)))
     assert again.caveats == result.caveats
     shipped = lc.load_run("sraven-hyla").path / "results" / "decoding"
-    assert lc.DecodingResult.load(shipped).settings["allow_overlap"] == "nothing"
+    assert DecodingResult.load(shipped).settings["allow_overlap"] == "nothing"
 
 
 def test_codes_that_all_look_alike_can_be_let_through(planted: Planted) -> None:

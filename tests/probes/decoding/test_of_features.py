@@ -14,6 +14,7 @@ import torch
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.common.results import where
+from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.decoding.naming import MODELS, named, parted
 from latentcode.seeds import make_generator
 from latentcode.tasks.logic.task import evaluate
@@ -59,7 +60,7 @@ def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
     assert list(result.summary()) == ["pair", "width", "label", "metric", "features", "layer",
                                       "trained", "untrained", "shuffled", "chance"]
     folder = result.save(tmp_path / "decoding")
-    again = lc.DecodingResult.load(folder)
+    again = DecodingResult.load(folder)
     for name, table in again.tables().items():
         pd.testing.assert_frame_equal(table, result.tables()[name], check_dtype=False)
     assert (folder / "figure.png").exists()

@@ -13,6 +13,7 @@ from same_token import ordered_texts, same_token_model, worded_texts
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, SplitError
 from latentcode.probes.common.results import where
+from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.decoding.bag import bag_of_tokens
 from latentcode.subjects.of_texts import TextSubject
 
@@ -21,15 +22,15 @@ FEW: dict[str, Any] = {"n_bootstrap": 200, "n_shuffles": 2, "metrics": "accuracy
 
 
 @pytest.fixture(scope="module")
-def ordered() -> lc.DecodingResult:
+def ordered() -> DecodingResult:
     return lc.decode(same_token_model(), ordered_texts(40), ["kind"], features=FEATURES, **FEW)
 
 
-def score(result: lc.DecodingResult, features: str) -> Any:
+def score(result: DecodingResult, features: str) -> Any:
     return where(result.table, features=features).iloc[0]
 
 
-def test_order_is_in_the_pattern_and_not_in_the_bag(ordered: lc.DecodingResult) -> None:
+def test_order_is_in_the_pattern_and_not_in_the_bag(ordered: DecodingResult) -> None:
     assert list(ordered.table["features"].unique()) == [
         "distance", "untrained distance", "shuffled distance", "lap_eigvals",
         "untrained lap_eigvals", "shuffled lap_eigvals", "code", "residual", "bag", "untrained",
@@ -56,16 +57,16 @@ def test_words_that_tell_all_are_no_finding_about_attention() -> None:
         assert over["high"] < 0.0
 
 
-def test_the_result_says_so(ordered: lc.DecodingResult, tmp_path: Path) -> None:
+def test_the_result_says_so(ordered: DecodingResult, tmp_path: Path) -> None:
     assert ordered.settings["whole_texts"]
     assert ordered.settings["controls"] == ["residual", "bag", "untrained", "shuffled"]
     assert not ordered.missing_controls
     assert "the bag of tokens by 0.50" in "".join(ordered.said())
-    again = lc.DecodingResult.load(ordered.save(tmp_path / "found"))
+    again = DecodingResult.load(ordered.save(tmp_path / "found"))
     pd.testing.assert_frame_equal(again.table, ordered.table, check_dtype=False)
 
 
-def test_codes_alone_have_the_same_controls(ordered: lc.DecodingResult) -> None:
+def test_codes_alone_have_the_same_controls(ordered: DecodingResult) -> None:
     alone = lc.decode(same_token_model(), ordered_texts(40), ["kind"], **FEW)
     assert list(alone.table["features"]) == ["code", "residual", "bag", "untrained", "shuffled"]
     for features in ("code", "bag", "residual"):

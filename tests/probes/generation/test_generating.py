@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
+from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model
 
 PROMPT = "The capital of France is"
@@ -26,7 +27,7 @@ N_DRAWS = 120
 COLD = 0.03
 """A temperature: at 1, the four best of the small model are nearly equally probable."""
 ARCHITECTURES = ["gpt2", "llama", "neox", "qwen2", "gemma2"]
-Generate = Callable[..., lc.Generation]
+Generate = Callable[..., Generation]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def _model(folder: Path) -> Any:
     return load_pretrained(folder, dtype=torch.float64)
 
 
-def _alike(found: lc.Generation, wanted: lc.Generation, tolerance: float = 1e-9) -> None:
+def _alike(found: Generation, wanted: Generation, tolerance: float = 1e-9) -> None:
     assert found.tokens == wanted.tokens
     np.testing.assert_allclose(found.logits, wanted.logits, atol=max(tolerance, 1e-5))
     np.testing.assert_allclose(found.scores, wanted.scores, atol=max(tolerance, 1e-6))

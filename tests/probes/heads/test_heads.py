@@ -20,7 +20,7 @@ from latentcode.errors import ConfigError, ProbeError, RunError
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
-from latentcode.probes.heads import batches, observing, of_subject
+from latentcode.probes.heads import HeadsResult, batches, observing, of_subject
 from latentcode.probes.heads import texts as texts_module
 from latentcode.probes.heads.observing import OBSERVED, Observer
 from latentcode.probes.heads.result import digits
@@ -38,16 +38,16 @@ def said(n: int, seed: int = 0) -> list[str]:
     return [" ".join(rng.choice(WORDS, rng.integers(3, 14))) for _ in range(n)]
 
 
-def value(result: lc.HeadsResult, metric: str, layer: int, head: int) -> float:
+def value(result: HeadsResult, metric: str, layer: int, head: int) -> float:
     return float(result.matrix(metric).to_numpy()[layer, head])
 
 
 @pytest.fixture(scope="module")
-def known() -> lc.HeadsResult:
+def known() -> HeadsResult:
     return lc.heads(known_heads(), TEXTS, n_bootstrap=200)
 
 
-def test_heads_with_known_patterns_score_one(known: lc.HeadsResult) -> None:
+def test_heads_with_known_patterns_score_one(known: HeadsResult) -> None:
     for metric, layer, head in (("previous_token", 0, 0), ("induction", 1, 0),
                                 ("duplicate_token", 1, 1)):
         assert value(known, metric, layer, head) == pytest.approx(1.0, abs=1e-3)
@@ -59,7 +59,7 @@ def test_heads_with_known_patterns_score_one(known: lc.HeadsResult) -> None:
     assert value(known, "direct_logit_attribution", 1, 0) != pytest.approx(0.0, abs=1e-3)
 
 
-def test_they_are_above_heads_that_learned_nothing(known: lc.HeadsResult) -> None:
+def test_they_are_above_heads_that_learned_nothing(known: HeadsResult) -> None:
     marked = known.marked().set_index(["metric", "layer", "head"])["outside"]
     for place in (("previous_token", 0, 0), ("induction", 1, 0), ("duplicate_token", 1, 1)):
         assert marked[place] == 1
@@ -117,7 +117,7 @@ def test_streams_and_batches_change_nothing(
         np.testing.assert_allclose(whole.matrix(metric), (sums / n)[..., m], rtol=2e-4, atol=2e-6)
 
 
-def test_intervals_resample_texts(known: lc.HeadsResult) -> None:
+def test_intervals_resample_texts(known: HeadsResult) -> None:
     """The spread of a mean over texts is that of the texts, not that of their tokens."""
     asked = known_heads()
     twice = lc.heads(asked, TEXTS + TEXTS, n_bootstrap=400, controls=False)
@@ -159,7 +159,7 @@ def test_what_was_measured_before_an_interruption_is_saved(
     assert raised.value.__notes__ == [f"what was measured is saved in {tmp_path}/result.partial"]
     assert not (tmp_path / "result").exists()
     partial = load_result(tmp_path / "result.partial")
-    assert isinstance(partial, lc.HeadsResult)
+    assert isinstance(partial, HeadsResult)
     unfinished = stages[stages.index(stage):]
     assert partial.settings["partial"] == unfinished
     assert partial.caveats[0].endswith(f"not finished: {', '.join(unfinished)}.")
@@ -190,7 +190,7 @@ def test_small_effects_have_digits(number: float, text: str) -> None:
     assert digits(number) == text
 
 
-def test_effects_below_their_control_are_said(known: lc.HeadsResult) -> None:
+def test_effects_below_their_control_are_said(known: HeadsResult) -> None:
     table = known.effects.copy()
     first = table["quantity"] == table["quantity"].iloc[0]
     n = int(first.sum())
@@ -201,7 +201,7 @@ def test_effects_below_their_control_are_said(known: lc.HeadsResult) -> None:
         known, effects=table.assign(difference_low=-1.0, difference_high=1.0)).said()[0]
 
 
-def test_the_lowest_map_of_each_column_names_its_axis(known: lc.HeadsResult) -> None:
+def test_the_lowest_map_of_each_column_names_its_axis(known: HeadsResult) -> None:
     figure = known.figure()
     drawn = [axes for axes in figure.axes if axes.get_title()]
     lowest = {axes.get_subplotspec().colspan.start: axes for axes in drawn}
@@ -293,7 +293,7 @@ def test_the_command(
     printed = capsys.readouterr().out
     assert f"wrote result {out}" in printed
     result = load_result(out)
-    assert isinstance(result, lc.HeadsResult)
+    assert isinstance(result, HeadsResult)
     assert result.settings["n_texts"] == 10
     assert result.settings["longest"] == 6
     assert (out / "figure.png").stat().st_size > 1_000

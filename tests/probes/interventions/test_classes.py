@@ -9,6 +9,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.answers import CLASSES
+from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.result import tables
 
 PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "answer",
@@ -17,7 +18,7 @@ PATCHES = {"interchange": "operation", "operands": "operands", "operation+operan
 
 
 @pytest.fixture(scope="module")
-def result() -> lc.InterventionResult:
+def result() -> InterventionResult:
     patches = [lc.Patch(patch, scope, (2, 3))
                for scope in ("row", "everything") for patch in PATCHES]
     instances = pd.DataFrame([
@@ -29,11 +30,11 @@ def result() -> lc.InterventionResult:
         for found in ["base" if i < 10 else PATCHES[patch.named]]])
     settings = {"n": 50, "n_counted": 45, "n_known": 40, "chance": 0.125, "factorial": True,
                 "constituents": ["sum", "+1", "-1"]}
-    return lc.InterventionResult(
+    return InterventionResult(
         **tables(instances, patches, settings["constituents"], 100, 0), settings=settings)
 
 
-def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:
+def test_bars_of_the_classes_by_place(result: InterventionResult) -> None:
     sources, others = result.figure().axes
     names = [text.get_text() for text in sources.get_yticklabels()]
     assert names == ["row, layers 2,3: interchange", "operands", "operation+operands",
@@ -49,7 +50,7 @@ def test_bars_of_the_classes_by_place(result: lc.InterventionResult) -> None:
     assert [text.get_text() for text in sources.texts] == ["40"] * 6
 
 
-def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> None:
+def test_classes_rule_by_rule(result: InterventionResult, tmp_path: Path) -> None:
     answers = result.matrix("answer", patch="operation+operands", scope="row")
     assert answers.index.tolist() == ["sum"]
     assert answers.columns.tolist() == ["+1", "-1"]
@@ -62,7 +63,7 @@ def test_classes_rule_by_rule(result: lc.InterventionResult, tmp_path: Path) -> 
 
 
 def test_a_result_of_minimal_pairs_shows_flips() -> None:
-    old = lc.InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
+    old = InterventionResult.load(lc.load_run("logic-hyla").path / "results/interventions")
     assert list(old.summary().columns[4:7]) == ["flip", "unchanged", "moved"]
     assert old.figure().axes[0].get_title().startswith("flip rate")
     assert {"flip.png", "unchanged.png"} <= set(old.figures())

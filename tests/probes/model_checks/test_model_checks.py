@@ -17,7 +17,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
 from latentcode.models import pretrained
-from latentcode.probes.model_checks import of_model
+from latentcode.probes.model_checks import ModelCheckResult, of_model
 from latentcode.probes.model_checks.questions import QUESTIONS, VERBS
 from latentcode.probes.saved import load_result
 
@@ -48,7 +48,7 @@ def test_what_works_is_supported(
     assert (table.loc[table["check"] == "patch", "value"] > 0.01).all()
     folder = result.save(tmp_path / "result")
     again = load_result(folder)
-    assert isinstance(again, lc.ModelCheckResult)
+    assert isinstance(again, ModelCheckResult)
     pd.testing.assert_frame_equal(again.summary(), result.summary())
     assert "SUPPORTED" in repr(again)
     assert "do the codes of a query sum to 1?" in again._repr_html_()
@@ -190,7 +190,7 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
     rows = table["check"] == "codes"
     table.loc[rows, ["outcome", "note"]] = ["not compared", "transformers tells no weights"]
     table.loc[rows, "value"] = np.nan
-    blind = lc.ModelCheckResult(table, result.settings)
+    blind = ModelCheckResult(table, result.settings)
     assert not blind.supported
     assert blind.verdict.startswith("NOT SHOWN: codes")
     assert any(note.startswith("Not compared: codes") for note in blind.caveats)

@@ -15,6 +15,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
+from latentcode.probes.registered import ProbeResult
 from latentcode.probes.registered.registry import PROBES
 from latentcode.probes.saved import load_result
 
@@ -43,7 +44,7 @@ def size(points: lc.Points) -> Any:
 
 
 @pytest.fixture
-def asked() -> Callable[..., lc.ProbeResult]:
+def asked() -> Callable[..., ProbeResult]:
     return lc.register_probe("means", columns=("right", "seed"))(means)
 
 
@@ -53,7 +54,7 @@ def of_codes(planted: Planted, **options: Any) -> tuple[Any, ...]:
 
 
 def test_a_score_is_the_mean_over_problems_with_its_interval(
-    asked: Callable[..., lc.ProbeResult], planted: Planted
+    asked: Callable[..., ProbeResult], planted: Planted
 ) -> None:
     train, heldout = planted("train"), planted("ood")
     GIVEN.clear()
@@ -77,7 +78,7 @@ def test_a_score_is_the_mean_over_problems_with_its_interval(
 
 
 def test_contrasts_are_paired_differences(
-    asked: Callable[..., lc.ProbeResult], planted: Planted
+    asked: Callable[..., ProbeResult], planted: Planted
 ) -> None:
     found = asked(*of_codes(planted), labels="term_1", pairs=PAIR, n_bootstrap=200)
     values = found.table.set_index(["layer", "features", "quantity"])["value"]
@@ -95,7 +96,7 @@ def test_contrasts_are_paired_differences(
 
 
 def test_shuffled_labels_are_those_of_other_cells_of_training_alone(
-    asked: Callable[..., lc.ProbeResult], planted: Planted
+    asked: Callable[..., ProbeResult], planted: Planted
 ) -> None:
     GIVEN.clear()
     asked(planted("train"), planted("ood"), labels="term_1", pairs=PAIR, layers=1,
@@ -122,7 +123,7 @@ def test_a_probe_of_one_set_scores_it(planted: Planted) -> None:
 
 
 def test_options_change_it_and_are_kept(
-    asked: Callable[..., lc.ProbeResult], planted: Planted
+    asked: Callable[..., ProbeResult], planted: Planted
 ) -> None:
     near, far = (asked(planted("train"), planted("ood"), "term_1", far=far, controls=False,
                        layers=1, pairs=PAIR, n_bootstrap=100) for far in (False, True))
@@ -131,11 +132,11 @@ def test_options_change_it_and_are_kept(
 
 
 def test_an_option_of_numpy_is_kept_as_a_file_holds_it(
-    asked: Callable[..., lc.ProbeResult], planted: Planted, tmp_path: Path
+    asked: Callable[..., ProbeResult], planted: Planted, tmp_path: Path
 ) -> None:
     found = asked(planted("train"), planted("ood"), "term_1", far=np.bool_(True), controls=False,
                   layers=1, pairs=PAIR, n_bootstrap=100)
-    again = lc.ProbeResult.load(found.save(tmp_path / "far", figures=False))
+    again = ProbeResult.load(found.save(tmp_path / "far", figures=False))
     assert again.settings["options"] == {"far": True}
 
 
@@ -152,7 +153,7 @@ def test_it_is_printed_kept_and_opened_without_its_file(
     assert (folder / "figure.png").stat().st_size > 1_000
     own_names()
     again = load_result(folder)
-    assert isinstance(again, lc.ProbeResult)
+    assert isinstance(again, ProbeResult)
     pd.testing.assert_frame_equal(again.table, found.table)
     pd.testing.assert_frame_equal(again.contrasts.table, found.contrasts.table)
     assert repr(again) == repr(found)
@@ -162,7 +163,7 @@ def test_it_is_printed_kept_and_opened_without_its_file(
 
 
 def test_other_features_have_controls_of_their_own(
-    asked: Callable[..., lc.ProbeResult], runs: list[lc.Run]
+    asked: Callable[..., ProbeResult], runs: list[lc.Run]
 ) -> None:
     found = asked(runs[0], n=60, features=["row", "code"], layers=[0, 1], n_bootstrap=100)
     of_layer = where(found.table, layer=1, quantity="right")
@@ -179,7 +180,7 @@ def test_other_features_have_controls_of_their_own(
 
 
 def test_the_residual_stream_can_be_what_is_asked(
-    asked: Callable[..., lc.ProbeResult], runs: list[lc.Run]
+    asked: Callable[..., ProbeResult], runs: list[lc.Run]
 ) -> None:
     found = asked(runs[0], n=60, features="residual", layers=1, n_bootstrap=100)
     assert set(found.table["features"]) == {
@@ -199,7 +200,7 @@ def test_the_residual_stream_can_be_what_is_asked(
     ({"layers": 7}, UnknownNameError, "unknown layer 7"),
 ])
 def test_what_cannot_be_asked_is_named(
-    asked: Callable[..., lc.ProbeResult], planted: Planted, options: dict[str, Any],
+    asked: Callable[..., ProbeResult], planted: Planted, options: dict[str, Any],
     error: type[Exception], message: str,
 ) -> None:
     with pytest.raises(error, match=message):
@@ -208,7 +209,7 @@ def test_what_cannot_be_asked_is_named(
 
 
 def test_combinations_are_not_shared_between_what_is_fitted_and_scored(
-    asked: Callable[..., lc.ProbeResult], planted: Planted
+    asked: Callable[..., ProbeResult], planted: Planted
 ) -> None:
     train = planted("train")
     with pytest.raises(ProbeError, match=r"held-out combinations occur in training|are training"):

@@ -13,7 +13,6 @@ import pytest
 import latentcode as lc
 from latentcode.cli.asking import options_of
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.probes.questions import question, questions
 from latentcode.probes.registered.registry import PROBES
 
 pytestmark = pytest.mark.usefixtures("own_names")
@@ -36,7 +35,7 @@ def registered(function: Callable[..., Any] = right, **options: Any) -> Callable
 
 def test_it_is_a_question_like_the_others() -> None:
     means = registered()
-    assert question("means") is means
+    assert PROBES["means"].question is means
     assert means.__doc__ == right.__doc__
     options = options_of(means)
     assert list(options)[:4] == ["model", "problems", "labels", "k"]
@@ -64,15 +63,14 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(ConfigError, match="probe 'means' is registered already, in "):
         registered()
     again = registered(replace=True)
-    assert question("means") is again
+    assert PROBES["means"].question is again
     for name in ("decode", "knn", "train"):
         with pytest.raises(ConfigError, match=f"probe '{name}' comes with latentcode"):
             lc.register_probe(name)(right)
     with pytest.raises(ConfigError, match="the name of a probe is 'No name'"):
         lc.register_probe("No name")(right)
-    with pytest.raises(ConfigError, match=r"unknown question 'mean'.*lc.register_probe.*--import"):
-        question("mean")
-    assert set(questions()) & set(PROBES) <= {"knn"}
+    with pytest.raises(ConfigError, match=r"unknown probe 'mean'.*lc.register_probe.*--import"):
+        PROBES.find("mean")
 
 
 def writes(train: lc.Points, heldout: lc.Points) -> Any:
