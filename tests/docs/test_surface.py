@@ -23,9 +23,5 @@ def test_the_list_is_what_there_is(surface: ModuleType) -> None:
 def test_the_list_is_whole(surface: ModuleType) -> None:
     lines = surface.surface().splitlines()
     assert f"# {len(lc.__all__)} public names" in lines
-<<<<<<< HEAD
     assert {"decode", "latentcode decode", "decode --labels", "zoo check --out"} <= set(lines)
-=======
-    assert {"decode", "latentcode decode", "decode --labels", "zoo check --seed"} <= set(lines)
->>>>>>> ba4d3dfe (Test of the surface follows the zoo)
     assert any(line.startswith("InterventionResult.classes: patch, scope") for line in lines)
