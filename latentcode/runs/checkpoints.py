@@ -72,21 +72,17 @@ def write_checkpoint(
         "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
-def publish_checkpoint(source: Path, folder: Path, *, weights: bool = True) -> None:
+def publish_checkpoint(source: Path, folder: Path) -> None:
     """Copy the model of a checkpoint into an empty folder, without what training needs to go on.
-
-    weights  False copies nothing but the state
 
     `ArtifactError` when the model is not the one that was written.
     """
     known = Checkpoint.open(source).sha256
-    kept = (MODEL,) if weights else ()
-    for name in kept:
-        check(name in known, f"{source} was published without {name}", ArtifactError)
-        shutil.copyfile(source / name, folder / name)
-        check_checksum(folder / name, known[name])
+    check(MODEL in known, f"{source} was published without {MODEL}", ArtifactError)
+    shutil.copyfile(source / MODEL, folder / MODEL)
+    check_checksum(folder / MODEL, known[MODEL])
     state = check_format(read_json(source / STATE), FORMAT, source / STATE)
-    write_json(folder / STATE, {**state, "sha256": checksums(folder, kept)})
+    write_json(folder / STATE, {**state, "sha256": checksums(folder, (MODEL,))})
 
 
 @dataclass(frozen=True)

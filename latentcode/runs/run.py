@@ -195,21 +195,21 @@ class Run:
         return open_step(self.path, step, config_hash(self.config))
 
     def publish(
-        self, out: str | Path, *, step: int | Sequence[int] | None = None,
-        overwrite: bool = False, weights: bool = True, text: bool = True,
+        self, out: str | Path, *, step: int | Sequence[int] | None = None, overwrite: bool = False
     ) -> Run:
         """Copy what others need to use the model, and nothing that training would need to go on.
 
         The copy is a run with the same `id`, configuration, provenance and metrics, whose
         checkpoint holds the weights alone: a third of the size.
 
-        step     the checkpoint, or several; default: the newest
-        weights  False leaves the weights out, too: what is left says what was trained, how far
-                 and how well, and `load_model` of the copy raises `ArtifactError`
-        text     of a language model: False leaves out its tokenizer and excerpts
+        Args:
+            out: Folder of the copy.
+            step: The checkpoint, or several; default: the newest.
+            overwrite: Replace a run that is in `out`.
 
-        Raises what `load_checkpoint` raises, and `RunError` where `out` is occupied, being
-        trained, or holds this run, which would be lost.
+        Raises:
+            RunError: If `out` is occupied, being trained, or holds this run, which would be lost.
+            LatentCodeError: What `load_checkpoint` raises.
         """
         steps = [step] if step is None or isinstance(step, int) else sorted(step)
         check(bool(steps), "step is empty; expected the step of at least one checkpoint", RunError)
@@ -223,13 +223,13 @@ class Run:
                 shutil.copyfile(self.path / name, folder / name)
             if self.loaded_from is not None:
                 write_json(folder / PROVENANCE, self.provenance)
-            if text and (self.path / TEXT).is_dir():
+            if (self.path / TEXT).is_dir():
                 shutil.copytree(self.path / TEXT, folder / TEXT)
             cut_metrics(folder / METRICS, checkpoints[-1].step)
             for checkpoint in checkpoints:
                 target = folder / CHECKPOINTS / checkpoint.path.name
                 target.mkdir(parents=True)
-                publish_checkpoint(checkpoint.path, target, weights=weights)
+                publish_checkpoint(checkpoint.path, target)
         return Run.open(out)
 
     def push_to_hub(

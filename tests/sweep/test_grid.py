@@ -180,6 +180,9 @@ def test_the_grids_of_the_library(name: str) -> None:
         published = lc.preset("paper", name.split("_")[1])
         looks = {field: getattr(published.training, field)
                  for field in ("eval_every", "checkpoint_every", "milestones")}
+        if name == "paper_sraven_confirm":  # at the other learning rate of Table A3
+            looks["learning_rate"] = published.training.learning_rate
+            assert grid.base.training.learning_rate == 3e-4
         assert replace(grid.base, training=replace(grid.base.training, **looks)) == published
 
 
