@@ -98,7 +98,7 @@ def described(unit: Path) -> list[tuple[Path, dict[str, Any]]]:
     Raises:
         ArtifactError: One of them is older than what 1.0 wrote.
     """
-    found = []
+    written = []
     for path in sorted(unit.rglob("*.json"), key=lambda path: (-len(path.parts), path)):
         kind = _format(path)
         data = read_json(path) if kind else {}
@@ -107,8 +107,8 @@ def described(unit: Path) -> list[tuple[Path, dict[str, Any]]]:
         version, wanted = data.get("format_version"), VERSIONS.get(kind)
         check(wanted is not None and version == wanted, f"{path} is of format {kind}, version "
               f"{version!r}; expected version {wanted}, which latentcode 1.0 wrote", ArtifactError)
-        found.append((path, data))
-    return found
+        written.append((path, data))
+    return written
 
 
 def _format(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Which problem is a code the code of, and does the model solve it?"""
+"""Problem cards: the problem that a code comes from, drawn, with the answer of the model."""
 
 from __future__ import annotations
 

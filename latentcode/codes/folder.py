@@ -1,4 +1,4 @@
-"""What lies in a folder of codes? `codes.safetensors`, `labels.parquet` and `meta.json`."""
+"""The folder of codes: `codes.safetensors`, `labels.parquet` and `meta.json`."""
 
 from __future__ import annotations
 

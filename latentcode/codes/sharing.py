@@ -1,4 +1,4 @@
-"""What is said of shared codes on the hub?"""
+"""The page of shared codes on the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where does a run come from? Versions, commit, device, threads, time."""
+"""Provenance of runs and files: versions, commit, device, threads, time."""
 
 from __future__ import annotations
 

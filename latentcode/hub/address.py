@@ -1,4 +1,4 @@
-"""Where on the hub? `hf://user/name`, `hf://datasets/user/name`, either with `@revision`.
+"""Addresses on the hub: `hf://user/name`, `hf://datasets/user/name`, either with `@revision`.
 
 These are the addresses of `huggingface_hub`. Runs lie in repositories of models, codes in
 repositories of data sets.
@@ -7,7 +7,8 @@ repositories of data sets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +25,8 @@ Kind = Literal["run", "codes"]
 """What a shared folder holds."""
 
 
-def described(kind: Kind) -> str:
-    """Return a kind in words."""
-    return {"run": "a shared run", "codes": "shared codes"}[kind]
+TITLES: Mapping[Kind, str] = {"run": "a shared run", "codes": "shared codes"}
+"""Kinds in words."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,15 @@ class Address:
         if match is None:
             raise HubError(f"{text!r} is not an address on the hub; expected {PREFIX}user/name or "
                            f"{PREFIX}datasets/user/name, either with @revision")
-        datasets, repo, given = match.groups()
-        asked = given if revision is None else revision
-        # It becomes part of a path in the cache.
-        check(asked is None or re.fullmatch(REVISION, asked, re.ASCII) is not None, f"{text} is "
-              f"asked with {asked!r} as revision; expected a branch, a tag or a commit", HubError)
-        check(None in (revision, given) or revision == given, f"{text} names revision {given}; "
+        datasets, repo, named = match.groups()
+        check(None in (revision, named) or revision == named, f"{text} names revision {named}; "
               f"expected no other, but revision is {revision!r}", HubError)
-        return cls(repo, "codes" if datasets else "run", asked)
-
-    @classmethod
-    def to_push(cls, repo: str, kind: Kind) -> Address:
-        """Return the address of a repository to push to; `HubError` unless it is `user/name`."""
-        check(re.fullmatch(NAME, repo, re.ASCII) is not None,
-              f"the repository is {repo!r}; expected user/name", HubError)
-        return cls(repo, kind)
+        revision = named if revision is None else revision
+        # It becomes part of a path in the cache.
+        check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
+              f"{text} has {revision!r} as revision; expected a branch, a tag or a commit",
+              HubError)
+        return cls(repo, "codes" if datasets else "run", revision)
 
     @property
     def repo_type(self) -> str:
@@ -71,15 +65,11 @@ class Address:
         return "dataset" if self.kind == "codes" else "model"
 
     def check_kind(self, wanted: Kind | None) -> None:
-        """Raise `HubError` unless what lies here is what was asked for; None takes either."""
+        """Raise `HubError` unless this is the address of a kind; None takes either."""
         how = {"run": f"lc.load_run({str(self)!r}) opens it",
                "codes": f"LatentCodes.load({str(self)!r}) opens them"}[self.kind]
-        check(wanted in (None, self.kind), f"{self} is the address of {described(self.kind)}; "
-              f"expected {described(wanted or self.kind)} ({how})", HubError)
-
-    def at(self, commit: str) -> Address:
-        """Return the same repository at one commit, which never changes."""
-        return replace(self, revision=commit)
+        check(wanted in (None, self.kind), f"{self} is the address of {TITLES[self.kind]}; "
+              f"expected {TITLES[wanted or self.kind]} ({how})", HubError)
 
     def __str__(self) -> str:
         datasets = "datasets/" if self.kind == "codes" else ""
@@ -107,4 +97,4 @@ def origin(folder: Path) -> Address | None:
     return Address(repo, "codes" if match[1] == "datasets" else "run", parts[2])
 
 
-__all__ = ["COMMIT", "MAIN", "PREFIX", "Address", "Kind", "described", "is_address", "origin"]
+__all__ = ["COMMIT", "MAIN", "NAME", "PREFIX", "TITLES", "Address", "Kind", "is_address", "origin"]

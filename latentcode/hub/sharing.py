@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from latentcode.errors import ArtifactError, HubError, LatentCodeError, check
 from latentcode.files.formats import check_format, header
 from latentcode.files.provenance import package_version, software
 from latentcode.files.storage import checksum, read_json, write_json
-from latentcode.hub.address import COMMIT, MAIN, Address, Kind, described
+from latentcode.hub.address import COMMIT, MAIN, NAME, TITLES, Address, Kind
 
 if TYPE_CHECKING:
     from huggingface_hub import CardData, HfApi
@@ -114,7 +115,9 @@ def push(
         HubError: Why nothing was pushed: a file that is not shared, no right to write, no network,
             a repository with other files than ours.
     """
-    address, files = Address.to_push(repo, kind), to_share(kind, folder)
+    check(re.fullmatch(NAME, repo, re.ASCII) is not None,
+          f"the repository is {repo!r}; expected user/name", HubError)
+    address, files = Address(repo, kind), to_share(kind, folder)
     write_json(folder / MANIFEST, {
         **header(FORMAT), "provenance": software(), "kind": kind,
         "sha256": {name: checksum(path) for name, path in files.items()}})
@@ -134,8 +137,8 @@ def push(
         done = api.upload_folder(
             repo_id=repo, folder_path=folder, repo_type=address.repo_type, parent_commit=parent,
             delete_patterns=sorted(present),
-            commit_message=commit_message or f"Push {described(kind)}")
-    return str(address.at(str(done.oid)))
+            commit_message=commit_message or f"Push {TITLES[kind]}")
+    return str(replace(address, revision=str(done.oid)))
 
 
 def page(facts: CardData, body: str) -> str:
@@ -163,7 +166,7 @@ def check_names(kind: Kind, sizes: Mapping[str, int], where: object) -> None:
           f"{MOST_FILES:,}", HubError)
     for name, size in sizes.items():
         check(name == MANIFEST or PATTERNS[kind].fullmatch(name) is not None, f"{where} holds "
-              f"{name!r}, which is no file of {described(kind)}; expected nothing else", HubError)
+              f"{name!r}, which is no file of {TITLES[kind]}; expected nothing else", HubError)
         most = MOST_BYTES[name.endswith((".safetensors", ".parquet"))]
         check(0 <= size <= most, f"{where} holds {name} of {size} bytes; expected "
               f"at most {most:,}", HubError)
@@ -210,9 +213,9 @@ def _in_cache(address: Address) -> Path | None:
     """Return the folder of an earlier download, which may have been interrupted."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(address.repo, MANIFEST, repo_type=address.repo_type,
-                                   revision=address.revision or MAIN)
-    return Path(found).parent if isinstance(found, str) else None
+    manifest = try_to_load_from_cache(address.repo, MANIFEST, repo_type=address.repo_type,
+                                      revision=address.revision or MAIN)
+    return Path(manifest).parent if isinstance(manifest, str) else None
 
 
 def _read_manifest(folder: Path, address: Address) -> Mapping[str, str]:
@@ -239,11 +242,11 @@ def _verify(folder: Path, sha256: Mapping[str, str], address: Address) -> None:
         path = folder / name
         check(path.is_file(), f"{address} was downloaded without {name}; expected all files of its "
               "manifest", ArtifactError)
-        found = checksum(path)
-        if found != recorded:
+        actual = checksum(path)
+        if actual != recorded:
             _forget(path)
             raise ArtifactError(f"{name} of {address} was damaged or changed after it was pushed: "
-                                f"its SHA-256 is {found}; expected {recorded}")
+                                f"its SHA-256 is {actual}; expected {recorded}")
 
 
 def _forget(path: Path) -> None:
@@ -306,7 +309,7 @@ def _message(address: Address, token: Token, error: BaseException) -> str | None
             why = "is not open to this token" if has_token else "needs a token, and none was given"
             other = "" if address.kind == "codes" else (
                 f"; codes are at {Address(address.repo, 'codes', address.revision)}")
-            return (f"{address} does not exist on {constants.ENDPOINT}, or {why} ({LOG_IN}){other}")
+            return f"{address} does not exist on {constants.ENDPOINT}, or {why} ({LOG_IN}){other}"
         if status == 403:
             return (f"{address}: the token has no right to do this; expected one with access, and "
                     f"to push with the right to write ({LOG_IN})")

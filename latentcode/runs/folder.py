@@ -1,4 +1,4 @@
-"""What lies in a run's folder, and is a folder one? Making it, opening it, clearing it up.
+"""The folder of a run: making it, opening it, clearing it up.
 
     config.yaml        the configuration that determines the run
     provenance.json    versions, commit, device, threads, configuration hash, format version

@@ -1,4 +1,4 @@
-"""Which run is meant? A folder, a model that comes with the library, or one on the hub.
+"""Runs by name: a folder, a model that comes with the library, or one on the hub.
 
 Needs no torch.
 """

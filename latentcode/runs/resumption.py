@@ -1,4 +1,4 @@
-"""May training go on in a run's folder, and from which step?"""
+"""Resuming: whether training may go on in the folder of a run, and from which step."""
 
 from __future__ import annotations
 

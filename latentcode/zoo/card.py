@@ -1,4 +1,4 @@
-"""What is known of a published model? The card beside it: `card.json`, and `README.md` for people.
+"""Cards of published models: `card.json` beside the model, and `README.md` for people.
 
 Reading a card needs no torch.
 """
@@ -98,8 +98,7 @@ class Card:
     headline    the metric that is quoted first
     training    what was asked of training, and where it ran
     commands    `train` and `build`: what makes the entry again
-    metrics     split -> metric -> mean, standard error, n; older cards have none of single
-                constituents
+    metrics     split -> metric -> mean, standard error, n
     """
 
     name: str
@@ -173,8 +172,7 @@ class Card:
             for split, found in self.metrics.items()))
 
     def _by_constituent(self) -> list[str]:
-        """Return what the metrics of single constituents are, and a row for each; older cards
-        have none."""
+        """Return what the metrics of single constituents are, and a row for each, if any."""
         names = [name for name in self._names() if is_by_constituent(name)]
         if not names:
             return []

@@ -1,4 +1,4 @@
-"""Which trained models come with the library, and what is in their entries?
+"""Trained models that come with the library, listed and loaded.
 
 An entry of the zoo is a published run (`Run.publish`) with `card.json` and `README.md`. Its codes
 are read out of it when they are first asked for, and kept in the user's cache. Listing needs no
