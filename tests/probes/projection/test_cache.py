@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
+from latentcode.files.cache import default_cache
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.projection import ProjectionResult, project_codes
 from latentcode.probes.projection import cache as projection_cache
-from latentcode.probes.projection.cache import CachedProjection, default_cache
+from latentcode.probes.projection.cache import CachedProjection
 from latentcode.probes.projection.methods import fit_projection, label_quality
 
 FAST: dict[str, Any] = {"perplexity": 8.0, "n_iter": 30}
@@ -106,10 +108,10 @@ def test_the_folder_is_the_users_choice(
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "mine"))
     assert default_cache() == tmp_path / "mine"
     monkeypatch.delenv("LATENTCODE_CACHE")
-    monkeypatch.setattr(projection_cache.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache() == tmp_path / "latentcode"
-    monkeypatch.setattr(projection_cache.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert default_cache() == tmp_path / "local" / "latentcode"
 
