@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import fields
@@ -15,10 +14,9 @@ from pathlib import Path
 
 from latentcode.config import LanguageConfig, TaskConfig
 from latentcode.errors import ArtifactError, reason
+from latentcode.files.cache import VARIABLE, default_cache
 from latentcode.files.locks import exclusive
 
-CACHE = "LATENTCODE_CACHE"
-"""The environment variable that names the cache folder."""
 MARKER = "text.json"
 """The file that a folder of excerpts holds; see `stored`."""
 _KNOWN: dict[tuple[str, str], Path] = {}
@@ -26,10 +24,8 @@ _KNOWN: dict[tuple[str, str], Path] = {}
 
 
 def cache_folder(*names: str) -> Path:
-    """Return a folder of the cache: below LATENTCODE_CACHE, else below ~/.cache/latentcode."""
-    root = os.environ.get(CACHE)
-    above = Path(root).expanduser() if root else Path.home() / ".cache" / "latentcode"
-    return above.joinpath("text", *names)
+    """Return a folder of the cache of texts."""
+    return default_cache().joinpath("text", *names)
 
 
 def digest_of(*values: object) -> str:
@@ -47,7 +43,7 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(f"the cache {path.parent} cannot be made: {reason(error)}; expected "
-                            f"{CACHE} to name a folder that can be written") from None
+                            f"{VARIABLE} to name a folder that can be written") from None
     if not path.exists():
         with exclusive(path.with_name(f"{path.name}.lock"), wait=True):
             if not path.exists():
