@@ -11,9 +11,8 @@ from plotly.subplots import make_subplots
 from latentcode.app.charts.replicate import TITLES
 from latentcode.app.charts.theme import LEGEND_OVER, grey, ink, styled
 from latentcode.figures.colours import DIVERGING
-from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.bench.words import short
-from latentcode.probes.interventions.class_figure import COLOURS as CLASS_COLOURS
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, short
+from latentcode.probes.interventions.result import COLOURS as CLASS_COLOURS
 
 COLOURS = {name: colour for name, colour in CLASS_COLOURS.items() if name != "else"}
 """The colours of classes of answers, as in figures; what is none of these is grey."""

@@ -82,7 +82,7 @@ def ablated(
     from latentcode.app.language.given import given
     from latentcode.app.language.reading import texts_for
     from latentcode.probes.heads.causal import HeadEffects, mean_z
-    from latentcode.probes.heads.sources import source_of
+    from latentcode.probes.heads.texts import source_of
 
     asked = given()
     assert asked is not None

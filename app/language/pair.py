@@ -34,7 +34,7 @@ from latentcode.app.language.tokens import (
 from latentcode.app.language.work import Job
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
-from latentcode.probes.heads.nearest import nearest_codes
+from latentcode.probes.heads.clusters import nearest_codes
 
 HEADS, NEIGHBOURS = 6, 8
 """Rows of the tables."""

@@ -99,7 +99,7 @@ def _offer_to_decode(entry: Entry) -> None:
 def _decode(entry: Entry, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Extracting codes and fitting probes …", expanded=True):
-        from latentcode.probes.decoding.of_subject import decode
+        from latentcode.probes.decoding.decoding import decode
 
         with progress_bar("Fitting probes …") as report:
             result = decode(open_run(entry.path), progress=report)

@@ -35,7 +35,7 @@ from latentcode.experiments.benchmarks.harness import (
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import first_interventions, standard_interventions
-from latentcode.probes.interventions.of_model import outcomes_of_model
+from latentcode.probes.interventions.intervention import outcomes_of_model
 from latentcode.probes.interventions.sites import has_constraint
 from latentcode.progress import bar
 from latentcode.subjects import subject

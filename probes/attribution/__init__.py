@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.probes.attribution.of_model import attribute_model as attribute_model
-    from latentcode.probes.attribution.of_subject import attribute as attribute
+    from latentcode.probes.attribution.attribution import attribute as attribute
+    from latentcode.probes.attribution.attribution import attribute_model as attribute_model
     from latentcode.probes.attribution.result import AttributionResult as AttributionResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

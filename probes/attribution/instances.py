@@ -10,9 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.probes.attribution.places import by_cell, cells, masks, n_cells
-from latentcode.probes.attribution.steps import SOURCES, gradients, known_answers, rate_of, step
-from latentcode.probes.interventions.of_model import CORE
+from latentcode.probes.attribution.steps import (
+    SOURCES,
+    by_cell,
+    cells,
+    gradients,
+    known_answers,
+    masks,
+    n_cells,
+    rate_of,
+    step,
+)
+from latentcode.probes.interventions.intervention import CORE
 from latentcode.probes.interventions.passes import Unpatched, unpatched_pass
 from latentcode.probes.interventions.sites import Place, Put, capture, in_scope
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs

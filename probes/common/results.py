@@ -24,7 +24,7 @@ FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
 """Features that stand beside the code unless the caller leaves them out."""
 BAG = "bag"
-"""What the tokens of whole texts are called (`probes.decoding.bag`), a control of their own."""
+"""What the tokens of whole texts are called (`decoding.features`), a control of their own."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 
 

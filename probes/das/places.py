@@ -20,7 +20,7 @@ from torch import Tensor
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.layers import attention_layers, check_layer
-from latentcode.probes.interventions.of_model import CORE
+from latentcode.probes.interventions.intervention import CORE
 from latentcode.probes.interventions.passes import computed, computed_by_layers, run_from
 from latentcode.probes.interventions.patches import PATCHES
 from latentcode.probes.interventions.sites import SITES, Place, check_written

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from latentcode.figures.style import Figure
+from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
+from latentcode.probes.common.figures import reach
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
-from latentcode.probes.das.figure import das_figure
 
 SOURCE = "operation+operands"
 """The source that searches are trained with, and that tells the classes apart."""
+_SEARCHES = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
+             "untrained": (PALETTE[2], "^"), "random": (GREY, "v")}
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,3 +79,44 @@ class DASResult(TableResult):
         """Return the rates of each objective's class over ranks, and the learning curves."""
         return das_figure(where(self.table, source=SOURCE), self.curves,
                           self.settings["objectives"])
+
+
+def das_figure(
+    table: pd.DataFrame, curves: pd.DataFrame, objectives: Sequence[str]
+) -> Figure:
+    """Return the rate of each objective's class over ranks, and below the losses over steps.
+
+    A line per search; the dashed line is the rate where the whole activation is written; bars are
+    95 % intervals.
+    """
+    with style():
+        columns = objectives or ("operation",)
+        figure = Figure(figsize=(4.1 * len(columns), 5.2), layout="constrained")
+        grid = figure.subplots(2, len(columns), squeeze=False)
+        for column, objective in enumerate(columns):
+            rates, losses = grid[:, column]
+            draw_rates_by_rank(rates, table[table["objective"].isin([objective, "none"])
+                                            & table["class"].eq(objective)])
+            rates.set(ylabel=f"rate of {objective}")
+            of_objective = curves[curves["objective"] == objective]
+            for named, block in blocks(of_objective, ("search", "rank")):
+                losses.plot(block["step"], block["loss"], color=_SEARCHES[named["search"]][0],
+                            linewidth=0.6 + 0.3 * np.log2(named["rank"] + 1.0))
+            losses.set(xlabel="step", ylabel="loss (thicker: higher rank)")
+    return figure
+
+
+def draw_rates_by_rank(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw the rates of one class over ranks, with their intervals and a legend."""
+    for search, (color, marker) in _SEARCHES.items():
+        block = rows[rows["search"] == search].sort_values("rank")
+        if len(block):
+            axes.errorbar(block["rank"], block["value"], yerr=reach(block), color=color,
+                          marker=marker, markersize=4, linewidth=1.0, label=search)
+    whole = rows[rows["search"] == "whole"]
+    if len(whole):
+        axes.axhline(whole["value"].iloc[0], color=GREY, linestyle="--", linewidth=1.0,
+                     label="whole")
+    axes.set_xscale("log", base=2)
+    axes.set(xlabel="rank", ylim=(-0.03, 1.03))
+    axes.legend(fontsize=7)

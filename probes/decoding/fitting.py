@@ -37,8 +37,7 @@ from latentcode.probes.decoding.logistic import (
     LogisticProbe,
     fit_probe,
 )
-from latentcode.probes.decoding.naming import named
-from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.decoding.result import DecodingResult, named
 from latentcode.progress import Progress, reported
 
 Metric = Callable[[ClassCounts], np.ndarray]

@@ -6,25 +6,61 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from latentcode.figures.style import FEATURE_STYLES, Figure
+from latentcode.errors import ProbeError, check
+from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
+from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
+    layers_in,
+    name_panels,
+    panels,
+    points_per_layer,
+    reach,
+)
 from latentcode.probes.common.results import (
     CONTROLS,
     FIGURE,
     TableResult,
     blocks,
     distinct,
+    where,
     with_interval,
 )
 from latentcode.probes.common.shared import shared_caveat
-from latentcode.probes.decoding.features_figure import gains_figure, scores_figure
-from latentcode.probes.decoding.figure import decoding_figure
-from latentcode.probes.decoding.naming import parted
 
+MODELS = ("trained", "untrained", "shuffled")
+"""Whose features are read: those of the model, of its initial weights, and of the model with
+labels of other instances."""
 HEADLINE: tuple[str, ...] = ("accuracy", "f1")
 """The metric that is quoted first: accuracy of single-label, F1 of multi-label problems."""
+METRIC_NAMES = {"accuracy": "accuracy", "macro_f1": "macro F1", "f1": "F1",
+                "balanced_accuracy": "balanced accuracy", "log_loss": "log loss (nats)"}
+"""Metrics in words; log losses are in results of earlier versions alone."""
+MODEL_STYLES: dict[str, dict[str, Any]] = {
+    "trained": {"marker": "o"}, "untrained": {"marker": "o", "markerfacecolor": "white"},
+    "shuffled": {"marker": "x", "alpha": 0.35}}
+"""How the points of a model are drawn: filled, hollow, and faint for labels of others."""
+
+
+def named(features: str, model: str = "trained") -> str:
+    """Return `row`, `untrained row` or `shuffled row`; of the code the control's name alone."""
+    if model == "trained":
+        return features
+    return model if features == "code" else f"{model} {features}"
+
+
+def parted(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with column `model`, one of `MODELS`, and `features` without it."""
+    model = table["features"].str.extract(f"^({'|'.join(MODELS[1:])})(?: |$)")[0]
+    bare = [name if of not in MODELS else name.removeprefix(of).strip() or "code"
+            for name, of in zip(table["features"], model, strict=True)]
+    return table.assign(features=bare, model=model.fillna(MODELS[0]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,7 +85,7 @@ class DecodingResult(TableResult):
     contrasts  one row per layer, pair, label, width, features of the trained model, metric
                (`quantity`) and what they are measured `against`: shuffled labels, the untrained
                model, the residual stream, of whole texts the `bag` of their tokens
-               (`probes.decoding.bag`), the best constant answer (`chance`), and the same
+               (`probes.decoding.features`), the best constant answer (`chance`), and the same
                features of the first layer in which they vary (`layer 0`); see `Contrasts`
     settings   everything else that determines the numbers
     """
@@ -140,3 +176,117 @@ class DecodingResult(TableResult):
         """Return the scores and, where there are some, the gains over what is given."""
         every = {FIGURE: self.figure()}
         return every | {"given.png": gains_figure(self.given)} if len(self.given) else every
+
+
+def decoding_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
+    """Return the score per layer of a decoding table (`DecodingResult.table`).
+
+    One panel per pair and per label and metric, the longer of the two lists across; markers are
+    features, bars their 95 % intervals, the dashed line is the best constant answer. `missing`
+    names the controls that were left out, which the figure then says.
+    """
+    check(len(table) > 0, "the decoding table holds no rows of the chosen metrics", ProbeError)
+    kinds = distinct(table, "label", "metric")
+    pairs = list(table["pair"].unique())
+    layers = layers_in(table)
+    feature_sets = features_in(table)
+    kinds_across = len(kinds) > len(pairs)
+    names = [f"{label}\n{METRIC_NAMES[metric]}" for label, metric in kinds]
+    down, across = (pairs, names) if kinds_across else (names, pairs)
+    width = max(0.45 * len(layers) + 0.9, _written(across))
+    height = max(1.9, _written(down))
+    with panels(len(down), len(across), width * len(across) + 2.2, height * len(down) + 0.5,
+                sharex=True, sharey=True) as (figure, grid):
+        for i, (label, metric) in enumerate(kinds):
+            for j, pair in enumerate(pairs):
+                row, column = (j, i) if kinds_across else (i, j)
+                block = where(table, label=label, metric=metric, pair=pair)
+                axes = grid[row, column]
+                points_per_layer(axes, block, feature_sets, layers)
+                chance = block.drop_duplicates("layer").sort_values("layer")["chance"].to_numpy()
+                axes.step(np.r_[-0.5, np.arange(len(layers)) + 0.5], np.r_[chance[:1], chance],
+                          color=GREY, linestyle="--", linewidth=1.0, zorder=1)
+        grid[0, 0].set_ylim(-0.02, 1.02)
+        name_panels(grid, across, down, "layer")
+        figure.legend(handles=[
+            *feature_handles(feature_sets),
+            Line2D([], [], color=GREY, linestyle="--", label="best constant answer")],
+            loc="outside right upper")
+        if missing:
+            figure.suptitle(f"without controls: {', '.join(missing)}", fontsize=9, color="#B00000")
+    return figure
+
+
+def _written(names: Sequence[str]) -> float:
+    """Return the inches that the longest line of some headings takes."""
+    return 0.085 * max(len(line) for name in names for line in name.split("\n"))
+
+
+def scores_figure(table: pd.DataFrame, *, missing: Sequence[str] = ()) -> Figure:
+    """Return the scores of `DecodingResult.table`: a row per pair and width, a column per label.
+
+    Dashed is the best constant answer. `missing` names the controls that were left out.
+    """
+    return _grid(table, ("label", "metric"), lambda kind: f"{kind[0]}\n{METRIC_NAMES[kind[1]]}",
+                 "value", ("chance", "best constant answer"),
+                 f"without controls: {', '.join(missing)}" if missing else "")
+
+
+def gains_figure(given: pd.DataFrame) -> Figure:
+    """Return the gains of `DecodingResult.given`: a row per pair and width, a column per question.
+    """
+    return _grid(given.assign(none=0.0), ("label", "given"),
+                 lambda kind: f"{kind[0]} given\n{kind[1]}", "gain", ("none", "no gain"),
+                 "held-out log loss gained (nats)")
+
+
+def _grid(
+    table: pd.DataFrame, columns: tuple[str, str], titled: Any, value: str,
+    line: tuple[str, str], title: str,
+) -> Figure:
+    check(len(table) > 0, "there are no rows of the chosen metrics to draw", ProbeError)
+    table = parted(table.assign(width=table["width"].map(_plain)))
+    kinds, places = distinct(table, *columns), distinct(table, "pair", "width")
+    layers = layers_in(table)
+    feature_sets = list(table["features"].unique())
+    colors = {features: color for features, (color, _) in category_styles(feature_sets).items()}
+    width = max(2.2, 0.09 * len(layers) * len(feature_sets) + 0.6)
+    with panels(len(places), len(kinds), width * len(kinds) + 1.8, 2.1 * len(places) + 0.6, title,
+                sharex=True) as (figure, grid):
+        for row, (pair, width) in enumerate(places):
+            for column, kind in enumerate(kinds):
+                block = where(table, pair=pair, width=width,
+                              **dict(zip(columns, kind, strict=True)))
+                axes = grid[row, column]
+                _draw(axes, block, layers, colors, value)
+                axes.axhline(block[line[0]].iloc[0], color=GREY, linestyle="--", linewidth=1.0,
+                             zorder=1)
+        name_panels(grid, [titled(kind) for kind in kinds],
+                    [f"{pair}\n{width} dimensions" for pair, width in places], "layer")
+        handles = [Line2D([], [], color=color, marker="o", linestyle="", markersize=4, label=name)
+                   for name, color in colors.items()]
+        handles += [Line2D([], [], color=GREY, linestyle="", markersize=4, label=model,
+                           **style)
+                    for model, style in MODEL_STYLES.items() if model in set(table["model"])]
+        handles += [Line2D([], [], color=GREY, linestyle="--", label=line[1])]
+        figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+def _draw(
+    axes: Axes, block: pd.DataFrame, layers: Sequence[int | str], colors: dict[Any, str], value: str
+) -> None:
+    step = 0.8 / max(len(colors), 1)
+    for model, style in MODEL_STYLES.items():
+        for i, (features, color) in enumerate(colors.items()):
+            rows = where(block, model=model, features=features)
+            x = np.array([layers.index(layer) for layer in rows["layer"]]) + step * (
+                i - (len(colors) - 1) / 2)
+            axes.errorbar(x, rows[value], yerr=reach(rows, value), color=color, linestyle="",
+                          markersize=3.5, elinewidth=0.8, **style)
+    axes.set_xticks(range(len(layers)), map(str, layers))
+    axes.set_xlim(-0.5, len(layers) - 0.5)
+
+
+def _plain(width: Any) -> object:
+    return "all" if pd.isna(width) else int(width) if isinstance(width, float) else width

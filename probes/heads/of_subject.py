@@ -14,8 +14,7 @@ from latentcode.models.layers import attention_layers
 from latentcode.models.memory import available
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads.causal import DIRECTIONS
-from latentcode.probes.heads.intervals import heads_table
-from latentcode.probes.heads.observing import OBSERVED, Observer, Sums, observe_texts
+from latentcode.probes.heads.observing import OBSERVED, Observer, Sums, heads_table, observe_texts
 from latentcode.probes.heads.result import HeadsResult
 from latentcode.probes.heads.stages import (
     Beyond,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,10 +12,11 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
+from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
-from latentcode.probes.heads.figure import maps_figure
 from latentcode.probes.heads.tables import (
     BEYOND,
     COLUMNS,
@@ -39,6 +41,8 @@ SHOWN = 3
 """Heads of each metric in the summary."""
 SMALL = 0.01
 """Below it two digits after the point say nothing."""
+ACROSS = 4
+"""Maps beside each other."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,11 +212,11 @@ class HeadsResult(TableResult):
         """Return the sampled pairs whose codes are nearest to a code.
 
         to       the row of a pair of `codes`, or a code
-        options  those of `latentcode.probes.heads.nearest.nearest_codes`, which has the errors, too
+        options  those of `latentcode.probes.heads.clusters.nearest_codes`; it has the errors, too
 
         `ProbeError` where no codes were sampled (`lc.heads(..., codes=5_000)`).
         """
-        from latentcode.probes.heads.nearest import nearest_codes
+        from latentcode.probes.heads.clusters import nearest_codes
 
         return nearest_codes(self.sampled(), to, **options)
 
@@ -263,4 +267,34 @@ def as_codes(table: pd.DataFrame) -> LatentCodes:
     return LatentCodes(scores, labels, (SAMPLED,), layers, {})
 
 
-__all__ = ["HeadsResult"]
+def maps_figure(table: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
+    """Return one map per metric; a dot marks heads outside the interval of the control.
+
+    table  columns layer, head, metric, value and `outside`, which is 0 for those within
+    names  of metrics in words
+    """
+    metrics = dict(by_metric(table))
+    check(len(metrics) > 0, "there are no metrics to draw", ProbeError)
+    across = min(ACROSS, len(metrics))
+    down = math.ceil(len(metrics) / across)
+    n_layers, n_heads = table["layer"].nunique(), table["head"].nunique()
+    width = float(np.clip(0.14 * n_heads, 1.6, 4.0)) + 0.9
+    height = float(np.clip(0.14 * n_layers, 1.0, 4.0)) + 0.75
+    with panels(down, across, width * across, height * down, title) as (figure, grid):
+        for axes in grid.flat[len(metrics):]:
+            axes.set_axis_off()
+        for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
+            matrix = rows.pivot(index="layer", columns="head", values="value")
+            norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
+            drawn = heat_map(axes, matrix, norm, fontsize=6.0)
+            outside = rows[rows["outside"] != 0]
+            place = {layer: row for row, layer in enumerate(matrix.index)}
+            axes.plot(outside["head"], [place[layer] for layer in outside["layer"]], ".",
+                      color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=3.5)
+            axes.set_title(names.get(metric, metric.replace("_", " ")), fontsize=8.0)
+            figure.colorbar(drawn, ax=axes, shrink=0.8)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("layer")
+        for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:  # the lowest of a column
+            axes.set_xlabel("head")
+    return figure

@@ -16,9 +16,8 @@ from latentcode.models.replay import check_shown
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.causal import KINDS, HeadEffects, mean_z
-from latentcode.probes.heads.clusters import cluster_codes
+from latentcode.probes.heads.clusters import cluster_codes, nearest_to_centres
 from latentcode.probes.heads.interchange import interchange
-from latentcode.probes.heads.nearest import nearest_to_centres
 from latentcode.probes.heads.networks import cluster_networks
 from latentcode.probes.heads.sampling import HeadSample, PairSampler, heads_of
 from latentcode.probes.heads.sets import find_sets

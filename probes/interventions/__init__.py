@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from latentcode.probes.interventions.bench.bench import Bench as Bench
     from latentcode.probes.interventions.bench.outcome import BenchOutcome as BenchOutcome
     from latentcode.probes.interventions.bench.replication import Replication as Replication
-    from latentcode.probes.interventions.of_model import intervene_model as intervene_model
-    from latentcode.probes.interventions.of_subject import intervene as intervene
+    from latentcode.probes.interventions.intervention import intervene as intervene
+    from latentcode.probes.interventions.intervention import intervene_model as intervene_model
     from latentcode.probes.interventions.patch import Patch as Patch
     from latentcode.probes.interventions.patches import PATCHES as PATCHES
     from latentcode.probes.interventions.problem import Problem as Problem

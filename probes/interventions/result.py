@@ -1,15 +1,22 @@
-"""The outcome of interventions: rates with intervals, a table rule A x rule B, a figure."""
+"""The outcome of interventions: rates with intervals, a table rule A x rule B, figures."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.lines import Line2D
 
 from latentcode.answers import CLASSES
-from latentcode.figures.style import Figure
+from latentcode.errors import ProbeError, check
+from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.contrasts import (
     NONE,
@@ -18,15 +25,25 @@ from latentcode.probes.common.contrasts import (
     paired_rates,
     table_of,
 )
+from latentcode.probes.common.figures import reach
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.interventions.class_figure import class_figure
-from latentcode.probes.interventions.figure import intervention_figure, matrix_figure, written
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.patch import Added, Patch
 
 PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
 """Columns that name an intervention."""
+_MAPPED = {"interchange": "the minimal pair's",
+           "control": "same constituents, fresh values (control)"}
+"""Patches that are drawn as a map of scope x layers, and its heading."""
+_RATES = {"flip": (PALETTE[0], "o"), "unchanged": (PALETTE[1], "s")}
+COLOURS: dict[str, str] = dict(zip(
+    CLASSES, (PALETTE[4], PALETTE[0], PALETTE[1], PALETTE[3], "#DDDDDD"), strict=True))
+"""The colour of each class of answers."""
+_ROW = 0.16
+"""Inches per bar."""
+_GAP = 0.6
+"""Bars that would fit above each place."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,3 +239,171 @@ def _beside(number: int, patches: Sequence[Added], *, controls: bool) -> list[in
         return []
     return [other for other, patch in enumerate(patches) if other != number
             and patch.source and where(patch) == where(own) and (patch.control or not controls)]
+
+
+def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
+    """Return the rates of an intervention table (`InterventionResult.table`).
+
+    Left, where sources were written at several scopes or layers: maps of the rate at which answers
+    flip, for the source's codes and below for the control's. Right: every other intervention, the
+    rates at which answers flip to the source's and are unchanged, bars their 95 % intervals; the
+    dashed line is the rate at which a random answer flips.
+    """
+    table = table[table["metric"].isin(_RATES)].reset_index(drop=True)
+    check(len(table) > 0, "the table holds no rates to draw", ProbeError)
+    plain = (table["site"].eq("code") & table["heads"].eq("all") & ~table["renormalized"]
+             & table["alpha"].isna() & table["patch"].isin(_MAPPED))
+    mapped = table[plain & table["metric"].eq("flip")]
+    if len(mapped[["scope", "layers"]].drop_duplicates()) < 2:
+        plain[:], mapped = False, mapped[:0]
+    listed = table[~plain]
+    names = [name_of(r) for r in listed.itertuples()]
+    order = list(dict.fromkeys(names))
+    scopes = list(dict.fromkeys(mapped["scope"]))
+    layers = sorted(mapped["layers"].unique(), key=_by_number)
+    height = max(0.15 * len(order) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
+    # Never narrower than the headings.
+    widths = [max(0.55 * len(layers) + 1.4, 4.0)] * bool(len(mapped)) + [5.2] * bool(order)
+    with style():
+        figure = Figure(figsize=(sum(widths) + 0.4, height), layout="constrained")
+        grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
+        if len(mapped):
+            maps = grid[0, 0].subgridspec(2, 1)
+            for row, (patch, heading) in enumerate(_MAPPED.items()):
+                axes = figure.add_subplot(maps[row, 0])
+                block = mapped[mapped["patch"] == patch]
+                rates = block.pivot(index="scope", columns="layers", values="value")
+                draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(
+                    columns=in_short))
+                axes.set(xlabel="layers", title=f"flip rate: {heading}")
+        if order:
+            axes = figure.add_subplot(grid[0, -1])
+            _draw_list(axes, listed.assign(name=names), order)
+            if chance is not None:
+                axes.axvline(chance, color=GREY, linestyle="--", linewidth=1.0, zorder=1)
+    return figure
+
+
+def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
+    """Return a table of rates as a map: constituents of bases down, of sources across."""
+    with style():
+        height, width = (0.42 * n + 1.5 for n in matrix.shape)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        draw_rates(axes, matrix, rotation=90.0)
+        axes.set(xlabel="source", ylabel="base", title=title)
+    return figure
+
+
+def draw_rates(axes: Axes, rates: pd.DataFrame, rotation: float = 0.0) -> None:
+    """Draw rates in [0, 1] as colours and numbers; what is missing stays white."""
+    heat_map(axes, rates, Normalize(0.0, 1.0), numbers=True, rotation=rotation)
+
+
+def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
+    for metric, (color, marker) in _RATES.items():
+        rows = table[table["metric"] == metric]
+        y = [order.index(name) for name in rows["name"]]
+        axes.errorbar(rows["value"], y, xerr=reach(rows), color=color, marker=marker,
+                      markersize=3.5, linestyle="", elinewidth=1.0)
+    axes.set_yticks(range(len(order)), order, fontsize=7)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_xlabel("rate")
+    axes.legend(handles=[Line2D([], [], color=color, marker=marker, linestyle="", label=metric)
+                         for metric, (color, marker) in _RATES.items()],
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+
+
+def name_of(row: object) -> str:
+    """Return what was written, then where."""
+    what = written({name: getattr(row, name) for name in ("patch", "alpha", "heads",
+                                                          "renormalized")})
+    site = getattr(row, "site", "code")
+    where = f"{getattr(row, 'scope', '')}, layers {in_short(getattr(row, 'layers', ''))}"
+    return f"{what}: {where}" + ("" if site == "code" else f", {site}")
+
+
+def in_short(layers: str) -> str:
+    """Return 3-6 for 3,4,5,6, and whatever has gaps, few layers or several parts as it is."""
+    _, numbers = _by_number(layers)
+    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    whole = whole and "+" not in layers
+    return f"{numbers[0]}-{numbers[-1]}" if whole else layers
+
+
+def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
+    """Return by what sets of layers are ordered: single ones first, in their order."""
+    numbers = tuple(map(int, re.findall(r"\d+", layers)))
+    return len(numbers), numbers
+
+
+def written(named: dict[str, object]) -> str:
+    """Return an intervention's patch with whatever is not the ordinary: `steer 2`."""
+    alpha = named["alpha"]
+    extra = f" {alpha:g}" if isinstance(alpha, float) and not np.isnan(alpha) else ""
+    if named["heads"] != "all":
+        extra += f", heads {named['heads']}"
+    return f"{named['patch']}{extra}{', renormalized' if named['renormalized'] else ''}"
+
+
+def class_figure(table: pd.DataFrame) -> Figure:
+    """Return the rates of `CLASSES` as stacked bars (of `InterventionResult.table`).
+
+    Left the sources' patches, one block per place, so that sources can be compared where they were
+    written; right all the others. The numbers of instances stand at the right ends.
+    """
+    # Here: opening a result needs no torch.
+    from latentcode.probes.interventions.patches import PATCHES
+
+    table = table[table["metric"].isin(CLASSES)]
+    check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
+    source = table["patch"].map(
+        lambda name: name in PATCHES and bool(PATCHES[name].source)) & table["heads"].eq("all")
+    parts = [part for part in (table[source], table[~source]) if len(part)]
+    bars = [_bars(part) for part in parts]
+    with style():
+        rows = max(map(_height, bars))
+        figure = Figure(figsize=(6.4 * len(parts), _ROW * rows + 1.0), layout="constrained")
+        for axes, block in zip(figure.subplots(1, len(bars), squeeze=False)[0], bars,
+                               strict=True):
+            _draw(axes, block, rows)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+                      ncols=len(CLASSES))
+    return figure
+
+
+def _height(bars: pd.DataFrame) -> float:
+    return len(bars) + _GAP * (float(bars["first"].sum()) + 1.0)
+
+
+def _bars(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per bar, place by place: `name`, `n`, `first` (of its place) and rates."""
+    places = ["site", "scope", "layers"]
+    rows: list[dict[str, object]] = []
+    for place, block in table.groupby(places, sort=False):
+        site, scope, layers = map(str, place)
+        where = f"{scope}, layers {in_short(layers)}" + ("" if site == "code" else f", {site}")
+        keys = ["patch", "alpha", "heads", "renormalized"]
+        for number, (_, one) in enumerate(block.groupby(keys, sort=False, dropna=False)):
+            what = written({key: one[key].iloc[0] for key in keys})
+            rates = dict(zip(one["metric"], one["value"], strict=True))
+            rows.append({"name": f"{where}: {what}" if number == 0 else what,
+                         "n": int(one["n"].iloc[0]), "first": number == 0, **rates})
+    return pd.DataFrame(rows)
+
+
+def _draw(axes: Axes, bars: pd.DataFrame, rows: float) -> None:
+    # A gap above every place.
+    y = np.arange(len(bars)) + _GAP * bars["first"].cumsum().to_numpy() + 0.5
+    left = np.zeros(len(bars))
+    for name, colour in COLOURS.items():
+        rates = np.nan_to_num(bars[name].to_numpy(dtype=np.float64))
+        axes.barh(y, rates, 0.85, left=left, color=colour, label=name)
+        left += rates
+    for at, n in zip(y, bars["n"], strict=True):
+        axes.annotate(f"{n}", (1.01, at), va="center", fontsize=6)
+    axes.set_yticks(y, bars["name"], fontsize=6.5)
+    axes.set(xlim=(0.0, 1.08), ylim=(rows, 0.0), xlabel="rate; at the end: instances")
+    axes.set_xticks(np.linspace(0.0, 1.0, 6))
+    axes.grid(axis="y", visible=False)

@@ -1,27 +1,85 @@
-"""How far is a bridge from what it should be? One number per question and layer."""
+"""Does a bridge compute, show and take what the model does? One number per question and layer."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.files.provenance import package_version
 from latentcode.models.bridges import generated_and_shown
 from latentcode.models.gates import Gate, gates
 from latentcode.models.hooks import see
-from latentcode.models.layers import attention_layers
+from latentcode.models.layers import attention_layers, other_layers
 from latentcode.models.modes import evaluating
-from latentcode.models.pretrained import layout
+from latentcode.models.pretrained import as_bridge, layout, load_network
 from latentcode.probes.interventions.sites import capture, run_patched
-from latentcode.probes.model_checks.reference import Reference
+from latentcode.probes.model_checks.result import ALL, QUESTIONS, TOLERANCES, ModelCheckResult
+from latentcode.progress import Progress, watched
+from latentcode.seeds import make_generator
 
 Answer = tuple[str, int | None, float, str]
 """Question, layer (None: the whole model), the number, and why it is NaN."""
 SEEN = "hook_in", "hook_pattern", "v.hook_out", "o.hook_in", "o.hook_out"
+LENGTHS = (4, 9, 32)
+"""Tokens of the prompts, fewer where the context of the model is shorter."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One prompt and what the forward pass of `transformers` makes of it.
+
+    tokens   [B, T]
+    logits   [B, T, V]
+    hidden   the stream entering each layer [B, T, D]; empty where it is not told
+    weights  the attention weights of each layer [B, H, Q, K]; empty where they are not told
+    """
+
+    tokens: Int[Tensor, "B T"]
+    logits: Float[Tensor, "B T V"]
+    hidden: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+
+
+def random_prompts(
+    vocabulary: int, lengths: Sequence[int], seed: int, device: torch.device
+) -> list[Int[Tensor, "B T"]]:
+    """Return two prompts of random tokens [2, T] of each length."""
+    generator = make_generator(seed, "check model")
+    return [torch.randint(vocabulary, (2, length), generator=generator).to(device)
+            for length in lengths]
+
+
+@torch.no_grad()
+def reference(network: Any, tokens: Int[Tensor, "B T"]) -> Reference:
+    """Return what a model of `transformers` computes; `ConfigError` where it computes nothing."""
+    try:
+        output = network(input_ids=tokens, use_cache=False, output_attentions=True,
+                         output_hidden_states=True)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"transformers cannot run a {type(network).__name__} with weights in "
+            f"{str(network.dtype).removeprefix('torch.')}: {str(error).splitlines()[0]}") from error
+    return Reference(tokens, output.logits, _tensors(output, "hidden_states"),
+                     _tensors(output, "attentions"))
+
+
+def _tensors(output: Any, name: str) -> tuple[Tensor, ...]:
+    """Return what is told of every layer, nothing where it is told of some only."""
+    found = tuple(getattr(output, name, None) or ())
+    return found if all(isinstance(x, Tensor) for x in found) else ()
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
@@ -151,3 +209,93 @@ def _padded(model: Any, references: Sequence[Reference]) -> Iterator[Answer]:
     together = model.run_with_hooks(padded, attention_mask=mask.long(), fwd_hooks=[])
     yield "padding", None, max(difference(found[:len(logits)], logits)
                                for found, (_, logits) in zip(together, rows, strict=True)), ""
+
+
+@watched("comparing")
+def check_model(
+    name_or_folder: str | Path,
+    *,
+    lengths: Sequence[int] | int | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> ModelCheckResult:
+    """Can the codes of a pretrained model be trusted? Its bridge against `transformers`.
+
+    name_or_folder  as for `load_pretrained`; a folder needs no tokenizer
+    lengths         of the prompts, two of each, of tokens drawn at random; default: `LENGTHS`
+    dtype           of the weights: `float32`, as verbs use them, or `float64`, in which rounding
+                    hides no mistake and for which the memory has to suffice
+    seed            of the prompts and of the random codes
+    progress        called with (prompts compared, prompts in all)
+
+    The forward pass of the same weights by `transformers` is taken first; then the bridge has to
+    give its logits (alone and padded into a batch), its hidden states and its attention weights;
+    codes have to sum to 1, to be zero for later keys, and to give z from the values; the value
+    networks have to give attention's output; codes written back have to leave every bit of the
+    logits, and random codes to change them.
+
+    Raises what `load_pretrained` raises, and `ConfigError` for lengths that the model cannot take.
+    """
+    check_choice("dtype", dtype, TOLERANCES)
+    if lengths is not None:
+        lengths = as_tuple(lengths)
+        check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; "
+              "expected at least 2 tokens each")
+    network, tokenizer = load_network(
+        name_or_folder, device=device, dtype=getattr(torch, dtype), tokenized=False)
+    config = network.config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    lengths = lengths or tuple(min(length, limit or length) for length in LENGTHS)
+    check(not limit or max(lengths) <= limit, f"the longest prompt has {max(lengths)} tokens; "
+          f"expected at most {limit}, the context of the model")
+    weight = next(network.parameters())
+    commit = getattr(network.config, "_commit_hash", None)
+    references = [reference(network, tokens) for tokens in random_prompts(
+        config.vocab_size, lengths, seed, weight.device)]
+    model = as_bridge(str(name_or_folder), network, tokenizer)
+    found: list[Answer] = []
+    for answer in answers(model, references, seed):
+        found.append(answer)
+        if progress is not None and answer[0] == "logits":
+            progress(sum(a[0] == "logits" for a in found), len(references))
+    name = str(name_or_folder)
+    return ModelCheckResult(_worst(found, TOLERANCES[dtype]), settings={
+        "model": Path(name).name if Path(name).is_dir() else name,
+        **({"commit": commit} if commit else {}),
+        "architecture": type(network).__name__, "dtype": dtype,
+        "tolerance": TOLERANCES[dtype], "lengths": list(lengths), "seed": seed,
+        "n_layers": model.cfg.n_layers, "n_heads": model.cfg.n_heads,
+        "others": {str(layer): what for layer, what in other_layers(model).items()},
+        "gates": sorted({gate.function for gate in gates(model).values()}),
+        "sliding_window": getattr(config, "sliding_window", None),
+        "transformer_lens": package_version("transformer-lens"),
+        "transformers": package_version("transformers")})
+
+
+def _worst(found: Sequence[Answer], tolerance: float) -> pd.DataFrame:
+    """Return one row per question and layer: the worst of all prompts."""
+    table: list[dict[str, Any]] = []
+    frame = pd.DataFrame(found, columns=["check", "layer", "value", "note"])
+    frame["layer"] = [ALL if pd.isna(layer) else str(int(layer)) for layer in frame["layer"]]
+    for name, question in QUESTIONS.items():
+        for layer, rows in frame[frame["check"] == name].groupby("layer", sort=False):
+            values = rows["value"].to_numpy()
+            # No change and one without bounds are both wrong.
+            least = question.changes and not np.isinf(values).any()
+            worst = float(values.min() if least else values.max())
+            unknown = bool(np.isnan(values).any())
+            told = next((note for note in rows["note"] if note), "")
+            table.append({
+                "check": name, "layer": layer, "value": worst,
+                "bound": question.bound(tolerance),
+                "outcome": _outcome(question.holds(worst, tolerance), unknown, told),
+                "note": told})
+    return pd.DataFrame(table)
+
+
+def _outcome(holds: bool, unknown: bool, note: str) -> str:
+    if unknown:
+        return "not compared" if note.startswith("transformers") else "fails"
+    return "holds" if holds else "fails"

@@ -7,15 +7,72 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pandas as pd
+from matplotlib.patches import Patch
 
-from latentcode.figures.style import Figure
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.model_checks.figure import checks_figure
-from latentcode.probes.model_checks.questions import QUESTIONS, VERBS
 
+READING = "extract, decode"
+RESIDUAL = "residual streams"
+WRITING = "intervene"
+RENORMALIZING = "renormalize"
+GENERATING = "value_network"
+VERBS: tuple[str, ...] = (READING, RESIDUAL, WRITING, RENORMALIZING, GENERATING)
+"""What a user does with a model."""
+TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-4}
+"""Largest difference over the largest number compared. The bridge and `transformers` add the same
+products in another order: over all architectures of docs/architectures.md that gave at most 1e-6 in
+float32. In float64 it gives 1e-15 where all is float64, and up to 4e-7 where an architecture
+computes its norms, its rotations or its softmax in float32 whatever its weights are."""
 ALL = "all"
 """What stands for a layer where a number is of the whole model."""
 SUPPORTED = "SUPPORTED"
+COLORS = {"holds": PALETTE[0], "fails": PALETTE[3], "not compared": GREY}
+NUMBERS = 16
+"""Layers up to which the numbers are written into their cells."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing that has to hold.
+
+    asks     the question
+    verbs    what cannot be trusted where the answer is no
+    exact    whether nothing may differ at all, rather than no more than rounding
+    changes  whether the number has to be above the tolerance, not below
+    """
+
+    asks: str
+    verbs: tuple[str, ...]
+    exact: bool = False
+    changes: bool = False
+
+    def bound(self, tolerance: float) -> float:
+        return 0.0 if self.exact else tolerance
+
+    def holds(self, value: float, tolerance: float) -> bool:
+        bound = self.bound(tolerance)
+        # False for NaN; a change that is not finite breaks the model.
+        return bound < value < float("inf") if self.changes else value <= bound
+
+
+QUESTIONS: Mapping[str, Question] = {
+    "logits": Question("are the logits those of transformers?", VERBS),
+    "padding": Question("and of prompts of several lengths in one batch?", (READING, RESIDUAL)),
+    "residual": Question("is hook_resid_pre the hidden state of transformers?", (RESIDUAL,)),
+    "codes": Question("are the codes the attention weights of transformers?", VERBS),
+    "rows": Question("do the codes of a query sum to 1?", (RENORMALIZING,)),
+    "masked": Question("are codes of later keys zero?", VERBS, exact=True),
+    "values": Question("do codes times values give z?", (GENERATING,)),
+    "value networks": Question("does sum_k W_qk x_k + b_O give attention's output?",
+                               (GENERATING,)),
+    "identity": Question("do codes written back leave every bit of the logits?",
+                         (WRITING, RENORMALIZING), exact=True),
+    "patch": Question("do random codes change the logits?", (WRITING, RENORMALIZING),
+                      changes=True),
+}
+"""Every question by its name, in the order in which they are asked."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,3 +187,30 @@ def _told(row: Any) -> str:
 
 def _number(value: float) -> str:
     return "" if pd.isna(value) else f"{value:.2g}"
+
+
+def checks_figure(table: pd.DataFrame) -> Figure:
+    """Return a cell per question and layer of `ModelCheckResult.table`, with its number."""
+    checks, layers = list(table["check"].unique()), list(table["layer"].unique())
+    layers = sorted(layers, key=lambda layer: int(layer) if layer.isdigit() else -1)
+    width = min(0.62 * len(layers), 12.0) + 1.6
+    with panels(1, 1, width, 0.24 * len(checks) + 1.0) as (figure, grid):
+        axes = grid[0, 0]
+        axes.grid(False)
+        for check, layer, outcome, value in zip(
+                *(table[name] for name in ("check", "layer", "outcome", "value")), strict=True):
+            x, y = layers.index(layer), checks.index(check)
+            axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[outcome])
+            if len(layers) <= NUMBERS and pd.notna(value):
+                axes.text(x, y, f"{value:.0e}" if value else "0", ha="center", va="center",
+                          fontsize=6.5, color="white")
+        step = max(1, len(layers) // NUMBERS)
+        axes.set_xticks(range(0, len(layers), step), layers[::step])
+        axes.set_yticks(range(len(checks)), checks)
+        axes.set(xlim=(-0.5, len(layers) - 0.5), ylim=(len(checks) - 0.5, -0.5), xlabel="layer")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        figure.legend(handles=[Patch(color=COLORS[name], label=name) for name in COLORS
+                               if name in set(table["outcome"])],
+                      loc="outside upper center", ncols=3)
+    return figure

@@ -33,8 +33,8 @@ from latentcode.probes.common.labels import combination_clusters, label_columns,
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.results import BAG, CONTROLS
 from latentcode.probes.common.shared import shared_combinations
-from latentcode.probes.decoding.bag import bag_of_tokens
-from latentcode.probes.decoding.naming import named
+from latentcode.probes.decoding.features import bag_of_tokens
+from latentcode.probes.decoding.result import named
 from latentcode.probes.registered.points import Points
 from latentcode.probes.registered.registry import Probe
 from latentcode.probes.registered.result import ProbeResult

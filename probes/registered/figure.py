@@ -15,7 +15,7 @@ from latentcode.probes.common.figures import (
     points_per_layer,
 )
 from latentcode.probes.common.results import BAG, TableResult, distinct, where
-from latentcode.probes.decoding.naming import parted
+from latentcode.probes.decoding.result import parted
 from latentcode.probes.registered.registry import Probe
 
 

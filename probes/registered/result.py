@@ -11,7 +11,7 @@ import pandas as pd
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.results import BAG, TableResult, blocks, where, with_interval
-from latentcode.probes.decoding.naming import named
+from latentcode.probes.decoding.result import named
 from latentcode.probes.registered.figure import own_figure, probe_figure
 from latentcode.probes.registered.registry import PROBES
 

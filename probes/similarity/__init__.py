@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.probes.similarity.of_codes import similarity_codes as similarity_codes
-    from latentcode.probes.similarity.of_subject import similarity as similarity
+    from latentcode.probes.similarity.cosines import similarity as similarity
+    from latentcode.probes.similarity.cosines import similarity_codes as similarity_codes
     from latentcode.probes.similarity.result import SimilarityResult as SimilarityResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

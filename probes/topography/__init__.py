@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from latentcode.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.probes.topography.of_codes import topography_codes as topography_codes
-    from latentcode.probes.topography.of_subject import topography as topography
+    from latentcode.probes.topography.correlation import topography as topography
+    from latentcode.probes.topography.correlation import topography_codes as topography_codes
     from latentcode.probes.topography.result import TopographyResult as TopographyResult
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

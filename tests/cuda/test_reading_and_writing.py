@@ -18,7 +18,7 @@ from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
-from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.patches import lacked
 from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator

@@ -264,7 +264,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
         intervene(model, pairs, [Patch("interchange", "pair", (0,),
                                                       renormalize=True)])
     asked: list[Patch] = []
-    monkeypatch.setattr("latentcode.probes.interventions.of_subject.intervene_model",
+    monkeypatch.setattr("latentcode.probes.interventions.intervention.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
     intervene(model, pairs)
     every = prompt_interventions(PromptCounterfactuals(model, pairs), range(2))

@@ -17,7 +17,7 @@ from latentcode.experiments.paper.measuring.over_runs import controls_of, per_ki
 from latentcode.experiments.paper.reproduction import about
 from latentcode.probes.common.features import Features, varies
 from latentcode.probes.common.results import where
-from latentcode.probes.decoding.of_codes import decode_splits
+from latentcode.probes.decoding.decoding import decode_splits
 from latentcode.runs import Run
 from latentcode.subjects import subject
 from latentcode.tasks import make_task

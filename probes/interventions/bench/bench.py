@@ -16,13 +16,16 @@ from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, check, check_count
-from latentcode.probes.interventions.bench.ask import Ask, answer_of
-from latentcode.probes.interventions.bench.cells import code_at
+from latentcode.probes.interventions.bench.ask import Ask, answer_of, code_at
 from latentcode.probes.interventions.bench.instances import DRAWS, Instances
 from latentcode.probes.interventions.bench.outcome import BenchOutcome, candidates, is_target
 from latentcode.probes.interventions.bench.passes import Passes, passes
-from latentcode.probes.interventions.bench.replicate import chosen, offered, replicating
-from latentcode.probes.interventions.bench.replication import Replication
+from latentcode.probes.interventions.bench.replication import (
+    Replication,
+    chosen,
+    offered,
+    replicating,
+)
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.probes.interventions.sites import Place, capture

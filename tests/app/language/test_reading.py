@@ -19,8 +19,7 @@ from latentcode.errors import ArtifactError
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import Observer, Sums, observe_texts
 from latentcode.probes.heads.sampling import sample_codes
-from latentcode.probes.heads.sources import source_of
-from latentcode.probes.heads.texts import Texts
+from latentcode.probes.heads.texts import Texts, source_of
 from latentcode.prompts import load_language_model
 
 

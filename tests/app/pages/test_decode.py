@@ -12,8 +12,7 @@ from small_app import charts, drawn_codes, shown, text
 from latentcode.app.data.loaded import entry
 from latentcode.app.data.results import computed_results, saved_results
 from latentcode.app.pages.decode import best_layers
-from latentcode.probes.decoding.of_codes import decode_codes
-from latentcode.probes.decoding.of_subject import decode
+from latentcode.probes.decoding.decoding import decode, decode_codes
 from latentcode.runs import Run
 
 
@@ -59,7 +58,7 @@ def test_the_best_layer_is_named_with_its_controls() -> None:
 def test_a_run_without_results_is_probed_on_request(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.probes.decoding.of_subject.decode",
+    monkeypatch.setattr("latentcode.probes.decoding.decoding.decode",
                         partial(decode, n_train=256, n_heldout=256, layers=[0]))
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     test = shown("decode", model="runs/tiny")

@@ -18,7 +18,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.probes.interventions import Bench, ByHand, Patch
 from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.bench.words import short
+from latentcode.probes.interventions.bench.outcome import short
 
 Open = Callable[..., AppTest]
 BenchOf = Callable[[str], Bench]

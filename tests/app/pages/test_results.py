@@ -12,7 +12,7 @@ from small_app import charts, drawn_codes, shown, text
 
 import latentcode as lc
 from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.similarity.of_codes import similarity_codes
+from latentcode.probes.similarity.cosines import similarity_codes
 from latentcode.runs import Run
 
 

@@ -10,8 +10,8 @@ import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
 
 from latentcode.app.pages.similarity import CELL, beside_controls, within_sentence
+from latentcode.probes.similarity.cosines import similarity_codes
 from latentcode.probes.similarity.measures import cosine_matrix
-from latentcode.probes.similarity.of_codes import similarity_codes
 
 
 def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:

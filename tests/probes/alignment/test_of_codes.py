@@ -16,13 +16,13 @@ from scipy import stats
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
+from latentcode.probes.alignment.alignment import align_codes
 from latentcode.probes.alignment.matching import (
     Moments,
     cka,
     match_heads,
     procrustes,
 )
-from latentcode.probes.alignment.of_codes import align_codes
 from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.common.rotation import fit_rotation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import latentcode as lc
-from latentcode.probes.alignment.of_subject import align
+from latentcode.probes.alignment.alignment import align
 
 
 @pytest.mark.slow

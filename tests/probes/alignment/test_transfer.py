@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from latentcode.codes import LatentCodes
-from latentcode.probes.alignment.matching import match_heads, random_match
+from latentcode.probes.alignment.matching import N_RANDOM, Transfer, match_heads, random_match
 from latentcode.probes.alignment.result import ALIGNMENTS
-from latentcode.probes.alignment.transfer import N_RANDOM, Transfer
 from latentcode.probes.common.rotation import fit_rotation
 
 Planted = Callable[..., LatentCodes]

@@ -14,9 +14,8 @@ import torch
 
 import latentcode as lc
 from latentcode.config import SravenConfig
-from latentcode.probes.attribution.places import by_cell, cells, masks
-from latentcode.probes.attribution.smallest import Search, doublings
-from latentcode.probes.attribution.steps import gradients
+from latentcode.probes.attribution.checking import Search, doublings
+from latentcode.probes.attribution.steps import by_cell, cells, gradients, masks
 from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from latentcode.config import SravenConfig
-from latentcode.probes.attribution.figure import _matrix, maps_figure
-from latentcode.probes.attribution.places import named
+from latentcode.probes.attribution.result import _matrix, maps_figure
+from latentcode.probes.attribution.steps import named
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 

@@ -23,7 +23,7 @@ from latentcode.probes.common.contrasts import (
     paired_rates,
 )
 from latentcode.probes.common.results import TableResult, where
-from latentcode.probes.decoding.of_codes import decode_codes, decode_splits
+from latentcode.probes.decoding.decoding import decode_codes, decode_splits
 from latentcode.probes.decoding.result import DecodingResult
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.knn_purity.purity import ALL

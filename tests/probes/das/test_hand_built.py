@@ -18,7 +18,7 @@ from latentcode.errors import LatentCodeError
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
 from latentcode.probes.das.places import logits_from
-from latentcode.probes.das.searching import Search
+from latentcode.probes.das.search import Search
 from latentcode.probes.interventions.sites import capture, run_patched
 
 BOTH = "operation+operands"

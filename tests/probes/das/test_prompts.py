@@ -21,9 +21,8 @@ from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
-from latentcode.probes.das.fitting import interchange, random_basis
 from latentcode.probes.das.places import logits_from
-from latentcode.probes.das.searching import Search
+from latentcode.probes.das.search import Search, interchange, random_basis
 from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from latentcode.probes.common.labels import indicated
-from latentcode.probes.decoding.beyond import known_beside, log_posteriors
+from latentcode.probes.decoding.beyond import known_beside, log_posteriors, targets_of
 from latentcode.probes.decoding.fitting import METRICS, Asked, Reading, chance, decoded
-from latentcode.probes.decoding.row_labels import targets_of
 
 Tables = dict[str, pd.DataFrame]
 N = 1_500

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError, UnknownNameError
+from latentcode.probes.decoding.decoding import decode_codes
 from latentcode.probes.decoding.fitting import chance
-from latentcode.probes.decoding.of_codes import decode_codes
 from latentcode.probes.decoding.result import DecodingResult
 
 LABELS = ["term_1", "terms"]

@@ -14,7 +14,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, SplitError
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.decoding.bag import bag_of_tokens
+from latentcode.probes.decoding.features import bag_of_tokens
 from latentcode.subjects.of_texts import TextSubject
 
 FEATURES = ["distance", "lap_eigvals", "code"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from latentcode.errors import ProbeError
-from latentcode.probes.decoding.reduction import fit_reduction
+from latentcode.probes.decoding.features import fit_reduction
 
 
 def test_axes_are_those_that_vary_and_the_first_vary_most() -> None:

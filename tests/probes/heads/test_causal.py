@@ -19,8 +19,8 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import clean_pass, z_hook
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.results import where
-from latentcode.probes.heads import parts
-from latentcode.probes.heads.batches import GROUPS, TextBatch
+from latentcode.probes.heads import batches as text_batches
+from latentcode.probes.heads.batches import GROUPS, TextBatch, drawn, in_parts
 from latentcode.probes.heads.causal import (
     DIRECTIONS,
     QUANTITIES,
@@ -30,7 +30,6 @@ from latentcode.probes.heads.causal import (
     effects,
     mean_z,
 )
-from latentcode.probes.heads.parts import drawn, in_parts
 from latentcode.probes.heads.scores import Draws
 from latentcode.prompts import PretrainedLanguageModel
 
@@ -278,7 +277,7 @@ def test_parts_fit_into_memory_and_leave_no_text_alone(monkeypatch: pytest.Monke
     assert [len(part) for part in in_parts(batch, model, 3, 0)] == [5]
     for name, value in (("NUMBERS", 2 * 3 * 40), ("TOKENS", 32), ("KEPT", 2 * 16 * 2 * 4 * 32)):
         with monkeypatch.context() as patched:
-            patched.setattr(parts, name, value)
+            patched.setattr(text_batches, name, value)
             found = in_parts(batch, model, 3, 0)
             assert [len(part) for part in found] == [3, 2]
             assert torch.cat([part.text for part in found]).tolist() == list(range(5))

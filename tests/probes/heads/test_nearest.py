@@ -8,8 +8,7 @@ from random_texts import batches
 from small_language_models import SmallModels
 
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.probes.heads.clusters import cluster_codes
-from latentcode.probes.heads.nearest import nearest_codes, nearest_to_centres
+from latentcode.probes.heads.clusters import cluster_codes, nearest_codes, nearest_to_centres
 from latentcode.probes.heads.sampling import HeadSample, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
 

@@ -15,9 +15,16 @@ from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.attributed import attributed, ranked
 from latentcode.probes.heads.causal import effects, mean_z
-from latentcode.probes.heads.sets import ablated, find_sets, halves, named, writes
+from latentcode.probes.heads.sets import (
+    ablated,
+    attributed,
+    find_sets,
+    halves,
+    named,
+    ranked,
+    writes,
+)
 from latentcode.prompts import PretrainedLanguageModel
 
 

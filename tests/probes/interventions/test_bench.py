@@ -18,8 +18,7 @@ from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import Bench, ByHand, Patch, intervene_model
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
-from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.bench.words import called
+from latentcode.probes.interventions.bench.outcome import BenchOutcome, called
 from latentcode.tasks.sraven.sources import operands_of
 
 N = 60

@@ -10,7 +10,7 @@ import pytest
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.probes.interventions import PATCHES, first_interventions, standard_interventions
-from latentcode.probes.interventions.figure import intervention_figure
+from latentcode.probes.interventions.result import intervention_figure
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
 

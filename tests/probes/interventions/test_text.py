@@ -11,7 +11,7 @@ import latentcode as lc
 from latentcode.config.presets import model_for
 from latentcode.models.config import with_kind
 from latentcode.probes.interventions import Patch
-from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.interventions.standard import standard_interventions

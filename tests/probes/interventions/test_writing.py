@@ -14,7 +14,7 @@ from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import PATCHES, Patch
-from latentcode.probes.interventions.of_model import intervene_model
+from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
 from latentcode.seeds import make_generator

@@ -13,9 +13,9 @@ import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.results import where
-from latentcode.probes.knn_purity.of_codes import knn_purity_codes
 from latentcode.probes.knn_purity.purity import ALL, OTHER, purity
 from latentcode.probes.knn_purity.result import KNNPurityResult
+from latentcode.probes.knn_purity.separation import knn_purity_codes
 from latentcode.probes.saved import load_result
 
 Planted = Callable[..., LatentCodes]

@@ -17,8 +17,8 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
 from latentcode.models import pretrained
-from latentcode.probes.model_checks import ModelCheckResult, of_model
-from latentcode.probes.model_checks.questions import QUESTIONS, VERBS
+from latentcode.probes.model_checks import ModelCheckResult, answers
+from latentcode.probes.model_checks.result import QUESTIONS, VERBS
 from latentcode.probes.saved import load_result
 
 Plant = Callable[[Any], None]
@@ -151,14 +151,14 @@ def test_planted_mistakes_are_found(
     plant: Plant, failed: set[str], layer: str, left: int, small_models: SmallModels,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = of_model.as_bridge
+    made = answers.as_bridge
 
     def mistaken(*arguments: Any) -> Any:
         model = made(*arguments)
         plant(model)
         return model
 
-    monkeypatch.setattr(of_model, "as_bridge", mistaken)
+    monkeypatch.setattr(answers, "as_bridge", mistaken)
     result = lc.check_model(small_models("qwen2"), lengths=(5, 9))
     assert set(result.failed) == failed
     assert not result.supported
@@ -201,7 +201,7 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
 def test_codes_that_break_the_logits_do_not_take_effect(
     values: tuple[float, ...], outcome: str
 ) -> None:
-    table = of_model._worst([("patch", 0, value, "") for value in values], 1e-4)
+    table = answers._worst([("patch", 0, value, "") for value in values], 1e-4)
     assert list(table["outcome"]) == [outcome]
 
 
@@ -233,7 +233,7 @@ def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) 
 def test_the_reference_leaves_the_model_as_it_was(small_models: SmallModels) -> None:
     """What a bridge computes must not depend on whether transformers was asked first."""
     from latentcode.models.pretrained import as_bridge, load_network, load_pretrained
-    from latentcode.probes.model_checks.reference import reference
+    from latentcode.probes.model_checks.answers import reference
 
     tokens = torch.arange(3, 12)[None]
     folder = small_models("llama")

@@ -10,7 +10,7 @@ from pandas.testing import assert_frame_equal
 import latentcode as lc
 from latentcode.codes.reader import Reader
 from latentcode.errors import ProbeError, UnknownNameError
-from latentcode.probes.projection import of_codes, project_codes
+from latentcode.probes.projection import project_codes, projection
 
 
 def test_a_run_is_projected_as_its_codes(runs: list[lc.Run], tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_run_is_projected_as_its_codes(runs: list[lc.Run], tmp_path: Path) -> 
 def test_of_many_codes_a_sample_is_projected_and_that_is_said(
     runs: list[lc.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(of_codes, "MOST_POINTS", 20)
+    monkeypatch.setattr(projection, "MOST_POINTS", 20)
     train, heldout = (lc.extract(runs[0], split=split, n=n, layers=[1])
                       for split, n in (("train", 30), ("ood", 12)))
     found = project_codes(train, ["rule"], method="pca", others=[heldout], cache=tmp_path)

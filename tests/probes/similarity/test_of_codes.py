@@ -16,8 +16,8 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.similarity.cosines import similarity_codes
 from latentcode.probes.similarity.measures import cluster_order, concentration, cosine_matrix
-from latentcode.probes.similarity.of_codes import similarity_codes
 from latentcode.probes.similarity.result import ALL, SimilarityResult
 
 Planted = Callable[..., LatentCodes]

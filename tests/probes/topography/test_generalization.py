@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from latentcode.errors import ProbeError
-from latentcode.probes.topography.generalization import correlate_runs, rank_correlation
+from latentcode.probes.topography.units import correlate_runs, rank_correlation
 
 
 def runs(x: list[float], y: list[float], kinds: str | None = None) -> pd.DataFrame:

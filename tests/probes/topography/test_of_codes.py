@@ -17,7 +17,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
-from latentcode.probes.topography.of_codes import topography_codes
+from latentcode.probes.topography.correlation import topography_codes
 from latentcode.probes.topography.result import TopographyResult
 from latentcode.tasks.pairs import Pair
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.probes.topography.of_subject import topography
+from latentcode.probes.topography.correlation import topography
 
 
 def test_performance_is_the_newest_on_heldout_combinations(

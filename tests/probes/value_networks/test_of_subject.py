@@ -21,7 +21,7 @@ from latentcode.models.key_inputs import key_inputs
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.features import shuffle_labels
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.value_networks.measures import (
+from latentcode.probes.value_networks.networks import (
     centred,
     cosines,
     effective_rank,
@@ -29,9 +29,9 @@ from latentcode.probes.value_networks.measures import (
     relative_distances,
     respond,
     stable_rank,
+    value_networks,
     weight_products,
 )
-from latentcode.probes.value_networks.of_subject import value_networks
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task

@@ -1,35 +1,105 @@
-"""Decoding from more than a code: rows, all codes, values and residual streams (`read_rows`)."""
+"""Decoding from more than a code: rows, all codes, values and residual streams (`read_rows`).
+
+What do the tokens of a text alone tell? A control of what is read of whole texts.
+
+    x_v = ln(1 + n_v),    and  ln T
+
+with n_v how often token v is in the text, for the v of training texts, and T the number of tokens:
+the order of the tokens is left out, and every model. A label that this tells as well is no finding
+about attention; entropy and eigenvalues of a pattern, for one, depend on T. All columns have one
+scale (`fit_probe`): with each brought to its own, frequent tokens would be lost among rare ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer
 
 from latentcode.arguments import check_distinct, chosen
 from latentcode.codes.rows import WIDEST, Rows
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.probes.common.features import origin
+from latentcode.probes.common.features import ROUNDING, origin
 from latentcode.probes.common.labels import Target, varying
 from latentcode.probes.common.own_labels import Labels, names_of
 from latentcode.probes.common.results import BAG
-from latentcode.probes.decoding.bag import bag_rows
-from latentcode.probes.decoding.beyond import TABLE_INSTANCES, Known, known_beside
+from latentcode.probes.decoding.beyond import (
+    N_BINS,
+    TABLE_INSTANCES,
+    Known,
+    asked,
+    default_labels,
+    known_beside,
+    targets_of,
+)
 from latentcode.probes.decoding.fitting import Asked, Reading, decoded
-from latentcode.probes.decoding.naming import MODELS, named
-from latentcode.probes.decoding.reduction import fit_reduction
-from latentcode.probes.decoding.result import DecodingResult
-from latentcode.probes.decoding.row_labels import N_BINS, asked, default_labels, targets_of
+from latentcode.probes.decoding.result import MODELS, DecodingResult, named
 from latentcode.progress import Progress
 from latentcode.subjects import Subject
 from latentcode.subjects.base import pair_names
 
+MOST = 2_048
+"""Tokens of the training texts that are counted, the most frequent ones."""
+Tokens = Sequence[Sequence[int]]
+"""Token ids of each text."""
 Own = Mapping[str, np.ndarray]
 """Label -> one value per instance."""
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """z = (x - mean) V, with V the first principal axes of the training points.
+
+    mean  float64 [d]
+    axes  V, float64 [d, w]; w is 0 for features that do not vary
+    """
+
+    mean: np.ndarray
+    axes: np.ndarray
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the coordinates of points [N, d], float32 [N, w]; the first vary most."""
+        return np.asarray((x - self.mean) @ self.axes, dtype=np.float32)
+
+
+def fit_reduction(x: np.ndarray, most: int) -> Reduction:
+    """Return the first `most` principal axes of points x [N, d], or as many as vary.
+
+    An axis along which points differ by less than `ROUNDING` of their norm holds the rounding of
+    float32. `ProbeError` for values that are not finite.
+    """
+    check(bool(np.isfinite(x).all()), "the values are not all finite", ProbeError)
+    points = np.asarray(x, dtype=np.float64)
+    mean = points.mean(axis=0)
+    norm = np.sqrt(np.square(points).sum(axis=1).mean())
+    points = points - mean
+    variance, axes = np.linalg.eigh(points.T @ points / len(points))
+    deviation = np.sqrt(np.maximum(variance[::-1], 0.0))
+    n_kept = min(int((deviation > ROUNDING * norm).sum()), most)
+    return Reduction(mean, axes[:, ::-1][:, :n_kept])
+
+
+def bag_of_tokens(train: Tokens, heldout: Tokens) -> tuple[np.ndarray, np.ndarray]:
+    """Return x of training and of held-out texts, float32 [N, V + 1] each."""
+    counter = CountVectorizer(analyzer=list, max_features=MOST, dtype=np.float32)
+    counts = counter.fit_transform(train), counter.transform(heldout)
+    lengths = ([[len(ids)] for ids in texts] for texts in (train, heldout))
+    x, x_heldout = (np.concatenate([np.log1p(each.toarray()), np.log(n)], axis=1, dtype=np.float32)
+                    for each, n in zip(counts, lengths, strict=True))
+    return x, x_heldout
+
+
+def bag_rows(both: Sequence[Rows], tokens: Sequence[Tokens]) -> list[Rows]:
+    """Return the bags of training and of held-out texts as features of a layer, which they are none
+    of, beside what was read of the same texts."""
+    place = BAG, "0"
+    return [Rows({place: x}, {place: x.shape[1]}, rows.labels, rows.meta)
+            for rows, x in zip(both, bag_of_tokens(*tokens), strict=True)]
 
 
 def decode_features(
