@@ -26,7 +26,7 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync")
 WINDOW = (1440, 1250)
 """Width and height in pixels: the whole page without scrolling."""
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds to wait for something before giving up."""
 
 DRAWN = """chart => {

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 QUESTION = "explorer"
 MODEL = "sraven-hyla"
 """Model of the zoo whose map is clicked on."""
+VIEW = {"model": MODEL, "projection": "PCA", "beside": "Selection"}
+"""What the address of its map says."""
 TARGETS = {"page": 3.0, 20_000: 0.4, 100_000: 1.0, "click": 2.0}
 """Seconds that may pass from asking for the page to the picture, from a lasso to its panels, and
 from a first click on a point to its problem."""
@@ -108,7 +110,7 @@ def main(
                 cases.append(case(f"page to picture, first time, {n:,} points", [picture]))
                 cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
                                   target=TARGETS.get(n)))
-            seconds_to_picture(page, server, {"model": MODEL, "beside": "Selection"})
+            seconds_to_picture(page, server, VIEW)
             first, *later = lassos(page, rounds)
             cases.append(case(f"lasso to panels and the answer, {MODEL}", later,
                               first_seconds=first))
@@ -149,7 +151,7 @@ def first_click(browser: Browser, folder: Path) -> float:
     picture has stood for ten seconds."""
     page = new_page(browser)
     with serving([folder], folder / "cache", folder / "server.log") as server:
-        seconds_to_picture(page, server, {"model": MODEL, "beside": "Selection"})
+        seconds_to_picture(page, server, VIEW)
         page.wait_for_timeout(1e3 * STOOD)
         point = page.evaluate(LONELY, ".st-key-map")
         page.mouse.move(point["x"], point["y"])
