@@ -18,16 +18,14 @@ from PIL import Image
 from latentcode.experiments.benchmarks.browser import chromium, serving, settle
 
 HERE = Path(__file__).resolve().parent / "pictures"
-HEIGHTS = {"explore": 900, "compare": 800, "decode": 900, "intervene": 1100,
-           "text": 1_000}
+HEIGHTS = {"explore": 900, "compare": 800, "intervene": 1100, "text": 1_000}
 WIDTH = 1440
 WIDTHS = (375, 1_280)
 """What is looked at before a change of the explorer is finished."""
 PAGES: dict[str, dict[str, str | tuple[str, ...]]] = {
-    "explore": {"model": "sraven-hyla", "instance": "5",
+    "explore": {"model": "sraven-hyla", "instance": "5", "projection": "t-SNE",
                 "select": "B-15_-25_10_-10@ood!2000!tsne!3!response->response!sraven-hyla"},
     "compare": {},
-    "decode": {"model": "sraven-hyla"},
     "intervene": {"model": "sraven-hyla"},
     "text": {"model": "text-softmax", "layer": "1", "instance": "5"},
 }
@@ -59,7 +57,7 @@ def main(folder: Path = HERE, what: str = "") -> None:
                 color_scheme="dark" if theme == "dark" else "light")
             page = context.new_page()
             page.goto(server.url("explore" if name == "text" else name, query))
-            page.wait_for_selector(STANDING, timeout=120_000)
+            page.wait_for_selector(STANDING, timeout=300_000)
             settle(page)
             page.wait_for_timeout(1_500)  # animations of Streamlit end without an event
             size = f"-{width}" if every else ""
