@@ -72,7 +72,8 @@ def evaluate(
     in the official code, no mean of batch means is taken. `SplitError` says why a task lacks a
     split.
 
-    progress  told of instances done, of n
+    Args:
+        progress: Called with (instances done, n).
     """
     task.check_split(split)
     check_count("n", n)

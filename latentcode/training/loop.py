@@ -53,17 +53,6 @@ def train(
 ) -> Run:
     """Train a model, from scratch or from its last checkpoint, and return its run folder.
 
-    config     task, model and optimisation; it determines the result (bit for bit on the CPU
-               with the same number of threads and version of torch)
-    out        the run folder; it must be new, unless `resume` or `overwrite` is set
-    resume     continue from the newest checkpoint of `out`, which must have the same `config`; a
-               checkpoint that is damaged is set aside, and the one before it is taken
-    overwrite  replace the run in `out`
-    progress   show a progress bar on a terminal, and a line per evaluation elsewhere
-    loggers    `tensorboard`, `wandb` or both, beside `metrics.jsonl`; they write below `out`
-    deadline   time (seconds, as `time.time()`) by which to have stopped with a checkpoint;
-               the run that is returned is then not complete
-
     On a CUDA device an update is captured as a graph and replayed (see `Ensemble`, of which this
     is one member); a CPU runs it as written. Called by several processes that `torchrun` started,
     each computes its share of every batch, and all have to find the same folder: the first one
@@ -72,9 +61,24 @@ def train(
 
     Ctrl-C, SIGTERM and SIGHUP (a terminal that is closed; not under `nohup`) finish the update in
     progress, write a checkpoint and then raise `KeyboardInterrupt` or `SystemExit`; a second one
-    stops at once, with the last checkpoint intact. Raises `TrainingError` when the loss or a weight
-    is not finite (the last good checkpoint stays), `RunError` for a folder that cannot be used and
-    `ConfigError` for a device that is not there.
+    stops at once, with the last checkpoint intact.
+
+    Args:
+        config: Task, model and optimisation; it determines the result (bit for bit on the CPU with
+            the same number of threads and version of torch).
+        out: The run folder; it must be new, unless `resume` or `overwrite` is set.
+        resume: Continue from the newest checkpoint of `out`, which must have the same `config`; a
+            checkpoint that is damaged is set aside, and the one before it is taken.
+        overwrite: Replace the run in `out`.
+        progress: Show a progress bar on a terminal, and a line per evaluation elsewhere.
+        loggers: `tensorboard`, `wandb` or both, beside `metrics.jsonl`; they write below `out`.
+        deadline: Time (seconds, as `time.time()`) by which to have stopped with a checkpoint; the
+            run that is returned is then not complete.
+
+    Raises:
+        LatentCodeError: `TrainingError` when the loss or a weight is not finite (the last good
+            checkpoint stays), `RunError` for a folder that cannot be used and `ConfigError` for a
+            device that is not there.
     """
     check(not (resume and overwrite),
           "resume and overwrite are both set; expected at most one of them")

@@ -196,42 +196,45 @@ def generate(
     prepend_bos: bool | None = None,
     progress: Progress | None = None,
 ) -> Generation:
-    """What does a model generate, with which codes, and what if these are patched?
+    """Generate text, keep the codes of its tokens, and patch while it is generated.
 
         lc.generate(model, "The capital of France is")
         lc.generate(model, "The capital of France is",     # without head 3 of layer 5
                     patches=lc.Patch("zero_ablation", layers=5, heads=3))
 
-    model      a bridge, as `lc.load_pretrained` returns it; a name or a folder; a text model that
-               was trained here
-    prompt     text, or ids of tokens as they are
-    max_new_tokens  fewer come where the model ends the text
-    patches    what is written, at all tokens or at some: `lc.Patch` (one, several or their sum) of
-               `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
-               source is None; `queries` and `keys` choose `prompt`, `generated` or positions, from
-               0, negative ones from the end of the prompt. Or site and layer -> edit, a function
-               of what a pass computes there: codes [1, H, Q, K], values [1, K, H, d], z
-               [1, Q, H, d], residual streams [1, Q, D], Q and K the tokens of the pass
-    fwd_hooks  hooks as TransformerLens takes them, (name, function of activation and hook), after
-               the patches
-    layers     whose codes are kept; default: all; none with ()
-    logits     keep the logits of every new token, too
-    temperature  0: the most probable token; else p^(1 / temperature), drawn from `seed`
-    top_k      draw from the most probable ones alone; default: from all
-    stop       end where the model says the token that ends a text
-    cache      keep keys and values, so that a pass computes the new token alone: codes are then
-               [1, H, 1, K], and a value is written once, when its token is computed; default:
-               where the model can, which is tried on a few tokens first. Without it every pass
-               computes all tokens, with the same patches at the same places, and tokens, logits
-               and codes are the same up to rounding (but for noise that is drawn)
-    seed       of drawn tokens and of noise that is written
-
     Codes are read after what is written, one row for each new token: memory is that of a pass and
     4 x N x L x H x (P + N) bytes.
 
-    `ConfigError` for a prompt that is empty or leaves no room for the new tokens in the context of
-    the model, for patches that it cannot take, codes that memory does not suffice for, and a model
-    that keeps no keys and values where `cache` is True; and what `load_language_model` raises.
+    Args:
+        model: A bridge, as `lc.load_pretrained` returns it; a name or a folder; a text model that
+            was trained here.
+        prompt: Text, or ids of tokens as they are.
+        max_new_tokens: Most tokens to generate; fewer come where the model ends the text.
+        patches: What is written, at all tokens or at some: `lc.Patch` (one, several or their sum)
+            of `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
+            source is None; `queries` and `keys` choose `prompt`, `generated` or positions, from 0,
+            negative ones from the end of the prompt. Or site and layer -> edit, a function of what
+            a pass computes there: codes [1, H, Q, K], values [1, K, H, d], z [1, Q, H, d], residual
+            streams [1, Q, D], Q and K the tokens of the pass.
+        fwd_hooks: Hooks as TransformerLens takes them, (name, function of activation and hook),
+            after the patches.
+        layers: Layers whose codes are kept; default: all; none with ().
+        logits: Keep the logits of every new token, too.
+        temperature: 0: the most probable token; else p^(1 / temperature), drawn from `seed`.
+        top_k: Draw from the most probable ones alone; default: from all.
+        stop: End where the model says the token that ends a text.
+        cache: Keep keys and values, so that a pass computes the new token alone: codes are then [1,
+            H, 1, K], and a value is written once, when its token is computed; default: where the
+            model can, which is tried on a few tokens first. Without it every pass computes all
+            tokens, with the same patches at the same places, and tokens, logits and codes are the
+            same up to rounding (but for noise that is drawn).
+        seed: Seed of drawn tokens and of noise that is written.
+
+    Raises:
+        LatentCodeError: `ConfigError` for a prompt that is empty or leaves no room for the new
+            tokens in the context of the model, for patches that it cannot take, codes that memory
+            does not suffice for, and a model that keeps no keys and values where `cache` is True;
+            and what `load_language_model` raises.
     """
     check_count("max_new_tokens", max_new_tokens)
     check(math.isfinite(temperature) and temperature >= 0.0,
