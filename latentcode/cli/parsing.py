@@ -54,6 +54,7 @@ def in_one_line(box: str) -> str:
     Rules separate its parts. Where the terminal has no such characters, a title stands before the
     first rule, and there is no frame.
     """
+    box = re.sub(r"\x1b\[[\d;]*m", "", box)  # colours, on a terminal
     rows = [row.strip("│ ") for row in box.splitlines() if row[:1] not in ("╭", "╰")]
     parts = re.split(r"(?:^|\n)[─-]{3,}(?:\n|$)", "\n".join(rows))
     problem, *more = [" ".join(part.split()) for part in parts[0 if "╭" in box else 1:]]
