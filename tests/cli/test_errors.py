@@ -128,7 +128,8 @@ def test_an_error_of_a_command_is_one_line(
 
 def test_what_tyro_draws_on_a_terminal_is_one_line() -> None:
     box = ("╭─ \x1b[31mUnrecognized options\x1b[0m ───╮\n"
-           "│ Unrecognized \x1b[1moptions: --lables\x1b[0m │\n│ ────────── │\n│ Perhaps you meant: │\n│   \x1b[m--labels\x1b[0m STR │\n"
+           "│ Unrecognized \x1b[1moptions: --lables\x1b[0m │\n│ ────────── │\n"
+           "│ Perhaps you meant: │\n│   \x1b[m--labels\x1b[0m STR │\n"
            "│ ────────── │\n│ For full helptext, run latentcode decode --help │\n╰────────╯\n")
     assert in_one_line(box) == ("Unrecognized options: --lables; did you mean --labels? "
                                 "(latentcode decode --help lists all options)")
