@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from latentcode.errors import RunError
+from latentcode.errors import RunError, check
 
 
 @contextmanager
@@ -22,6 +22,8 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
     Raises:
         RunError: Another process holds the lock, or the folder cannot be written.
     """
+    # The lock itself would make the folder.
+    check(path.parent.is_dir(), f"{path.parent} does not exist; expected a folder", RunError)
     lock = FileLock(path, timeout=-1 if wait else 0)
     try:
         lock.acquire()
