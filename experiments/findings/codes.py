@@ -19,7 +19,10 @@ codes no flip can be due to the rule. Both rates stand side by side, and how man
 Over runs. Distances between the mean codes of labels are compared with distances between the tasks
 (topography, Spearman's rho), and codes of the first two runs of a kind with each other (alignment).
 
-The study of version 1.0 that this follows is frozen in `experiments/results/codes`.
+The study of version 1.0 that this follows is frozen in `experiments/results/codes`; its nine runs
+are not kept. On seed 3 of HYLA (`sraven_confirm`, `--n 2048`) probes read the rule off the code of
+layer 3 in 0.54 of held-out problems, as the tables of `experiments/results/context` had it at
+commit 3717fcf0.
 """
 
 from __future__ import annotations
@@ -79,7 +82,7 @@ def caused(run: lc.Run, *, n: int, seed: int = 0) -> pd.DataFrame:
     """Return the rates at which written codes and values flip answers, beside their controls.
 
     A row per place: `flip` and `unchanged` of the source and of the control, each with its
-    interval, and how many problems count. No row for a model that answers too few of them.
+    interval and how many problems count. No row for a model that answers too few of them.
     """
     try:
         result = lc.intervene(run, interventions=patches(run.config.model.n_layers), n=n, seed=seed,
@@ -90,7 +93,7 @@ def caused(run: lc.Run, *, n: int, seed: int = 0) -> pd.DataFrame:
     table = result.table[result.table["metric"].isin(RATES)]
     place = ["site", "scope", "layers"]
     wide = table.assign(rate=table["metric"] + " " + table["patch"]).pivot_table(
-        index=[*place, "n"], columns="rate", values=["value", "low", "high"], sort=False)
+        index=place, columns="rate", values=["value", "low", "high", "n"], sort=False)
     wide.columns = wide.columns.map(
         lambda name: f"{name[1]} {name[0]}".removesuffix(" value"))
     return wide.reset_index().assign(kind=kind_of(run.config.model), run=run.name)
@@ -104,7 +107,8 @@ def verdicts(differences: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     metric = differences["quantity"].iloc[0]  # the headline of the task
-    asked = differences[differences["quantity"] == metric].assign(direction="")
+    asked = differences[(differences["quantity"] == metric)
+                        & differences["against"].isin(CONTROLS)].assign(direction="")
     for key, block in asked.groupby(["kind", "label", "pair", "layer"], sort=False):
         assert isinstance(key, tuple)
         beginnings = block[block["against"] != "residual"]

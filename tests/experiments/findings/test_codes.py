@@ -48,6 +48,6 @@ def test_runs_are_measured_from_end_to_end(
     tables = {path.stem: pd.read_csv(path) for path in (tmp_path / "out").glob("*.csv")}
     assert set(tables["scores"]["features"]) >= {"code", "untrained", "shuffled", "residual"}
     assert set(tables["told"]["against all"]) <= {"undecided"}  # one run of a kind
-    assert set(tables["differences"]["against"]) == set(codes.CONTROLS)
+    assert set(tables["differences"]["against"]) >= set(codes.CONTROLS)
     assert "alignment" not in tables
     assert "against untrained and shuffled" in capsys.readouterr().out
