@@ -152,8 +152,9 @@ class Explorer:
     def open(self, page: str = "", query: Mapping[str, str] | None = None) -> Explorer:
         """Open a page by its URL and wait until it is there."""
         self.page.goto(self.server.url(page, query))
+        # The first page of a model reads its codes, for which torch is loaded.
         self.page.locator("[data-testid=stMainBlockContainer] :is(h5, [data-testid=stAlert])"
-                          ).first.wait_for()
+                          ).first.wait_for(timeout=3e3 * PATIENCE)
         settle(self.page)
         return self
 
