@@ -56,15 +56,6 @@ def nearest(
     return found
 
 
-def shared_neighbours(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """|N(i) & M(i)| / k: which share of a query's neighbours [Q, k] are in the other's row, too?
-
-    Returns float64 [Q]. Neighbours drawn at random share k / (N - 1) on average.
-    """
-    both = np.sort(np.concatenate([one, other], axis=1), axis=1)
-    return np.asarray((both[:, 1:] == both[:, :-1]).sum(axis=1) / one.shape[1])  # twice: in both
-
-
 def agreeing_neighbors(
     points: np.ndarray, kind: np.ndarray, groups: np.ndarray, metric: str,
     rng: np.random.Generator,
@@ -88,4 +79,4 @@ def agreeing_neighbors(
     return agree(kind), np.stack([agree(of_class) for of_class in dealt])
 
 
-__all__ = ["MOST_NEIGHBORS", "SHUFFLES", "agreeing_neighbors", "nearest", "shared_neighbours"]
+__all__ = ["MOST_NEIGHBORS", "SHUFFLES", "agreeing_neighbors", "nearest"]
