@@ -31,22 +31,6 @@ def latentcode(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_a_task_raises_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    own_names: Callable[[], None],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = EXAMPLE.read_text()
-    Path("modadd.py").write_text(text.replace('batch.info["terms"]', 'batch.info["lost"]'))
-    with pytest.raises(SystemExit) as stopped:
-        main(["train", "modadd", "--import", "modadd.py", "--out", "run", *LITTLE])
-    assert stopped.value.code == 2
-    line = 1 + next(i for i, words in enumerate(text.splitlines()) if 'batch.info["t' in words)
-    assert capsys.readouterr().err == (
-        f"error: task 'modadd': labels raised KeyError: 'lost' (modadd.py, line {line})\n")
-    assert not Path("run").exists()
-
-
 @pytest.mark.slow
 def test_every_question_is_asked_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
