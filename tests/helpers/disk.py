@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,15 @@ def flip(path: Path, place: int = -1) -> None:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
+
+
+def holder(file: Path) -> int | None:
+    """Return the process that has a file open, such as a lock; None if there is none."""
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # a process that has ended meanwhile
+            if os.readlink(descriptor) == str(file.resolve()):
+                return int(descriptor.parts[2])
+    return None
 
 
 def trained(run: Path) -> dict[str, bytes]:

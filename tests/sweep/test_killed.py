@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from disk import trained
+from disk import holder, trained
 from here import Here
 from places import ROOT, environment
 
@@ -127,10 +126,10 @@ def test_a_ray_worker_is_killed_in_the_middle_of_a_member(
     out, victim = tmp_path / "ray", random.Random(0).choice(list(STEPS))
     process = start(out, "--executor", "ray", "--processes", "2")
     wait_until(lambda: done(out)[victim] >= STEPS[victim] // 2, process)
-    owner = re.match(r"process (\d+) ", (out / victim / LOCK).read_text())
+    owner = holder(out / victim / LOCK)
     assert owner is not None
-    assert b"ray" in Path(f"/proc/{owner[1]}/cmdline").read_bytes()
-    os.kill(int(owner[1]), signal.SIGKILL)
+    assert b"ray" in Path(f"/proc/{owner}/cmdline").read_bytes()
+    os.kill(owner, signal.SIGKILL)
     finish(out, process)  # nothing is started again by hand
     assert victim in resumed(out)
     check_same(out, undisturbed)
