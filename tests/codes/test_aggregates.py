@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,13 +77,6 @@ def test_a_softmax_has_rows_of_one_whatever_their_rounding(dtype: torch.dtype) -
     for length in (5, 40, 300):
         assert (AGGREGATES["attn_sum"](causal(2, 2, length).to(dtype)) == 1.0).all()
     assert AGGREGATES["attn_sum"](0.9 * causal(1, 1, 20)).item() == pytest.approx(0.9, abs=1e-5)
-
-
-@pytest.mark.usefixtures("own_names")
-def test_fewer_eigenvalues_can_be_registered() -> None:
-    lc.register_features("few_eigvals")(partial(lap_eigvals, k=3))
-    with pytest.raises(ConfigError, match="features 'entropy' comes with latentcode"):
-        lc.register_features("entropy")(partial(lap_eigvals, k=3))
 
 
 WORDS = ("The", " river", " in", " Paris", " was", " then", " naïve", " and", " Rome", " is")

@@ -43,13 +43,6 @@ def test_they_are_what_the_function_makes_of_each_site(
         run.load_model(), lc.make_task(run.config.task), n=4, layers=1).values}
 
 
-def test_unknown_ones_say_how_they_are_registered(
-    smoke_run: Callable[[str, str], lc.Run]
-) -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown feature 'paired'.*lc.register_features"):
-        lc.decode(smoke_run("logic", "hyla"), features="paired", n_train=20, n_heldout=20)
-
-
 def written(codes: Tensor) -> Tensor:
     codes[:] = 0
     return codes.flatten(1)

@@ -36,13 +36,8 @@ def test_what_is_not_there_is_named_with_what_is() -> None:
     codes = make_codes()
     with pytest.raises(UnknownNameError, match="unknown layer 1; expected one of: 0, 2"):
         codes.select(layer=1, pair="query->query")
-    for ask in (lambda: codes.select(layer=0, pair="q"), lambda: codes.pair("q"),
-                lambda: codes.label("rule", pair="q"),
-                lambda: codes.select_residual(layer=0, pair="q")):
-        with pytest.raises(UnknownNameError, match=r"unknown pair 'q'.*query->query"):
-            ask()
-    with pytest.raises(UnknownNameError, match=r"unknown label 'colour'.*rule_0, rule_1, target"):
-        codes.label("colour")
+    with pytest.raises(UnknownNameError, match=r"unknown pair 'q'.*query->query"):
+        codes.pair("q")
     with pytest.raises(ConfigError, match="no residual streams; extract them with residuals=True"):
         make_codes(residuals=False).select_residual(layer=0, pair="query->query")
 
@@ -140,29 +135,19 @@ def test_it_shows_what_it_holds() -> None:
     codes = make_codes()
     for fact in ("12 instances", "[0, 2]", "3 pairs", "3 heads", "residual", "my-run", "ood"):
         assert fact in repr(codes)
-    codes = replace(codes, meta={"run": "<b>"}, labels=codes.labels.assign(**{"<i>": "<u>" * 40}))
-    page = codes._repr_html_()
-    for text in ("response.0-&gt;panel.7", "&lt;b&gt;", "&lt;i&gt;"):
-        assert text in page
-    assert not re.search("<(b|i|u)>(?!LatentCodes)", page)
-    cells = re.findall("<td>(.*)</td>", page.partition("such as")[2])
-    assert cells[0::3] == ["rule_0", "rule_1", "target", "split", "combination", "&lt;i&gt;"]
-    assert cells[1::3] == ["2", "3", "measurement", "1", "2", "1"]
+    hostile = replace(codes, meta={"run": "<b>"}, labels=codes.labels.assign(**{"<i>": "<u>" * 40}))
+    assert not re.search("<(b|i|u)>(?!LatentCodes)", hostile._repr_html_())
+    cells = re.findall("<td>(.*)</td>", codes._repr_html_().partition("such as")[2])
     assert [float(end) for end in cells[8].split(" to ")] == pytest.approx(
         [codes.labels["target"].min(), codes.labels["target"].max()], rel=1e-3)
-    assert cells[11] == "ood"
-    assert "measurement" in codes[:0]._repr_html_()
 
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"layers": (0,)}, r"scores have shape \(12, 2, 3, 3\); expected \(12, 1, 3, heads\)"),
-    ({"pairs": ()}, r"expected \(12, 2, 0, heads\)"),
     ({"labels": pd.DataFrame({"a": [1]})}, r"expected \(1, 2, 3, heads\)"),
     ({"scores": np.zeros((12, 2, 3), dtype=np.float32)}, r"scores have shape \(12, 2, 3\)"),
     ({"residuals": np.zeros((11, 2, 2, 5))}, r"residuals have shape \(11, 2, 2, 5\)"),
-    ({"query_of_pair": (0, 1)}, r"query_of_pair \(0, 1\); expected"),
     ({"query_of_pair": (0, 1, 2)}, r"query_of_pair \(0, 1, 2\); expected"),
-    ({"query_of_pair": (0, 1, -1)}, r"query_of_pair \(0, 1, -1\); expected"),
 ])
 def test_shapes_that_disagree_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +23,6 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import make_task
-from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.state import TrainingState
 
 PERMUTED = lc.SravenConfig(n_features=3, n_values=5)
@@ -234,43 +232,11 @@ def test_a_run_is_extracted_trained_and_untrained(run: lc.Run) -> None:
     np.testing.assert_array_equal(untrained.scores, wanted.scores)
 
 
-def test_instances_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[int] = []
-    task, model = make_task(PERMUTED), HookedTransformer(SMALL(n_layers=1)).eval()
-    sample = task.sample
-    draw_at_once(monkeypatch, 8)
-    monkeypatch.setattr(task, "sample", lambda split, n, generator: (
-        drawn.append(n), sample(split, n, generator))[1])
-    source = extraction.CodeReader(model, task, "ood", n=20, pairs=PAIRS)
-    first = source.read()
-    assert drawn == [8, 8, 8]
-    second = source.read()  # the same again
-    np.testing.assert_array_equal(first.scores, second.scores)
-    assert first.labels.equals(second.labels)
-
-
-def test_a_task_in_hand_stands_for_its_configuration(
-    run: lc.Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = replace(run.config.task, inputs="fixed_context")
-    wanted = lc.extract(run, split="ood", n=5, problems=config)
-    task = make_task(config)
-    monkeypatch.setattr(FuzzyLogic, "__init__", None)  # no other is made
-    found = lc.extract(run, split="ood", n=5, problems=task)
-    np.testing.assert_array_equal(found.scores, wanted.scores)
-    assert found.meta == wanted.meta
-    assert wanted.meta["task"]["inputs"] == "fixed_context"
-
-
 def test_what_cannot_be_extracted_is_named(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown pair 'query->qeury'.*query->query"):
         lc.extract(run, pairs=["query->qeury"])
     with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
         lc.extract(run, layers=[2])
-    with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
-        lc.extract(run, split="valid")
-    with pytest.raises(ConfigError, match="n is 0"):
-        lc.extract(run, n=0)
     with pytest.raises(ConfigError, match="task has d_input 8 and d_output 8; expected 4 and 1"):
         lc.extract(run, problems=lc.SravenConfig())
     with pytest.raises(SplitError, match="unknown"):

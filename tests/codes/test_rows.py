@@ -12,7 +12,7 @@ import torch
 import latentcode as lc
 import latentcode.codes.rows as rows_module
 from latentcode.codes.rows import WIDEST, Rows
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.errors import ConfigError
 from latentcode.seeds import make_generator
 
 
@@ -71,15 +71,6 @@ def test_wide_features_are_projected_and_layers_add_up(run: lc.Run) -> None:
         total = total + projected
     np.testing.assert_allclose(rows.values["codes", "all"], total, atol=1e-4)
     assert rows.sizes["codes", "all"] == run.config.model.n_layers * codes.shape[1]
-
-
-def test_what_there_is_not_is_said(run: lc.Run) -> None:
-    with pytest.raises(UnknownNameError, match=r"rows.*row\.last_row"):
-        rows_of(run, n=2, features=["rows"])
-    with pytest.raises(UnknownNameError, match="layer"):
-        rows_of(run, n=2, layers=[9])
-    with pytest.raises(ConfigError, match="n is 0; expected a whole number of at least 1"):
-        rows_of(run, n=0)
 
 
 def test_what_is_too_large_to_project_is_left_out_or_named(

@@ -242,15 +242,6 @@ def test_minimal_pairs_alone(model: Any) -> None:
         i.value for i in prompt_interventions(task, range(2))}
 
 
-def test_means_are_those_of_an_operation(model: Any) -> None:
-    result = intervene(model, factorial_prompts(SHORT), [
-        Patch(name, "row", EVERY) for name in ("class_mean", "class_mean_base", "erase")],
-        n_bootstrap=100)
-    assert result.settings["n_reference"] == 12
-    assert result.settings["constituents"] == ["capital", "food", "river"]
-    assert (result.table["n"] == 12).all()
-
-
 def dropped(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(index=frame.index[frame["operation"].eq("food")
                                         & frame["operands"].eq("Peru")])
@@ -274,12 +265,10 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
     (changed(prompt="the capital of Italy is"), "row 1 .* is the same text as row 5 .*'Chile'"),
     (changed(prompt="the capital of of Chile is"), "row 5 .* another number of tokens than row 1"),
     (changed(key="of"), "row 5 .* its query or key in another place"),
-    (changed(answer=" Chile's-capital is"), "answer \" Chile's-capital is\" of row 5 .* is 2 tok"),
     (lambda frame: frame[frame["operation"] == "food"], "have the single operation 'food'"),
     (lambda frame: frame[frame["operands"].isin(["France", "Italy"])], "'ood' .*operands 'Italy'"),
     (lambda frame: frame.drop(columns="operands"), "no column operands; expected prompt, source"),
     (lambda frame: frame.assign(control=frame["prompt"]), r"and \['control'\] without source"),
-    (lambda frame: frame.drop(columns="answer"), "no column answer; expected prompt, source"),
 ])
 def test_what_cannot_be_used_is_named(
     model: Any, change: Callable[[pd.DataFrame], pd.DataFrame], message: str

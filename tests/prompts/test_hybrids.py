@@ -10,7 +10,6 @@ from prompt_pairs import pairs_of
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
 
 FEW: dict[str, Any] = {"n_bootstrap": 100}
@@ -36,13 +35,3 @@ def test_codes_and_patches_are_of_layers_with_attention(hybrid: Any, pairs: Any)
     assert len(stream.table) > 0
     assert set(lc.attribute(hybrid, pairs, among="answers", n=8, n_patched=4, n_points=1,
                             n_checked=2, n_ranked=2, **FEW).maps["layer"]) == {1}
-
-
-@pytest.mark.parametrize("ask", [
-    lambda model, pairs: lc.extract(model, pairs, layers=[0, 1]),
-    lambda model, pairs: lc.intervene(model, pairs, lc.Patch("interchange", "row", 0),
-                                      among="answers")])
-def test_a_layer_without_attention_is_named(hybrid: Any, pairs: Any, ask: Any) -> None:
-    with pytest.raises(ConfigError, match="layer 0 of this model has no attention but "
-                                          "Lfm2ShortConv, and so no codes; expected one of 1"):
-        ask(hybrid, pairs)

@@ -22,7 +22,6 @@ from latentcode.prompts import (
     Prompts,
     load_language_model,
 )
-from latentcode.prompts.patterns import pattern_prompts
 from latentcode.tasks.text.patterns import PATTERNS
 
 KINDS = ("text-softmax", "text-hyla", "text-linear")
@@ -113,8 +112,6 @@ def test_a_model_in_hand_needs_its_tokenizer() -> None:
     np.testing.assert_allclose(
         codes.scores[0, :, 0], [cache["pattern", layer][0, :, 3, 2] for layer in BOTH], atol=1e-6)
     assert (codes.meta["run"], codes.meta["kind"]) == ("softmax", "softmax")
-    with pytest.raises(ConfigError, match="HookedTransformer, of which the tokenizer is not known"):
-        lc.extract(model, prompts)
     with pytest.raises(ConfigError, match=r"row 0 .* has 4 tokens; expected at most 3, the conte"):
         lc.extract(OwnLanguageModel(model, task.data.tokenizer, context=3), prompts)
     # An untrained model may say ids that its tokenizer does not use: they have no text.
@@ -172,23 +169,6 @@ def test_the_control_has_the_initial_weights_of_the_run(softmax: OwnLanguageMode
     assert not torch.equal(unknown.untrained(4).model.W_E, unknown.untrained(5).model.W_E)
 
 
-def documents(model: OwnLanguageModel, n: int) -> list[str]:
-    """Return whole documents that lie within an excerpt."""
-    excerpts = lc.make_task(lc.load_run(model.settings["run"]).config.task).excerpts("ood")
-    texts = [model.tokenizer.decode(ids.tolist()).split(model.tokenizer.end_token)[-1]
-             for ids in excerpts.tokens]
-    return [text for text in texts if len(text) > 250][:n]
-
-
-def test_labels_are_decoded_beside_the_controls(softmax: OwnLanguageModel) -> None:
-    prompts = pattern_prompts(softmax, documents(softmax, 40), per_text=3)
-    result = lc.decode("text-softmax", prompts.split(label="distance"),
-                               labels=["distance"], layers=[1])
-    scores = result.table.set_index(["features", "pair", "metric"])["value"]
-    assert set(result.table["features"]) == {"code", "untrained", "shuffled", "residual"}
-    assert not np.allclose(scores["code"], scores["untrained"])
-
-
 def minimal_pairs(model: OwnLanguageModel) -> pd.DataFrame:
     """Return prompts with another word at both ends, whose answers are what the model says."""
     words = ("jagur", "gokes", "lihin", "kebek", "gojop", "likes", "godal", "lidal")
@@ -220,10 +200,3 @@ def test_codes_are_written_between_prompts(kind: str, tmp_path: Path) -> None:
     assert (result.settings["run"], result.settings["run_id"], result.settings["prepend_bos"]) == (
         kind, run.id, True)
     assert len(type(result).load(result.save(tmp_path / "result")).table) == len(result.table)
-
-
-@pytest.mark.parametrize(("kind", "renormalized"), [("text-softmax", True), ("text-linear", False)])
-def test_codes_without_a_constraint_are_not_renormalized(kind: str, renormalized: bool) -> None:
-    pairs = minimal_pairs(OwnLanguageModel.of_run(lc.load_run(kind))).iloc[:4]
-    result = lc.intervene(kind, pairs, n_bootstrap=100)
-    assert bool(result.table["renormalized"].any()) == renormalized

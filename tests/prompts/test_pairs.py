@@ -19,7 +19,7 @@ from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameEr
 from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.sites import SITES, Site, capture, run_patched
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.probes.interventions.standard import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
@@ -347,14 +347,7 @@ def test_models_that_do_not_take_a_code_are_refused(
     rows = pairs_of(model, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match="only after it was used"):
         patch(model, rows, "interchange", "row", (0,))
-    # Its values can be written; of a site that could not be, nothing is known beforehand.
     assert patch(model, rows, "random", "everything", (0,), "value")["kl"] > 0.0
-    for hook, message in (("attn.hook_pattern", "zeros written at site 'value' change no logit"),
-                          ("attn.hook_none", "the model has no hook blocks.0.attn.hook_none")):
-        monkeypatch.setitem(SITES, "value", Site(f"blocks.{{}}.{hook}", 1, 1))  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match=message):
-            patch(model, rows, "interchange", "everything", (0,), "value")
-    monkeypatch.undo()
     llama = load_pretrained(small_models("llama"))
     rows = pairs_of(llama, ("The capital of {}",))[:4]
     with pytest.raises(ConfigError, match=r"heads is \(1,\) at site 'value'; expected None, as the "
@@ -367,17 +360,10 @@ def test_models_that_do_not_take_a_code_are_refused(
 @pytest.mark.parametrize(("change", "message"), [
     ({"source": "The capital of is"}, r"source of row 1 .* has 5 tokens .*, the prompt 6 \["),
     ({"source": GOOD["prompt"]}, "source of row 1 .* is the prompt itself"),
-    ({"source": ""}, "source of row 1 .* is ''; expected text"),
-    ({"control": "The capital"}, "control of row 1 .* has 3 tokens"),
-    ({"control": GOOD["prompt"]}, "control of row 1 .* is the prompt itself"),
     ({"answer": 400}, "answer of row 1 .* is token 400; expected 0 to 399"),
-    ({"answer": -1}, "answer of row 1 .* is token -1; expected 0 to 399"),
     ({"answer": 301}, "answer and source_answer of row 1 .* are both token 301"),
     ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, or the id of a token"),
     ({"label": "b"}, "label and source_label of row 1 .* are both 'b'"),
-    ({"query": 0, "key": 0}, "pair 'query->key' of row 1 .* has query 0"),
-    ({"query": 1}, "has key 2 after query 1"),
-    ({"key": "Lima"}, "row 1 .* names the text 'Lima', which does not occur"),
 ])
 def test_what_cannot_be_used_is_named(
     gpt2: Any, change: Mapping[str, Any], message: str
@@ -387,20 +373,12 @@ def test_what_cannot_be_used_is_named(
         PromptCounterfactuals(gpt2, pd.DataFrame([good, {**good, **change}]))
 
 
-def test_text_that_is_no_answer_and_columns_that_lack_are_named(gpt2: Any) -> None:
+def test_an_answer_of_two_tokens_and_columns_that_lack_are_named(gpt2: Any) -> None:
     frame = pd.DataFrame([{**GOOD, "answer": " Paris", "source_answer": " Lima"}])
-    for change, message in (
-        ({"answer": " Paris and"}, r"' Paris and' of row 0 .* is 2 tokens \[' Paris', ' and"),
-        ({"answer": ""}, "answer of row 0 .* is ''"),
-        ({"prompt": "The capital of France i", "source": "The capital of Peru i", "answer": "s"},
-         "answer 's' of row 0 .* changes the tokens of the prompt"),
+    for wrong, message in (
+        (frame.assign(answer=" Paris and"), "' Paris and' of row 0 .* is 2 tokens"),
+        (frame.assign(label="a"), "only one of the columns label and source_label"),
+        (frame.drop(columns="source"), "no column source"),
     ):
         with pytest.raises(ConfigError, match=message):
-            PromptCounterfactuals(gpt2, frame.assign(**change))
-    for columns in (["source"], ["answer", "source_answer"]):
-        with pytest.raises(ConfigError, match=f"no column {', '.join(columns)}"):
-            PromptCounterfactuals(gpt2, frame.drop(columns=columns))
-    with pytest.raises(ConfigError, match="only one of the columns label and source_label"):
-        PromptCounterfactuals(gpt2, frame.assign(label="a"))
-    with pytest.raises(UnknownNameError, match="among 'all'"):
-        PromptCounterfactuals(gpt2, frame, among="all")  # type: ignore[arg-type]
+            PromptCounterfactuals(gpt2, wrong)

@@ -10,7 +10,6 @@ import pytest
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import PretrainedLanguageModel, load_language_model
 from latentcode.prompts.patterns import pattern_prompts
@@ -59,15 +58,6 @@ def test_prompts_can_be_read_and_depend_on_the_seed(gpt2: Any) -> None:
     codes = lc.extract(gpt2, prompts)
     assert codes.scores.shape[:3] == (len(prompts), 2, 1)
     assert len(prompts) == 6
-
-
-def test_what_cannot_be_asked_is_named(gpt2: Any) -> None:
-    with pytest.raises(ConfigError, match="none of 2 texts has a token with a key of every"):
-        pattern_prompts(gpt2, ["x", "y z"])
-    with pytest.raises(UnknownNameError, match="'query->x'"):
-        pattern_prompts(gpt2, TEXTS, pairs=["query->x"])
-    with pytest.raises(ConfigError, match="no column 'text'"):
-        pattern_prompts(gpt2, TEXTS.drop(columns="text"))
 
 
 def test_the_space_before_a_word_is_kept() -> None:

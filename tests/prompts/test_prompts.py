@@ -23,7 +23,6 @@ from latentcode.errors import (
     ConfigError,
     LatentCodeError,
     SplitError,
-    UnknownNameError,
 )
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
@@ -224,35 +223,23 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         ({**good, "key": 99}, "row 1 .* names token 99; expected -"),
         ({**good, "query": 1, "key": "France"}, "row 1 .* has key . after query 1"),
         ({**good, "prompt": "Lima " * 80, "key": 0}, "row 1 .* expected at most 64"),
-        ({**good, "key": 1.5}, r"row 1 .* names a position 1\.5"),
-        ({**good, "key": True}, "row 1 .* names a position True"),
         ({**good, "key": ""}, "row 1 .* names a position ''"),
         ({**good, "prompt": None}, "prompt of row 1 is .*; expected text"),
         ({**good, "label": None}, "label 'label' of row 1 is missing"),
-        ({**good, "label": 3}, "label 'label' has values of type int, str"),
     ):
         with pytest.raises(ConfigError, match=message):
             lc.extract(gpt2, frame(good, row))
     for rows, message in (
         ([], "there are no prompts"),
-        ([{"text": "a"}], "no column 'prompt'"),
-        ([{"prompt": "a", "query": 0}], r"columns \['query'\]"),
         ([{**good, "pairs": {"a": [0, 0]}}], "expected query and key, or pairs"),
-        ([{"prompt": "a", "pairs": [0, 0]}], "pairs of row 0"),
         ([{"prompt": "a", "pairs": {"x": [0]}}], "pair 'x' of row 0"),
         ([{"prompt": "a", "pairs": {"x": [0, 0]}}, {"prompt": "a", "pairs": {"y": [0, 0]}}],
          "pairs of row 1"),
         ([{**good, "split": "test"}], "split of row 0 .* is 'test'; expected one of: train, ood"),
         ([{**good, "key_token_0": "a"}], "as what the extraction adds"),
-        ([{**good, "topics": ["a"]}], "label 'topics' has values of type list"),
     ):
         with pytest.raises(ConfigError, match=message):
             Prompts.from_frame(pd.DataFrame(rows))
-    with pytest.raises(UnknownNameError, match="unknown layer 2; expected one of: 0, 1"):
-        lc.extract(gpt2, frame(), layers=[2])
-    with pytest.raises(ConfigError, match="a HookedTransformer, of which the tokenizer is not k"):
-        lc.extract(lc.HookedTransformer(lc.preset("smoke", "logic", "softmax").model),
-                           frame())
     path = tmp_path / "prompts.jsonl"
     for text, message in (
         ("{}\n[1]", "line 2 is '\\[1\\]'; expected an object"),
@@ -262,8 +249,6 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ArtifactError, match=message):
             Prompts.read(path)
-    with pytest.raises(ArtifactError, match="cannot be read"):
-        Prompts.read(tmp_path / "nowhere.jsonl")
 
 
 def prompts_of(combinations: list[int], labels: list[int]) -> Prompts:
@@ -297,8 +282,6 @@ def test_splits_depend_on_the_seed_and_may_be_impossible() -> None:
     assert {split.count("ood") for split in splits} == {6}
     with pytest.raises(SplitError, match=r"2 of 3 combinations cannot be held out"):
         prompts_of([0, 1, 2], [0, 1, 1]).split(0.6)
-    with pytest.raises(ConfigError, match="heldout is 1"):
-        prompts.split(1.0)
     with pytest.raises(ConfigError, match="already"):
         prompts.split().split()
 
@@ -355,10 +338,3 @@ def test_a_model_trained_here_has_no_bridge(monkeypatch: pytest.MonkeyPatch, giv
         with pytest.raises(ConfigError, match=r"trained here; expected a pretrained .* needs no "
                                               r"bridge: latentcode\.prompts\.load_language_model"):
             ask(named)
-
-
-def test_a_name_is_not_a_model_yet() -> None:
-    for named, message in (("gpt2", "'gpt2'"), (lc.load_run("text-softmax"), "run 'text-soft")):
-        with pytest.raises(ConfigError, match=f"model is {message}.* not loaded; expected .*"
-                                              r"latentcode\.prompts\.load_language_model"):
-            Prompts.from_frame(frame()).tokenize(named)

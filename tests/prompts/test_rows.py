@@ -125,12 +125,6 @@ def test_what_has_no_rows_is_one_error(small_models: SmallModels) -> None:
         read_prompt_rows(bridge, longer)
     with pytest.raises(UnknownNameError, match="unknown pair 'c'; expected one of: a, b"):
         read_prompt_rows(bridge, given, pair="c")
-    with pytest.raises(UnknownNameError, match=r"unknown feature 'rows'; expected .*row\.pairs"):
-        read_prompt_rows(bridge, given, features=["rows"])
-    with pytest.raises(UnknownNameError, match="unknown layer 2"):
-        read_prompt_rows(bridge, given, layers=[2])
-    with pytest.raises(ConfigError, match="has key 3 after query 2"):
-        read_prompt_rows(bridge, given.assign(pairs=[{"a": (2, 3)}] * len(given)))
 
 
 def test_batches_have_one_layout_and_are_as_many_as_said(small_models: SmallModels) -> None:
