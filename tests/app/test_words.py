@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from latentcode.app.words import literal, path_end, shortened, without_tags
+from latentcode.app.words import literal, without_tags
 
 
 @pytest.mark.parametrize(("text", "shown"), [
@@ -32,10 +32,3 @@ def test_charts_have_no_tags_but_their_own() -> None:
     assert trace["hovertext"][0].endswith("&lt;/a><br>2")
     assert trace["y"][1] == 1.0
     assert title.startswith("<b>1 &lt; 2</b> &lt;a href=")
-
-
-def test_what_has_no_space_is_cut_where_it_tells_least() -> None:
-    assert shortened("a" * 22) == "a" * 22
-    assert shortened("a" * 23) == "a" * 21 + "…"
-    assert path_end("runs/run") == "runs/run"
-    assert path_end("my/experiments/of/this/autumn/seed=1", 10) == "…mn/seed=1"

@@ -2,7 +2,8 @@
 
 Examples run at a reduced size, and as they are written otherwise. Those of any_model.md,
 concepts.md and transformer_lens.md, and those on attention, patches and probes of one's own, have
-tests of their own, which hold what they give, and those of share.md need a hub (tests/hub).
+tests of their own, which hold what they give, that of official.md needs the official code
+(tests/experiments/official), and those of share.md need a hub (tests/hub).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from places import EXAMPLE, ROOT
 import latentcode as lc
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ELSEWHERE = {"any_model.md", "concepts.md", "language_model.md", "own_attention.md",
-             "own_patch.md", "own_probe.md", "share.md", "transformer_lens.md"}
+ELSEWHERE = {"any_model.md", "concepts.md", "language_model.md", "official.md",
+             "own_attention.md", "own_patch.md", "own_probe.md", "share.md", "transformer_lens.md"}
 GUIDES = sorted(page for page in (ROOT / "docs").glob("*.md")
                 if page.name not in ELSEWHERE and BLOCK.search(page.read_text(encoding="utf-8")))
 CARDS = sorted((ROOT / "models" / "zoo").rglob("README.md"))

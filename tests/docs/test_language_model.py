@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from page_blocks import BLOCK, run_page
+from page_blocks import run_page
 from places import ROOT
 
 from latentcode.probes.common.results import where
@@ -20,11 +20,6 @@ PAGE = (ROOT / "docs" / "language_model.md").read_text(encoding="utf-8")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     folder = tmp_path_factory.mktemp("language_model")
     return {**run_page(PAGE, folder, ("said()",)), "folder": folder}
-
-
-def test_from_nothing_to_heads_takes_few_lines() -> None:
-    first = next(block for kind, block, _ in BLOCK.findall(PAGE) if kind == "python")
-    assert len([line for line in first.splitlines() if line.strip()]) <= 12
 
 
 @pytest.mark.slow

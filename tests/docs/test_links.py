@@ -37,11 +37,3 @@ def test_what_is_found(
     assert found.broken == [f"page.html: {target}" for target in broken]
     assert found.loaded == [f"page.html: {target}" for target in loaded]
     assert found.outside == (["https://x.org"] if body == '<a href="https://x.org">' else [])
-
-
-def test_style_sheets_are_read(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    (tmp_path / "x.css").write_text('@import "https://x.org/y.css"; p { src: url(missing.woff) }',
-                                    encoding="utf-8")
-    found = script("links").links(tmp_path)
-    assert found.loaded == ["x.css: https://x.org/y.css"]
-    assert found.broken == ["x.css: missing.woff"]

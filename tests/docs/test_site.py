@@ -27,47 +27,6 @@ def test_a_link_brings_along_what_it_leads_to(script: Script) -> None:
     assert "experiments/results/operation/figures/sraven.png" in found
 
 
-@pytest.mark.parametrize(("source", "address"), [
-    ("docs/README.md", "index.html"), ("README.md", "overview.html"),
-    ("docs/script.md", "script.html"), ("docs/concepts/row.svg", "concepts/row.svg"),
-    ("models/zoo/README.md", "models/zoo/index.html"),
-    ("experiments/QUESTIONS.md", "experiments/QUESTIONS.html"),
-    ("experiments/notebooks/decode_rules.ipynb", "experiments/notebooks/decode_rules.html"),
-    ("experiments/results", "experiments/results/index.html")])
-def test_addresses(script: Script, source: str, address: str) -> None:
-    assert (ROOT / source).exists()
-    assert script("pages").address(source) == address
-
-
-@pytest.mark.parametrize(("markdown", "rendered"), [
-    ("text\n- one\n- two", "text\n\n- one\n- two"),
-    ("text\n1. one\n2. two", "text\n\n1. one\n2. two"),
-    ("- one\n  more\n- two", "- one\n  more\n- two"),
-    ("```\ntext\n- one\n```", "```\ntext\n- one\n```"),
-    ("text - one", "text - one"),
-    ("[![Open](https://x.org/badge.svg)](https://x.org)", "[Open](https://x.org)"),
-    ("![Here](badge.svg)", "![Here](badge.svg)")])
-def test_what_is_prepared(script: Script, markdown: str, rendered: str) -> None:
-    assert script("pages").on_page_markdown(markdown) == rendered
-
-
-def test_a_notebook_becomes_a_page(script: Script, tmp_path: Path) -> None:
-    nbformat = script("notebook_pages").nbformat
-    new, output = nbformat.v4, nbformat.v4.new_output
-    cell = new.new_code_cell("print(1 < 2)")
-    cell.outputs = [output("stream", text="a < b\n"),
-                    output("execute_result", {"text/html": "<style>p</style><b>x</b>",
-                                              "text/plain": "x"}),
-                    output("display_data", {"image/png": "QUJD\n", "text/plain": "<Figure>"})]
-    file = tmp_path / "a.ipynb"
-    nbformat.write(new.new_notebook(cells=[new.new_markdown_cell("# Title"), cell]), file)
-    assert script("notebook_pages").markdown_of_notebook(file) == (
-        '# Title\n\n```python\nprint(1 < 2)\n```\n\n'
-        '<div class="output"><pre>a &lt; b\n</pre></div>\n\n'
-        '<div class="output"><b>x</b></div>\n\n'
-        '<div class="output"><img alt="&lt;Figure&gt;" src="data:image/png;base64,QUJD"></div>')
-
-
 def test_no_foreign_folder_is_replaced(script: Script, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
     with pytest.raises(SystemExit, match="is not one of ours"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -99,11 +98,3 @@ def test_what_is_older_or_damaged_is_refused_and_left_as_it_is(
 def test_a_run_that_is_being_trained_is_refused(old: Path) -> None:
     with exclusive(old / "run" / LOCK), pytest.raises(RunError, match="is being written by"):
         convert(old / "run")
-
-
-def test_a_folder_without_anything_of_ours_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text(json.dumps({"format": "other"}))
-    with pytest.raises(RunError, match="holds nothing that latentcode wrote"):
-        convert(tmp_path)
-    with pytest.raises(RunError, match="is no folder"):
-        convert(tmp_path / "nowhere")

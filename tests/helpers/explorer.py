@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import numpy as np
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, WebSocket, expect
 from small_app import drawn_codes
 from small_zoo import tiny_run
@@ -55,9 +54,6 @@ FITTED = """() => [...document.querySelectorAll('.js-plotly-plot')].every(plot =
     return !place?.checkVisibility() || Math.abs(plot._fullLayout?.width - place.clientWidth) < 1;
 })"""
 """Whether every chart that can be seen is as wide as its place."""
-DOMAINS = """chart => document.querySelector(`${chart} .lc-map`).codeMap.panels.map(
-    panel => [...panel.xScale.domain(), ...panel.yScale.domain()])"""
-
 
 @dataclass
 class Explorer:
@@ -201,10 +197,6 @@ class Explorer:
     def picture(self, key: str = "map") -> None:
         """Wait until points are painted."""
         wait_for_picture(self.page, _styled(key))
-
-    def domains(self, chart: str = ".st-key-map") -> np.ndarray:
-        """Return what each picture of a map shows: the bounds of x and of y, float [P, 4]."""
-        return np.array(self.page.evaluate(DOMAINS, chart))
 
     def lasso(self, radius: float, **where: float) -> tuple[int, int]:
         """Draw around points, and return how many of how many are selected."""

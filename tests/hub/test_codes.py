@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from disk import contents
 from hub_server import Hub
 from small_codes import assert_same, make_codes
 
 import latentcode as lc
-from latentcode.errors import ArtifactError, ConfigError, HubError
+from latentcode.errors import ArtifactError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
@@ -32,16 +31,6 @@ def test_codes_come_back_as_they_were(hub: Hub, cache: Path, tmp_path: Path) -> 
     assert files == contents(tmp_path / "codes")
 
 
-def test_the_page_shows_the_labels(hub: Hub) -> None:
-    make_codes().push_to_hub("user/codes", license="cc-by-4.0")
-    _, front, body = hub.files("user/codes", "datasets")["README.md"].decode().split("---\n", 2)
-    facts = yaml.safe_load(front)
-    assert facts["license"] == "cc-by-4.0"
-    assert facts["configs"] == [{"config_name": "labels", "data_files": "labels.parquet"}]
-    assert 'lc.LatentCodes.load("hf://datasets/user/codes")' in body
-    assert "| rule_0 |" in body
-
-
 def test_damage_is_found_once_or_left_to_the_caller(hub: Hub) -> None:
     make_codes().push_to_hub("user/codes")
     files = hub.files("user/codes", "datasets")
@@ -51,20 +40,3 @@ def test_damage_is_found_once_or_left_to_the_caller(hub: Hub) -> None:
     with pytest.raises(ArtifactError, match=r"codes\.safetensors of hf://datasets/user/codes was"):
         lc.LatentCodes.load("hf://datasets/user/codes")
     assert len(lc.LatentCodes.load("hf://datasets/user/codes", verify=False)) == 12
-
-
-def test_each_kind_says_where_the_other_is(run: lc.Run, hub: Hub) -> None:
-    run.push_to_hub("user/tiny")
-    make_codes().push_to_hub("user/codes")
-    with pytest.raises(HubError, match=r"hf://datasets/user/codes .* shared codes; expected a "
-                                       r"shared run \(LatentCodes.load\('hf://datasets/user/codes'"):
-        lc.load_run("hf://datasets/user/codes")
-    with pytest.raises(HubError, match=r"hf://user/tiny .* a shared run; expected shared codes"):
-        lc.LatentCodes.load("hf://user/tiny")
-    with pytest.raises(HubError, match=r"; codes are at hf://datasets/user/codes$"):
-        lc.load_run("hf://user/codes")
-
-
-def test_a_revision_is_of_the_hub(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not on the hub"):
-        lc.LatentCodes.load(make_codes().save(tmp_path / "codes"), revision="main")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from time import monotonic
@@ -216,20 +215,3 @@ def test_weights_that_cannot_be_used_are_refused_before_they_are_read(
     assert not any("model.safetensors" in asked for asked in models.asked)
     lc.load_pretrained(NAME, dtype="bfloat16")
     assert any("model.safetensors" in asked for asked in models.asked)
-
-
-def test_a_folder_has_no_revision(
-    small_models: SmallModels, refused: Callable[..., str], tmp_path: Path
-) -> None:
-    folder = small_models("gpt2")
-    with pytest.raises(ConfigError, match=r"revision is 'step1', and .* is a folder here, which"):
-        lc.load_pretrained(folder, revision="step1")
-    with pytest.raises(ConfigError, match="is a folder here"):
-        lc.load_pretrained(f"{folder}@step1")
-    with pytest.raises(ConfigError, match=r"trained here.*step= takes one, not a revision"):
-        lc.load_pretrained("text-softmax@step1")
-    file = tmp_path / "prompts.jsonl"
-    factorial_prompts().to_json(file, orient="records", lines=True)
-    said = refused("extract", folder, "--prompts", file, "--revision", "step1", "--out",
-                   tmp_path / "out")
-    assert said.startswith("error: --revision is 'step1', and ")

@@ -12,7 +12,7 @@ from hub_server import READER, Hub
 from huggingface_hub import ModelCard
 
 import latentcode as lc
-from latentcode.errors import ConfigError, HubError
+from latentcode.errors import HubError
 from latentcode.files.storage import read_json
 
 # huggingface_hub uploads in a way that its client finds old.
@@ -67,8 +67,6 @@ def test_the_page_says_what_the_hub_reads(run: lc.Run, hub: Hub) -> None:
     r2 = next(metric["value"] for metric in splits["ood"] if metric["type"] == "r2")
     assert r2 == pytest.approx(run.newest("ood", "r2").mean)
     assert 'lc.load_run("hf://user/tiny")' in body
-    run.push_to_hub("user/other")
-    assert b"license" not in hub.files("user/other")["README.md"].split(b"---")[1]
 
 
 def test_a_model_of_the_zoo_takes_its_card_along(hub: Hub) -> None:
@@ -92,10 +90,3 @@ def test_private_repositories_are_for_those_with_a_token(
     hub.repos["models", "user/tiny"].private = False
     with pytest.raises(HubError, match="public already"):
         run.push_to_hub("user/tiny", private=True, token="hf_writer")
-
-
-def test_a_revision_and_a_token_are_of_the_hub(run: lc.Run) -> None:
-    with pytest.raises(ConfigError, match=r"revision is given, but .* is not on the hub"):
-        lc.load_run(run.path, revision="main")
-    with pytest.raises(ConfigError, match="token is given"):
-        lc.load_run(run, token="hf_x")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from latentcode.errors import UnknownNameError
 from latentcode.models.attention import (
     apply_value_network,
     attention_scores,
@@ -83,15 +82,6 @@ def test_value_networks_follow_their_equations(kind: str, phi: str) -> None:
                     hidden = [_phi(phi, float(x)) for x in np.array(hidden) @ generated]
             wanted += a[h] * np.array(hidden)
         np.testing.assert_allclose(z[b, q, h].numpy(), wanted, atol=1e-12)
-
-
-def test_unknown_names_list_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"normalization 'sparsemax'.*rms_head"):
-        normalize(_draw(B, H, Q, K), "sparsemax")
-    with pytest.raises(UnknownNameError, match=r"value network 'cubic'.*hyla_linear"):
-        apply_value_network(_draw(B, H, Q, K), _draw(B, K, H, D), "cubic")
-    with pytest.raises(UnknownNameError, match=r"nonlinearity 'elu'.*relu"):
-        nonlinearity("elu")
 
 
 def test_dropout_forms() -> None:

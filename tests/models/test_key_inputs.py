@@ -9,7 +9,6 @@ import torch
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError
 from latentcode.models.bridges import identity_error
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.key_inputs import key_inputs, shown_output
@@ -69,14 +68,3 @@ def test_layers_and_keys_are_in_the_order_that_is_asked_for(small_models: SmallM
     # What is padded on the right is read as it is alone.
     longer = torch.cat([TOKENS, torch.full((3, 2), 7)], dim=1)
     torch.testing.assert_close(key_inputs(model, [(longer, keys)], (1, 0)), both)
-
-
-def test_a_bridge_that_does_not_show_it_is_named(
-    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = load_pretrained(small_models("gpt2"))
-    shown = {name: hook for name, hook in model.hook_dict.items()
-             if name != "blocks.1.attn.hook_in"}
-    monkeypatch.setattr(type(model), "hook_dict", shown)
-    with pytest.raises(ConfigError, match=r"no hook blocks\.1\.attn\.hook_in; expected one"):
-        key_inputs(model, [(TOKENS, TOKENS[:, :1] * 0)], LAYERS)

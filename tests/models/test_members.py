@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from latentcode.errors import ConfigError
 from latentcode.models import dense
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.transformer import HookedTransformer
@@ -95,11 +94,3 @@ def test_hooks_see_and_write_the_codes_of_every_member() -> None:
     written = together.run_with_hooks(inputs, fwd_hooks=hooks)
     assert not torch.allclose(written[0], logits[0])
     assert torch.equal(written[1:], logits[1:])
-
-
-def test_inputs_of_another_number_of_members_are_refused() -> None:
-    model = HookedTransformer(SMALL, seed=SEEDS)
-    with pytest.raises(ConfigError, match=r"\(2, 4, 6, 5\); expected \[3, B, T, 5\]"):
-        model(torch.zeros(2, 4, 6, 5))
-    with pytest.raises(ConfigError, match=r"\(4, 6, 5\); expected \[3, B, T, 5\]"):
-        model(torch.zeros(4, 6, 5))

@@ -6,7 +6,6 @@ import pytest
 import torch
 from places import GOLDEN
 
-from latentcode.errors import ConfigError
 from latentcode.models import positions
 from latentcode.models.positions import (
     relative_bias,
@@ -70,11 +69,6 @@ def test_rotary_scores_depend_on_distance_only() -> None:
         assert torch.allclose(diagonal, diagonal[:1].expand_as(diagonal), atol=1e-12)
     assert torch.allclose(rows.norm(dim=1), q.norm().expand(12))
     assert not torch.allclose(scores[0, 0], scores[5, 0])
-
-
-def test_rotary_needs_an_even_head_dimension() -> None:
-    with pytest.raises(ConfigError, match="even head dimension; got 3"):
-        rotary(torch.zeros(1, 2, 1, 3))
 
 
 def test_rows_of_the_bias_are_those_of_the_whole() -> None:

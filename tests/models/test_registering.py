@@ -227,27 +227,40 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
             lc.register_kind(name, **bad)
 
 
-@pytest.mark.parametrize(("fn", "settings", "message"), [
-    (3, {}, "normalization 'own' is 3"),
-    (nn.Linear(7, 7), {}, "module with parameters"),
-    (lambda scores: scores[..., :1], {}, r"shape \[2, 3, 4, 5, 1\] .* \[2, 3, 4, 5, 7\]"),
-    (lambda scores: scores.double(), {}, r"of torch.float64 for .* of torch.float32"),
-    (lambda scores: scores.numpy(), {}, "returns ndarray"),
-    (lambda scores: scores.log(), {}, "NaN"),
-    (lambda scores: scores @ torch.zeros(2, 2), {}, r"fails on \[2, 3, 4, 5, 7\]: RuntimeError"),
-    (lambda scores: scores.mul_(2.0), {}, "changes what it is given"),
-    (torch.sigmoid, {"masked": "zero"}, r"codes up to 0.5 for scores of 0 .*expected 0"),
-    (lambda scores: 2 * scores, {}, r"infinite .* -3.4e\+38"),
-    (sharp, {"masked": "-inf"}, "masked is '-inf'"),
-    (sharp, {"renormalize": lambda code: code / 0.0}, "renormalize of .* returns NaN or infinite"),
-])
-def test_a_normalisation_that_does_not_fit_is_refused(
-    fn: Any, settings: dict[str, Any], message: str
+UNFIT: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
+    "normalization": [
+        (3, {}, "is 3"), (nn.Linear(7, 7), {}, "module with parameters"),
+        (lambda scores: scores[..., :1], {}, r"shape \[2, 3, 4, 5, 1\]"),
+        (lambda scores: scores.double(), {}, r"torch\.float64"),
+        (lambda scores: scores.numpy(), {}, "ndarray"), (lambda scores: scores.log(), {}, "NaN"),
+        (lambda scores: scores @ torch.zeros(2, 2), {}, "RuntimeError"),
+        (lambda scores: scores.mul_(2.0), {}, "changes what it is given"),
+        (torch.sigmoid, {"masked": "zero"}, r"codes up to 0\.5"),
+        (lambda scores: 2 * scores, {}, "infinite"), (sharp, {"masked": "-inf"}, "masked"),
+        (sharp, {"renormalize": lambda code: code / 0.0}, "renormalize")],
+    "nonlinearity": [
+        (nn.PReLU(), {}, "module with parameters"), (lambda x: x.sum(), {}, "shape"),
+        (torch.log, {}, "NaN or infinite")],
+    "value_network": [
+        (gated, {"parameters": {"W_Q": HALVES}}, "W_Q"),
+        (gated, {"parameters": {"gate": HALVES}}, "gate"),
+        (gated, {"parameters": {"W_G": HALVES}}, "unexpected keyword argument 'W_G'"),
+        (own_deep, {}, "missing 1 required positional argument: 'W_M'"),
+        (own_deep, {"parameters": {"W_M": lambda config: config.width}}, "W_M"),
+        (lambda code, v, phi: torch.einsum("...hqk,...khd->...hqd", code, v), {}, "shape")]}
+"""What is registered -> function, settings, and what the error names."""
+
+
+@pytest.mark.parametrize(("what", "fn", "settings", "named"), [
+    (what, *case) for what, cases in UNFIT.items() for case in cases])
+def test_what_does_not_fit_is_refused(
+    what: str, fn: Any, settings: dict[str, Any], named: str
 ) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        lc.register_normalization("own", fn, **settings)
+    with pytest.raises(ConfigError, match=named) as caught:
+        getattr(lc, f"register_{what}")("own", fn, **settings)
     assert "\n" not in str(caught.value)
-    assert "own" not in NORMALIZATIONS
+    with pytest.raises(ConfigError, match="'own'"):
+        replace(lc.ModelConfig(), **{what: "own"})
 
 
 def test_a_normalisation_without_masks_is_refused_where_there_are_some() -> None:
@@ -259,34 +272,6 @@ def test_a_normalisation_without_masks_is_refused_where_there_are_some() -> None
         attention_scores(q, q, None, mask, "spread")
     with pytest.raises(ConfigError, match=r"model\.causal is True; expected False"):
         lc.ModelConfig(normalization="spread", causal=True)
-
-
-@pytest.mark.parametrize(("fn", "message"), [
-    (nn.PReLU(), "module with parameters"),
-    (lambda x: x.sum(), r"returns shape \[\]"),
-    (torch.log, "NaN or infinite"),
-])
-def test_a_nonlinearity_that_does_not_fit_is_refused(fn: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"nonlinearity 'own' .*{message}"):
-        lc.register_nonlinearity("own", fn)
-
-
-@pytest.mark.parametrize(("fn", "shapes", "message"), [
-    (gated, {"W_Q": HALVES}, "is 'W_Q'; expected W_ or b_ and a word, other than those"),
-    (gated, {"gate": HALVES}, "is 'gate'; expected W_ or b_"),
-    (gated, {"W_G": HALVES}, "TypeError: .*unexpected keyword argument 'W_G'"),
-    (own_deep, {}, "TypeError: .*missing 1 required positional argument: 'W_M'"),
-    (own_deep, {"W_M": lambda config: config.width}, "fails on the shape of its parameter 'W_M'"),
-    (lambda code, v, phi: torch.einsum("...hqk,...khd->...hqd", code, v), {},
-     r"shape \[2, 3, 4, 5"),
-    (lambda code, v, phi, W_G: gated(code, torch.einsum("bkhd,hde->bkhe", v, W_G), phi),
-     {"W_G": HALVES}, "fails on .*2, 3, 4, 5, 7"),
-])
-def test_a_value_network_that_does_not_fit_is_refused(
-    fn: Any, shapes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        lc.register_value_network("own", fn, parameters=shapes)
 
 
 def test_weights_of_a_changed_value_network_are_named(tmp_path: Path) -> None:

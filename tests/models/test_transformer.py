@@ -220,24 +220,6 @@ def test_kinds_are_named_and_found_again() -> None:
         with_kind(TINY, "hylla")
 
 
-@pytest.mark.parametrize(("field", "value", "message"), [
-    ("n_heads", 0, r"model.n_heads is 0; expected a whole number of at least 1"),
-    ("normalization", "l2", r"unknown normalization 'l2'; expected one of: softmax"),
-    ("attention_dropout", 1.0, r"model.attention_dropout is 1.0; expected 0 <= p < 1"),
-    ("top_k", 9, r"model.top_k is 9; expected at most n_experts = 5"),
-    ("n_buckets", 7, r"model.n_buckets is 7; expected 2 <= n_buckets <= max_distance = 6"),
-    ("readout", "tied", r"model.embedding is 'dense'; expected 'token'"),
-])
-def test_a_field_that_does_not_fit_is_named(field: str, value: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        replace(TINY, **{field: value})
-
-
-def test_inputs_of_the_wrong_shape_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"inputs have shape \(3, 6, 4\); expected \[B, T, 5\]"):
-        HookedTransformer(TINY)(torch.zeros(3, 6, 4))
-
-
 @pytest.mark.parametrize("point", ["hook_attn_scores", "hook_pattern", "hook_value_hidden"])
 def test_a_hook_of_torch_itself_is_not_passed_over(point: str) -> None:
     model = HookedTransformer(with_kind(TINY, "hyla"), seed=1).eval()

@@ -9,7 +9,6 @@ import torch
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
@@ -72,13 +71,3 @@ def test_they_have_the_type_of_the_model(small_models: SmallModels) -> None:
     bridge = load_pretrained(small_models("gpt2"), dtype=torch.float64)
     for model in (bridge, lc.load_model("text-softmax").double()):
         assert {w.dtype for w in untrained(model).parameters()} == {torch.float64}
-
-
-def test_an_ensemble_and_folded_weights_are_refused(small_models: SmallModels) -> None:
-    config = lc.preset("smoke", "logic", "softmax").model
-    with pytest.raises(ConfigError, match="untrained weights of an ensemble of 2 models"):
-        untrained(HookedTransformer(config, seed=[0, 1]))
-    bridge = load_pretrained(small_models("gpt2"))
-    bridge.compatibility_mode = True
-    with pytest.raises(ConfigError, match="bridge in compatibility mode, whose weights were fold"):
-        untrained(bridge)

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.config import LogicConfig, SravenConfig
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.tasks import Task, make_task, task_distances
-from latentcode.tasks.distances import MOST_VALUES, check_number, edit_distance, matched_distance
+from latentcode.tasks.distances import edit_distance, matched_distance
 from latentcode.tasks.sraven.distances import answer_distances
 from latentcode.tasks.sraven.rules import RULES
 
@@ -110,10 +109,3 @@ def test_distances_are_named_as_the_labels(task: Task, constituents: tuple[str, 
             assert (values[~np.eye(len(values), dtype=bool)] > 0).all()
             column = label if label in labels else f"{task.constituent}_1"
             assert set(labels[column]) <= set(frame.index) == set(frame.columns)
-
-
-def test_errors_name_what_is_possible() -> None:
-    with pytest.raises(UnknownNameError, match="expected one of: rule, rules, combination"):
-        task_distances(make_task(SRAVEN), "target_0", "ood")
-    with pytest.raises(ConfigError, match="2,049 combinations; expected at most 2,048"):
-        check_number(MOST_VALUES + 1, "combinations")

@@ -10,12 +10,8 @@ import pytest
 from latentcode.config import LanguageConfig, LogicConfig, SravenConfig
 from latentcode.errors import ConfigError
 from latentcode.tasks import (
-    Task,
     as_task,
-    make_counterfactuals,
     make_task,
-    registry,
-    task_distances,
 )
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven
@@ -32,23 +28,6 @@ def test_a_task_in_hand_is_itself() -> None:
     task = make_task(LogicConfig())
     assert as_task(task) is task
     assert as_task(task.config).config == task.config
-
-
-@pytest.mark.usefixtures("own_names")
-def test_a_task_without_readers_says_who_has_some() -> None:
-    class Silent(FuzzyLogic):
-        name = "silent"
-
-    registry.REGISTRY.add("silent", registry.Registered(Silent))
-    for task in (Silent(LogicConfig()), type("Unknown", (FuzzyLogic,), {"name": "unknown"})(
-            LogicConfig())):
-        assert isinstance(task, Task)
-        with pytest.raises(ConfigError, match=r"no minimal pairs.*expected logic or sraven or .*"
-                           r"lc\.register_task\(\.\.\., counterfactuals=\.\.\.\)"):
-            make_counterfactuals(task)
-        with pytest.raises(ConfigError, match=r"no distance .*expected logic or sraven or .*"
-                           r"lc\.register_task\(\.\.\., distances=\.\.\.\)"):
-            task_distances(task, "terms", "ood")
 
 
 @pytest.mark.slow

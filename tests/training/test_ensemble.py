@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import RunConfig
 from latentcode.config.presets import preset
-from latentcode.errors import ConfigError, RunError, TrainingError
+from latentcode.errors import ConfigError, TrainingError
 from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels.fused import written_out
@@ -319,15 +319,6 @@ def test_what_can_share_an_ensemble(tiny: Make) -> None:
             Ensemble([config, other])
     with pytest.raises(ConfigError, match="expected at least one member"):
         Ensemble([])
-
-
-def test_unusable_folders_are_refused(tiny: Make, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="keep_checkpoints is 1; expected at least 2"):
-        train_ensemble(folders(tmp_path, tiny(keep_checkpoints=1)), progress=False)
-    configs = folders(tmp_path, tiny())
-    Run.create(tmp_path / "member1", tiny(seed=9))
-    with pytest.raises(RunError, match=r"training\.seed: 9 in the run, 1 asked for"):
-        train_ensemble(configs, progress=False)
 
 
 def test_progress_averages_what_all_members_have() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from latentcode.config import RunConfig
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.metrics import is_by_constituent
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import Batch, Task, make_task
@@ -95,11 +94,3 @@ def test_bf16_is_close_to_float32_but_not_equal(tiny: Make) -> None:
     rough = evaluate(model, task, "train", 200, seed=0, precision="bf16")["loss"].mean
     assert rough != exact
     assert np.isclose(rough, exact, rtol=0.05)
-
-
-def test_bad_requests_are_refused(tiny: Make) -> None:
-    model, task = subject(tiny())
-    with pytest.raises(UnknownNameError, match="unknown split 'valid'"):
-        evaluate(model, task, "valid", 10, seed=0)
-    with pytest.raises(ConfigError, match="n is 0"):
-        evaluate(model, task, "test", 0, seed=0)

@@ -28,7 +28,6 @@ from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven, tokenize
 from latentcode.training import evaluate, train
 from latentcode.training.ensemble import Ensemble
-from latentcode.training.evaluation import forward
 from latentcode.training.state import TrainingState
 
 EXACT = 1e-12
@@ -309,16 +308,3 @@ def test_a_mask_counts_all_queries() -> None:
     with torch.no_grad():
         torch.testing.assert_close(model(batch.inputs, mask=mask, read=2),
                                    model(batch.inputs, mask=mask)[:, -2:])
-
-
-@pytest.mark.parametrize("n", [0, -1, 100])
-def test_a_task_that_reads_no_token_is_told_so(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of("logic", "hyla")
-    monkeypatch.setattr(FuzzyLogic, "n_read", n)
-    task = make_task(config.task)
-    batch = task.sample("train", 4, make_generator(0, "batch"))
-    model = HookedTransformer(config.model)
-    with pytest.raises(ConfigError, match=rf"task 'logic' reads {n} tokens \(n_read\); expected 1"):
-        forward(model, task, batch.inputs, "float32")
-    with pytest.raises(ConfigError, match=rf"read is {n}; expected a number of tokens"):
-        model(batch.inputs, read=n)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,9 +14,8 @@ import pytest
 from torch import Tensor
 
 from latentcode.config import RunConfig
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.metrics import is_by_constituent
-from latentcode.training import loggers, train
+from latentcode.training import train
 
 Make = Callable[..., RunConfig]
 Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]
@@ -25,22 +23,6 @@ Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None
 
 def crash(loss: Tensor) -> Tensor:
     raise ZeroDivisionError
-
-
-@pytest.mark.parametrize("name", loggers.LOGGERS)
-@pytest.mark.parametrize("spec", [None, ModuleSpec("folder", None)])
-def test_missing_library_says_what_to_install(
-    tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, spec: ModuleSpec | None
-) -> None:
-    monkeypatch.setattr(loggers, "find_spec", lambda wanted: spec)
-    with pytest.raises(ConfigError, match=rf"needs the package {name}.*'latentcode\[track\]'"):
-        train(tiny(), tmp_path / "run", loggers=(name,))
-    assert not (tmp_path / "run").exists()
-
-
-def test_unknown_logger_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'mlflow'; expected one of: tensorboard, wandb"):
-        loggers.check_loggers(["mlflow"])
 
 
 def test_libraries_are_imported_only_on_request(

@@ -240,17 +240,6 @@ def test_micro_batches_and_recomputation_change_nothing(how: str) -> None:
     assert float((weights[0] - weights[1]).detach().abs().max()) <= 1e-12
 
 
-def test_unequal_shares_and_independent_masks_are_refused() -> None:
-    state = TrainingState.start(config(accumulate=5))
-    with pytest.raises(ConfigError, match="batch_size is 12; expected a multiple of 10: 2 proc"):
-        state.join(Group(0, 2))
-    independent = config(accumulate=2)
-    independent = replace(independent, model=replace(
-        independent.model, attention_dropout_form="independent"))
-    with pytest.raises(ConfigError, match="attention_dropout_form is 'independent'; expected"):
-        TrainingState.start(independent).join(ALONE)
-
-
 COMPILED = """
 import sys
 from pathlib import Path

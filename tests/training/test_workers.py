@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 import latentcode as lc
-from latentcode.errors import ConfigError
 from latentcode.models.names import NORMALIZATIONS
 from latentcode.training import signals
 from latentcode.training.signals import request_stop, stop_on_signals
-from latentcode.training.workers import Workers, packed, unpacked
+from latentcode.training.workers import packed, unpacked
 
 PARENT = """
 import json, os, signal, sys
@@ -87,11 +86,6 @@ def test_what_becomes_of_jobs(tmp_path: Path) -> None:
     assert "KeyError: 'key'" in message
     assert '{}["key"]' in message  # the traceback comes along
     assert {line.split()[1] for lines in begun.values() for line in lines} == {"a", "b"}
-
-
-def test_there_must_be_a_process() -> None:
-    with pytest.raises(ConfigError, match="processes is 0"):
-        Workers(print, [])
 
 
 def test_a_worker_imports_what_registers_a_job_s_names(

@@ -17,8 +17,8 @@ def test_the_strongest_heads_have_the_largest_scores_of_either_sign() -> None:
     assert strongest(SCORES[:2], 3) == [0, 1]
 
 
-@pytest.mark.parametrize(("n", "shaded"), [(40, False), (41, True)])
-def test_all_scores_stand_in_a_table_and_many_tokens_are_shaded(n: int, shaded: bool) -> None:
+@pytest.mark.parametrize("n", [40, 41])
+def test_all_scores_stand_in_a_table(n: int) -> None:
     def page(n: int) -> None:
         import numpy as np
 
@@ -32,6 +32,4 @@ def test_all_scores_stand_in_a_table_and_many_tokens_are_shaded(n: int, shaded: 
     table = test.dataframe[0].value
     assert table.shape == (n, 2)
     assert table.iloc[1].tolist() == [-4.0, n - 4.0]
-    assert "the 2 heads" in test.caption[0].value
-    assert ("Shade" in test.caption[0].value) is shaded
     assert f"{n - 1} “\\<b>\\*”" in test.caption[0].value

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,6 @@ def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
     assert knn_purity.best_label(here, ["loss", "accuracy"]) is None
     said = knn_purity.sentence(here, "rule_0")  # another name of the best one
     assert "**rule** best: 1.00 of" in said
-    assert said.count("shuffled") == 1
-    assert "; loss 0." in knn_purity.sentence(here, "loss")
-    assert ", cut at the median)." in knn_purity.sentence(here, "loss")
 
 
 def test_where_nothing_is_separated_the_sentence_says_so() -> None:
@@ -50,23 +45,6 @@ def test_labels_from_files_are_no_markup() -> None:
     codes = drawn_codes()
     labels = codes.labels.drop(columns="rule_0").assign(**{"**<b>": codes.labels["rule_0"]})
     assert r"\*\*\<b>" in knn_purity.sentence(chosen_codes(replace(codes, labels=labels)), "loss")
-
-
-def test_every_bar_tells_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[Mapping[str, Any], Sequence[str], str]] = []
-    monkeypatch.setattr(knn_purity, "pick", lambda name, data, options, *, key, shown:
-                        drawn.append((data, options, key)))
-    knn_purity.show(chosen_codes(), "rule_0")
-    knn_purity.show(chosen_codes(layer=0), "rule_0")  # nothing to show
-    (data, options, key), = drawn
-    json.dumps(data)
-    assert (data["current"], key) == ("rule", "colour")
-    assert options == [bar["label"] for bar in data["bars"]]
-    told = {bar["label"]: bar["told"] for bar in data["bars"]}
-    assert told["rule"].startswith("rule: 1.00 of the 10 ")
-    assert "other combinations 1.00, shuffled" in told["rule"]
-    assert "other combinations" not in told["combination"]  # no other has it
-    assert "median" in told["loss"]
 
 
 def test_a_click_chooses_the_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,19 +186,6 @@ def test_stored_codes_of_earlier_weights_are_not_shown(
     assert extractions == [20]
 
 
-def test_what_holds_nothing_to_show_says_so(
-    run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = run.publish(tmp_path / "runs" / "tiny")
-    (entry.path / "metrics.jsonl").write_text("", encoding="utf-8")
-    open_folders(monkeypatch, [tmp_path / "runs"])
-    with pytest.raises(ArtifactError, match="has nothing to show yet"):
-        data.splits(data.entry("runs/tiny"))
-    drawn_codes().subset(np.zeros(90, dtype=bool)).save(tmp_path / "codes")
-    with pytest.raises(ArtifactError, match="holds no codes"):
-        data.saved_codes(tmp_path / "codes")
-
-
 def test_what_is_kept_of_an_own_task_is_made_again_when_its_file_has_changed(
     tmp_path: Path, own_names: Callable[[], None]
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pandas as pd
-import pytest
 from small_app import PAIR, RULES, drawn_codes
 
 from latentcode.app.data.projections import (
@@ -43,14 +42,6 @@ def test_of_many_values_the_rare_ones_share_a_line() -> None:
     # Of equally frequent ones, the first.
     assert [entry.name for entry in legend_entries(letters(1, 1, 1, 1), most=3)] == [
         "a", "b", "other (2)"]
-
-
-@pytest.mark.parametrize("n", [2, 12, 13, 17])
-def test_a_legend_is_short_and_stands_for_every_value_once(n: int) -> None:
-    entries = legend_entries(letters(*range(1, n + 1)))
-    assert len(entries) == min(n, 12)
-    told = sorted(str(v) for entry in entries for v in entry.values)
-    assert told == list("abcdefghijklmnopq"[:n])
 
 
 def test_values_are_in_order_and_accuracies_in_words() -> None:

@@ -10,7 +10,6 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.app.language.passes import Patch, encoded, other_sources, patched, see
 from latentcode.app.language.work import Job
-from latentcode.errors import ConfigError
 from latentcode.prompts import load_language_model
 
 BASE, SOURCE = "The capital of France is", "The river of Peru was"
@@ -76,15 +75,3 @@ def test_others_are_patched_beside_it(job: Job) -> None:
     found = patched(job, base, source[:3], patch, others)
     alone = [patched(job, base, other, patch).p for other in others]
     np.testing.assert_allclose(found.others, np.stack(alone), atol=1e-6)
-
-
-def test_what_cannot_be_put_there_is_said(job: Job) -> None:
-    base = encoded(job, BASE, 64)
-    with pytest.raises(ConfigError, match="all keys cannot be put"):
-        patched(job, base, base, Patch("codes", (0,), None, 3, 2))
-    with pytest.raises(ConfigError, match="after its query"):
-        patched(job, base, base, Patch("values", (0,), None, 1, 1, 2, 1))
-    with pytest.raises(ConfigError, match="no layer"):
-        patched(job, base, base, Patch("z", (), None, 1, 1))
-    with pytest.raises(ConfigError, match="at most 5"):
-        encoded(job, " ".join([BASE] * 4), 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from small_app import component, drawn_codes, map_shown, text
+from small_app import drawn_codes, map_shown, text
 from small_app import shown as shown_page
 from streamlit.testing.v1 import AppTest
 
@@ -66,20 +66,8 @@ def test_other_instances_are_said_to_be(folder: Path) -> None:
         "rule_0", "combination"]
 
 
-def test_codes_that_do_not_vary_have_no_picture(folder: Path) -> None:
-    test = shown(["a", "b"], layer="0")
-    assert component(test, "map") is None
-    assert "runs/a" in test.info[0].value
-    assert "runs/b" in test.info[1].value
-
-
 def test_a_folder_that_cannot_be_opened_is_a_message(folder: Path) -> None:
     (folder / "b" / "labels.parquet").write_bytes(b"no longer a table")
     test = shown(["a", "b"])
     assert "b" in test.error[0].value
     assert len(map_shown(test).planes) == 1
-
-
-def test_no_model_is_a_hint(folder: Path) -> None:
-    test = shown_page("compare")
-    assert "Choose a model" in test.info[0].value

@@ -11,7 +11,6 @@ from small_app import charts, drawn_codes, shown, text
 
 from latentcode.app.data.loaded import entry
 from latentcode.app.data.results import computed_results, saved_results
-from latentcode.app.pages.decode import best_layers
 from latentcode.probes.decoding.decoding import decode, decode_codes
 from latentcode.runs import Run
 
@@ -35,24 +34,6 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
     assert list(code.error_y.array) == [pytest.approx(expected["high"] - expected["value"])]
     assert list(code.error_y.arrayminus) == [pytest.approx(expected["value"] - expected["low"])]
     assert figure.layout.shapes[0].y0 == pytest.approx(expected["chance"])
-    assert "Without controls: residual, untrained" in text(test)
-    assert "latent code" in test.table[0].value.columns
-    differences = charts(test)["differences"]
-    assert [trace.name for trace in differences.data] == [
-        "less shuffled labels", "less best constant answer"]
-    assert list(differences.data[1].y) == [pytest.approx(expected["value"] - expected["chance"])]
-    assert differences.layout.shapes[0].y0 == 0.0
-
-
-def test_the_best_layer_is_named_with_its_controls() -> None:
-    rows = [{"label": "rule", "metric": "accuracy", "layer": layer, "features": features,
-             "value": value, "low": value - 0.1, "high": value + 0.1, "chance": 0.2}
-            for layer, features, value in ((0, "code", 0.3), (1, "code", 0.6), (2, "code", 0.5),
-                                         (0, "residual", 0.9), (1, "residual", 0.7))]
-    said = best_layers(pd.DataFrame(rows))
-    for fact in ("**rule**: accuracy 0.60 [0.50, 0.70]", "layer 1, the best of 3",
-                 "residual stream 0.70", "chance 0.20"):
-        assert fact in said
 
 
 def test_a_run_without_results_is_probed_on_request(
@@ -82,10 +63,3 @@ def test_results_of_the_run_are_found_and_damaged_ones_named(run: Run) -> None:
     test = shown("decode", model="runs/tiny")
     assert "table.parquet" in test.warning[0].value
     assert "No probes yet" in text(test)
-
-
-def test_codes_without_probes_say_that_they_have_none(codes: Path) -> None:
-    test = shown("decode", model="runs/codes")
-    assert "No probes yet" in text(test)
-    assert "needs the model" in test.info[0].value
-    assert not test.button

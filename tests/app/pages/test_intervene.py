@@ -78,35 +78,6 @@ def test_controls_that_cannot_tell_are_left_out(shown: Open, bench_of: BenchOf) 
     assert f"already gives {ask.target}'s answer" in text(app)
 
 
-def test_whose_answer_it_is(shown: Open, bench_of: BenchOf) -> None:
-    bench = bench_of("sraven")
-    target = next(t for t in bench.targets(5, 1) if t in bench.answers(5, 1))
-    app = shown("sraven", instance="5", which="1", target=target, scope="row", layers="1",
-                what="other rule and operands")
-    outcome = bench.outcome(asked(5, target, 1, "operation+operands", "row", (1,)))
-    assert f"##### {outcome.sentence()}" in text(app)
-    assert f"differs in its rule (**{target}** in place of" in text(app)
-    # The problem and its source stand side by side, with what is right in each.
-    problem = component(app, "tokens")["html"]
-    source = component(app, "places")["html"]
-    assert problem.count("data-token=") == source.count("data-token=") > 0
-    assert problem != source
-    told = text(app)
-    assert f"**{target}**" in told
-    assert ("Correct answer" in told) == bool(outcome.candidates)
-
-
-def test_a_number_and_not_a_symbol(shown: Open, bench_of: BenchOf) -> None:
-    bench = bench_of("logic")
-    target = bench.targets(2, 0)[0]
-    layers = tuple(range(bench.model.cfg.n_layers))
-    app = shown("logic", instance="2", which="0", target=target, what="minimal pair",
-                site="codes", scope="everything", layers=[str(layer) for layer in layers])
-    outcome = bench.outcome(asked(2, target, where="everything", layers=layers))
-    assert f"##### {outcome.sentence()}" in text(app)
-    assert not app.error
-
-
 def test_another_problem(shown: Open) -> None:
     app = shown("sraven", instance="5")
     press(app, "Another one")
@@ -158,44 +129,6 @@ def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
     assert str(app.query_params["numbers"]).strip("[]'").startswith("set_")
 
 
-def test_numbers_by_hand_that_are_times_or_plus(shown: Open, bench_of: BenchOf) -> None:
-    times = shown("sraven", what="by hand", how="times", instance="0")
-    n_heads = len(component(times, "handles")["values"])
-    assert component(times, "handles")["values"] == [1.0] * n_heads
-    assert component(times, "handles")["ticks"] == []
-    assert "##### The answer stays" in text(times)
-    plus = shown("sraven", what="by hand", how="plus", layers="1", instance="0")
-    centred = bench_of("sraven").mean_codes(0, centred=True)
-    assert {tick["name"]: tick["numbers"] for tick in component(plus, "handles")["ticks"]} == {
-        name: pytest.approx(code[1], abs=0.006) for name, code in centred.items()}
-    assert component(press(plus, "+1"), "handles")["values"] == pytest.approx(
-        centred["+1"][1], abs=0.006)
-    # A preset that is set shows what is set.
-    assert component(press(times, "+1"), "handles")["ghost"] != [1.0] * n_heads
-
-
-@pytest.mark.parametrize(("parameters", "message"), [
-    ({"instance": "-3"}, "There is no instance '-3' here"),
-    ({"target": "+7"}, "There is no target '+7' here"),
-    ({"scope": "column"}, "There is no scope 'column' here"),
-    ({"queries": "3_x"}, "There are no queries '3_x' here; expected numbers from 0 to "),
-    ({"keys": "5-999"}, "There are no keys '5-999' here"),
-])
-def test_a_url_that_asks_for_nothing(
-    shown: Open, parameters: dict[str, str], message: str
-) -> None:
-    app = shown("sraven", **parameters)
-    assert any(message in warning.value for warning in app.warning)
-    assert "##### " in text(app)
-
-
-@pytest.mark.parametrize(("model", "message"), [
-    ("codes", "holds codes without their model"), ("nothing", "does not exist")])
-def test_what_has_no_model_is_a_message(shown: Open, model: str, message: str) -> None:
-    app = shown(model)
-    assert message in app.error[0].value
-
-
 def test_a_patch_of_ones_own_is_among_the_codes(
     shown: Open, bench_of: BenchOf, own_names: Callable[[], None]
 ) -> None:
@@ -235,14 +168,6 @@ def test_places_sites_and_several_patches(shown: Open, bench_of: BenchOf) -> Non
         assert f"##### {outcome.sentence()}" in text(app)
     assert component(app, "tokens")["chosen"] == {
         "queries": [15, 16, 17], "keys": [0, 1, 2, 3, 8]}
-
-
-def test_what_does_not_fit_is_said_in_one_line(shown: Open) -> None:
-    app = shown("sraven", instance="5", what="by hand", site="values", scope="context")
-    (said,) = (info.value for info in app.info)
-    assert said.startswith("This cannot be put there: ")
-    assert "expected 'code'" in said
-    assert not app.error
 
 
 def test_what_was_tried_is_kept_and_brought_back(shown: Open) -> None:

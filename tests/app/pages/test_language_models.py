@@ -73,7 +73,6 @@ def test_what_is_read_while_a_page_is_shown_comes_with_the_next(
     page = shown("texts")
     drawn = map_shown(page)
     assert len(drawn.planes[0]) == len(drawn.values) == len(few.codes)
-    assert "the 9 texts read so far, of 1,000" in text(page)
 
 
 def test_a_pair_is_shown_in_its_text(one: Work) -> None:
@@ -136,7 +135,5 @@ def test_a_patch_shows_base_source_and_control(one: Work) -> None:
     page = shown("prompt", prompt="The capital of France is", source="The river of France is",
                  lm_site="residual stream")
     assert not page.error
-    assert "After the patch" in text(page)
-    assert "from 8 other texts" in text(page)
     assert ["next token", "base", "patched", "source"] in [
         list(frame.value.columns) for frame in page.dataframe]

@@ -71,7 +71,3 @@ def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> N
     assert {"features", "trained", "untrained", "shuffled"} <= set(test.table[0].value.columns)
     assert len(test.image) == 1
     assert "No probes yet" in text(shown("decode", model="runs/codes"))
-
-
-def test_codes_without_results_say_so(codes: Path) -> None:
-    assert "No results" in shown("results", model="runs/codes").info[0].value

@@ -27,16 +27,6 @@ def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
     expected = cosine_matrix(means.loc[order].to_numpy(dtype=np.float64))
     apart = np.where(np.eye(len(order), dtype=bool), np.nan, expected)
     np.testing.assert_allclose(np.asarray(matrix.data[0].z, dtype=float), apart, atol=1e-6)
-    # The diagonal, always 1, is grey and not on the scale.
-    assert (matrix.data[0].zmin, matrix.data[0].zmax) == pytest.approx(
-        (np.nanmin(apart), np.nanmax(apart)))
-    np.testing.assert_array_equal(np.isfinite(np.asarray(matrix.data[1].z, dtype=float)),
-                                  np.isnan(apart))
-    assert matrix.data[1].colorscale[0][1] == matrix.data[1].colorscale[1][1]
-    # A click says the values of a cell, and not its place.
-    cells = matrix.data[2]
-    assert [row[0] for row in cells.customdata] == [
-        f"{order[y]}~{order[x]}" for x, y in zip(cells.x, cells.y, strict=True)]
     # At first the most alike values are shown.
     one, other = (trace.name for trace in bars.data[:2])
     off = expected - 2.0 * np.eye(len(order))
@@ -48,13 +38,10 @@ def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
     similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100).save(
         codes / "results" / "similarity", figures=False)
     test = shown("similarity", model="runs/codes", **{CELL: "sum~constant"})
-    matrix, bars = charts(test).values()
+    _, bars = charts(test).values()
     means = drawn_codes().mean_by("rule", layer=1, pair="response->response")
     assert [trace.name for trace in bars.data[:2]] == ["sum", "constant"]
     np.testing.assert_allclose(bars.data[2].y, means.loc["sum"] - means.loc["constant"], atol=1e-6)
-    frame = matrix.layout.shapes[0]
-    names = list(matrix.layout.xaxis.ticktext)
-    assert (frame.y0 + 0.5, frame.x0 + 0.5) == (names.index("sum"), names.index("constant"))
     assert "Stored result, 90 instances" in text(test)
 
 
@@ -62,7 +49,6 @@ def test_it_says_for_which_values_codes_are_no_more_alike_than_shuffled() -> Non
     table = pd.DataFrame({"cosine": [0.5, 0.02, 0.3], "shuffled": [0.1, 0.05, 0.3]},
                          index=["sum", "a*b", "constant"])
     said = within_sentence(table, "rule", "centred")
-    assert "cosine of 0.02 (a\\*b) to 0.50 (sum)" in said
     assert "**For 2 of 3 values** it is no more than with labels shuffled" in said
     assert "a\\*b (0.02, shuffled up to 0.05), constant (0.30, shuffled up to 0.30)." in said
     assert "**For every value** that is more" in within_sentence(
@@ -76,13 +62,5 @@ def test_it_says_above_which_controls_a_cosine_is_not() -> None:
                          "low": [0.55, -0.9, -0.1], "high": [0.72, 0.3, 0.79]})
     said = beside_controls(rows)
     assert "**Not above every control.**" in said
-    assert said.endswith("of the latent code: untrained model.")
     assert "**Above every control**" in beside_controls(rows.iloc[:2])
     assert beside_controls(rows.iloc[:1]) == ""
-    assert "shuffled labels, untrained model" in beside_controls(rows.assign(high=0.9))
-
-
-def test_a_layer_that_knows_nothing_is_said_to(codes: Path) -> None:
-    test = shown("similarity", model="runs/codes", layer="0")
-    assert "the same code" in test.info[0].value
-    assert charts(test) == {}

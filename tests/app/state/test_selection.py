@@ -111,12 +111,6 @@ def test_what_was_searched_for_and_hidden_comes_through_the_url(
     assert Selection.from_text(made.to_text()) == made
 
 
-def test_an_outline_belongs_to_the_picture_it_was_drawn_in() -> None:
-    made = Selection.drawn(outline([0.0, 2.0], [1.0, -1.0], "box", "second"))
-    assert made == Selection(boxes=(((0.0, 1.0), (2.0, -1.0)),), plane="second")
-    assert made.to_text() == "B0_1_2_-1@second"
-
-
 @pytest.mark.parametrize("text", [
     "L1_2_3_4", "L1_2_3", "L1_2_3_4_5_x", "B1_2_3", "B1_2_3_4_5_6", "Q1_2", "I1.5", "L_",
     "Lnan_1_2_3_4_5", "Binf_0_1_1", "<script>", "I-3", "Hrule"])

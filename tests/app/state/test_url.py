@@ -232,28 +232,6 @@ def test_a_part_that_is_run_alone_says_itself_anew() -> None:
     assert test.run().text[0].value == "outer page"
 
 
-def test_what_is_remembered_may_be_a_step() -> None:
-    def buttons() -> None:
-        import streamlit as st
-
-        from latentcode.app.state.url import open_address, remember, remembered, write_address
-
-        open_address("one page")
-        for name, step in (("chosen", True), ("dragged", False)):
-            remember(name, remembered(name) or "first", step=step)
-            if st.button(name):
-                remember(name, "second")
-        write_address()
-
-    test = AppTest.from_function(buttons, default_timeout=30).run()
-    assert STAYS in test.query_params
-    test.button[1].click().run()
-    assert STAYS in test.query_params
-    test.button[0].click().run()
-    assert STAYS not in test.query_params
-    assert address(test) == {"chosen": ["second"], "dragged": ["second"]}
-
-
 def test_a_widget_whose_value_is_forgotten_begins_with_its_default() -> None:
     def anew() -> None:
         import streamlit as st

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks.harness import (
-    Local,
     Sitting,
     Spread,
     peak_memory,
     reset_peak_memory,
-    significant,
     sit,
 )
 
@@ -80,36 +76,6 @@ def test_a_spread_is_ordered_and_scales(values: list[float], factor: float) -> N
     assert list(ordered) == sorted(ordered)
     assert spread.median == pytest.approx(np.median(values))
     assert spread.scaled(factor).upper == pytest.approx(factor * spread.upper)
-
-
-def test_the_clock_is_read_around_all_units() -> None:
-    now = [0.0]
-
-    def work() -> None:
-        now[0] += 3.0
-
-    assert Local("a", work, clock=lambda: now[0]).seconds(4) == 12.0
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.0, "0"), (1234.5, "1,234"), (0.012345, "0.0123"), (12.345, "12.3"), (-0.5, "-0.500"),
-    (float("inf"), "inf")])
-def test_significant_digits(value: float, text: str) -> None:
-    assert significant(value) == text
-
-
-@pytest.mark.parametrize(("settings", "message"), [
-    ({"rounds": 1}, "rounds is 1; expected at least 2"),
-    ({"rounds": 2, "turn_seconds": -1.0}, "turn_seconds is -1.0"),
-])
-def test_settings_without_a_spread_are_an_error(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sit([Scripted("a", [], [1.0])], **settings)
-
-
-def test_two_contestants_of_one_name_are_an_error() -> None:
-    with pytest.raises(ConfigError, match="a name of its own"):
-        sit([Scripted("a", [], [1.0]), Scripted("a", [], [1.0])], rounds=2)
 
 
 def test_peak_memory_sees_an_array_that_is_gone() -> None:

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file
 
 import latentcode as lc
-from latentcode.errors import ConfigError
 from latentcode.experiments.examples import relations
 from latentcode.experiments.examples.relations import (
     COUNTRIES,
@@ -96,9 +95,3 @@ def test_what_is_left_out_is_not_trained_on(small: None, tmp_path: Path) -> None
     tokens = model.to_tokens("the capital of Arvenia is")[0].tolist()
     assert [model.tokenizer.decode([token]) for token in tokens] == [
         "<s>", "the", "capital", "of", "Arvenia", "is"]
-
-
-def test_unusable_numbers_of_countries_are_named() -> None:
-    for n in (3, 41):
-        with pytest.raises(ConfigError, match=f"countries is {n}; expected 4 to 40"):
-            make_sentences(n, seed=0)

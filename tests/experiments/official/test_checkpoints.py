@@ -106,20 +106,6 @@ def test_tasks_are_told_by_dimensions() -> None:
         infer_task(replace(model, embedding="token"), "logic")
 
 
-def test_export_refuses_what_it_would_break(logic: Path, tmp_path: Path) -> None:
-    run, target = import_checkpoint(logic, tmp_path / "run"), tmp_path / "out.npz"
-    target.write_text("mine")
-    with pytest.raises(RunError, match="exists already"):
-        export_checkpoint(str(run.path), target)
-    with pytest.raises(RunError, match=r"ends in \.npz"):
-        export_checkpoint(str(run.path), tmp_path / "out.pt")
-    assert target.read_text() == "mine"
-    other = lc.Run.create(tmp_path / "deep", lc.preset("smoke", kind="hyla_deep"))
-    with pytest.raises(ConfigError, match="'hyla_deep'"):
-        export_checkpoint(str(other.path), tmp_path / "deep.npz")
-    assert not (tmp_path / "deep.npz").exists()
-
-
 class Holder(types.SimpleNamespace):
     """Stands for the official `ExperimentState`, and for an `ml_collections.ConfigDict`."""
 

@@ -8,10 +8,8 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 import pytest
 from judged_claims import CLAIMS, published
-from scipy.stats import t
 
 import latentcode as lc
 from latentcode.config import RunConfig, parse_yaml
@@ -109,33 +107,6 @@ def test_margins_are_half_of_what_a_column_shows() -> None:
     assert margins[1] <= (k8 - k16) / 2
 
 
-def test_the_head_says_what_to_expect() -> None:
-    all_numbers = [claim for claim in CLAIMS.values() if claim.kind == "number"]
-    same = CLAIMS["nonlinearity-relu"], CLAIMS["tabA1-sraven-hyla"]
-    assert published(same[0]) == published(same[1])
-    configs = [list(claim.setting.grid.members().values()) for claim in same]
-    assert configs[0] == configs[1]
-    head = " ".join(TEXT[:TEXT.index("\n\n")].replace("\n#", " ").split())
-    n = len(all_numbers)
-    assert f"{n} claims are numbers, {n - 1} of them measured separately" in head
-    assert f"about {n - 1} x 0.05 = {(n - 1) * 0.05:.2f} of them would be called" in head
-    # Half the narrowest interval over all errors that three splits of ours may have, in units of
-    # the published error: t(df) sqrt(1 + s^2), df as Welch has it.
-    s = np.linspace(0.01, 3.0, 3_000)
-    v = 1.0 + s**2
-    narrowest = float((t.ppf(0.975, v**2 / (0.5 + 0.5 * s**4)) * np.sqrt(v)).min())
-    assert f"at least {narrowest:.2f} published standard errors" in head
-    # Of Table A2 ours may have as many instances as it takes.
-    can_agree = [
-        sum(reach * error(claim) <= (claim.margin or 0.0) for claim in numbers(result, task))
-        for result, task, reach in (
-            ("tabA1", "logic", narrowest), ("tabA1", "sraven", narrowest),
-            ("nonlinearity", "sraven", narrowest), ("tabA2", "sraven", 1.96))]
-    logic, sraven, nonlinear, ambiguous = can_agree
-    assert (f"only {sum(can_agree)} of the {n} can agree ({logic} of fuzzy logic, {sraven} of "
-            f"SRAVEN, {nonlinear} nonlinearities, {ambiguous} of Table A2)") in head
-
-
 REMOVED = object()
 
 
@@ -150,16 +121,6 @@ def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
         else:
             target[key] = value
     return [entry]
-
-
-@pytest.mark.parametrize(("named", "data"), [
-    ("claims.yaml", {}), ("claims.yaml", []), ("claim 1 is 3", [3]),
-    ("claim 1 .*id", changed(ROW, id=REMOVED)),
-    ("Table A1", changed(ROW, id="Table A1")),
-    (f"{ROW}, {PAIR}", 2 * [*changed(ROW), *changed(PAIR)])])
-def test_what_is_wrong_with_the_file_is_named(named: str, data: object) -> None:
-    with pytest.raises(ConfigError, match=named):
-        read_claims(data, "claims.yaml")
 
 
 @pytest.mark.parametrize(("named", "name", "keys"), [

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from latentcode.experiments.paper import report
-from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.paper.claims import load_claims
 from latentcode.experiments.paper.report import (
     GROUPS,
     PRINTED,
     counted,
-    group,
-    in_words,
     observations,
     verdict,
     verdict_in_words,
@@ -46,14 +44,6 @@ def test_an_erratum_is_called_one() -> None:
     assert verdict_in_words(judged("tabA2-less-than-half-a-percent", "differs")) == "erratum-like"
     questioned = judged("fig2d-clusters-by-function", "differs")
     assert "threshold questioned" in verdict_in_words(questioned)
-
-
-def test_groups_and_words() -> None:
-    assert group("fig6") == "empirical"
-    assert group("tabA2") == "task"
-    assert in_words({"not run": 2, "agrees": 3, "differs": 1}) == (
-        "3 agree, 1 differs, 2 not run at this size")
-    assert set(report.ORDER) == set(RESULTS)
 
 
 def test_the_abstract_rests_on_claims_of_the_paper_that_are_there() -> None:

@@ -14,8 +14,6 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import (
     ArtifactError,
-    ConfigError,
-    LatentCodeError,
     ProbeError,
     RunError,
     UnknownNameError,
@@ -26,9 +24,7 @@ from latentcode.experiments.paper.report import page, write_pages
 from latentcode.experiments.paper.reproduce import (
     UNUSED,
     Request,
-    _records,
     judged_claim,
-    names_of,
     reproduce,
 )
 from latentcode.experiments.paper.reproduction import reproduction
@@ -61,20 +57,6 @@ def test_every_result_names_its_runs(name: str) -> None:
     assert result.claims
     assert {claim.setting for claim in result.claims} <= set(
         result.settings("paper")) or name in ("figA1", "tabA2", "figA9", "tabA3")
-
-
-def test_names() -> None:
-    assert names_of(["all"]) == list(RESULTS)
-    assert names_of(["figA1", "fig2c", "figA1"]) == ["figA1", "fig2c"]
-    with pytest.raises(UnknownNameError, match="fig2c"):
-        names_of(["fig2"])
-    with pytest.raises(ConfigError, match="no result is named"):
-        names_of([])
-
-
-def test_the_grid_of_table_a3_is_that_of_the_published_setting(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="search is asked for at preset smoke"):
-        reproduce(["fig2c"], request(tmp_path, search=True))
 
 
 @pytest.mark.slow
@@ -184,12 +166,7 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(
     assert of_moe["verdict"] == "not run"
     assert table["missing"]
     readme, *_ = write_pages(tmp_path / "out", tmp_path)
-    text = readme.read_text()
-    assert "not run at this size" in text
-    assert "No prediction" in text
-    assert "latentcode reproduce tabA1 --preset paper" in text
-    assert "(out/paper/tabA1/result.json)" in text
-    assert "take evidence" in text
+    assert "(out/paper/tabA1/result.json)" in readme.read_text()
 
 
 @pytest.mark.slow
@@ -301,17 +278,6 @@ def test_a_claim_about_changes_lacks_the_runs_of_the_same_seeds() -> None:
     other = replace(last, config=with_fields(last.config, {"training.seed": 0}))
     less = KnownRuns({**known.finished, key: (*runs, other)})
     assert judged_claim(changes, {}, less)["needs"] != UNUSED
-
-
-def test_small_numbers_are_kept(tmp_path: Path) -> None:
-    table = pd.DataFrame([{"name": "a", "n": 3, "value": value} for value in (
-        2.13456789e-4, 1.4e25, 0.9, float("nan"))])
-    assert [row["value"] for row in _records(table)] == [2.13457e-4, 1.4e25, 0.9, None]
-
-
-def test_a_page_of_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LatentCodeError, match="holds no result"):
-        write_pages(tmp_path, tmp_path)
 
 
 @pytest.mark.skipif(not COMMITTED.exists(), reason="a checkout has the results")

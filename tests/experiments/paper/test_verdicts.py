@@ -54,12 +54,9 @@ def test_runs_of_one_split_are_one_value() -> None:
 def test_too_few_splits_are_said_with_their_numbers() -> None:
     judgement = judged("tabA1-logic-hyla", runs("kind=hyla", [0.9]))
     assert (judgement.verdict, judgement.needs) == ("undecided", "2 more splits of kind=hyla")
-    assert judgement.why.startswith("Ours 90 (1 split), published 81.13 +- 7.77 (3): at least "
-                                    "three splits are needed. No prediction: ")
     assert judgement.parts[0].estimate == pytest.approx(8.87)
     nothing = judged("tabA1-logic-hyla", [])
     assert (nothing.verdict, nothing.needs) == ("not run", "3 splits of kind=hyla")
-    assert "prediction" not in nothing.why
 
 
 def test_a_number_over_instances_needs_no_runs() -> None:
@@ -89,7 +86,6 @@ def test_pairs_are_tests_and_the_claim_agrees_where_all_do() -> None:
     behind = judged(name, hyla + linear + runs("kind=softmax", [0.8, 0.81, 0.82]))
     assert (behind.verdict, verdicts(behind)) == ("differs", ["differs", "agrees"])
     assert behind.parts[0].p == 1.0
-    assert "2 tests 1 differs, 1 agrees" in behind.why
 
 
 def test_labels_stay_in_their_split_where_it_has_two_runs_of_either() -> None:

@@ -12,8 +12,8 @@ import pytest
 import latentcode as lc
 from latentcode import zoo
 from latentcode.config import LogicConfig
-from latentcode.errors import ConfigError, RunError
-from latentcode.experiments.zoo.entries import informative_pairs, main, notes, training_command
+from latentcode.errors import RunError
+from latentcode.experiments.zoo.entries import informative_pairs, main, training_command
 from latentcode.sweep import load_grid
 from latentcode.zoo.card import README
 
@@ -56,19 +56,6 @@ def test_a_model_of_a_grid_names_it() -> None:
         "runs/mine")
 
 
-def test_limits_are_said() -> None:
-    small, paper = (lc.preset(name, "sraven", "hyla") for name in ("small", "paper"))
-    sentences = " ".join(notes(small, 3_000, "a CPU"))
-    for words in ("setting of its own (`config.yaml`), 3,000 updates of 128 instances on a CPU",
-                  "no verdict", "not permuted", "the paper permutes 4", "one seed"):
-        assert words in sentences
-    assert "paper's setting" in notes(paper, 156_250, "a GPU")[0]
-    assert len(notes(paper, 156_250, "a GPU")) == 2
-    assert any("did not finish" in note for note in notes(paper, 6_000, "a GPU"))
-    text = next(iter(load_grid("spans_small").members().values()))
-    assert any("the 360 tokens of `text/spans`" in note for note in notes(text, 6_000, "a CPU"))
-
-
 def test_pairs_are_the_task_s() -> None:
     for task in ("sraven", "logic"):
         for setting in ("paper", "small", "smoke"):
@@ -77,10 +64,3 @@ def test_pairs_are_the_task_s() -> None:
             assert set(informative_pairs(config)) <= set(offered)
             assert informative_pairs(config)[0] == next(iter(offered))
     assert informative_pairs(LogicConfig(n_examples=32))[1] == "query->example.30"
-
-
-def test_a_name_is_a_word(tmp_path: Path) -> None:
-    for name in ("a/b", "", ".", ".."):
-        with pytest.raises(ConfigError, match="expected a word"):
-            main(tmp_path / "no run", name=name, out=tmp_path)
-    assert not list(tmp_path.iterdir())

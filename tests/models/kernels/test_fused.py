@@ -27,13 +27,11 @@ from attention_cases import (
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
 from latentcode.models.kernels import cpu
 from latentcode.models.kernels.fused import (
     Case,
     attention_by,
-    check_inputs,
     gelu,
     kernel_for,
     written_out,
@@ -312,24 +310,3 @@ def test_which_models_are_served() -> None:
     assert _kernel(replace(independent, attention_dropout=0.0)) == "cpu"
     assert _kernel(replace(config, d_head=64)) == "plain"
     assert _kernel(replace(config, d_head_v=64)) == "plain"
-
-
-def test_errors_name_what_is_wrong() -> None:
-    q, k, v, bias, kept = attention_inputs(2, 3, 4, 2, 2, 2)
-    for kind, known in ((("none", "deep", "relu"), "hyla_linear"),
-                        (("sparsemax", "linear", "relu"), "rms_head"),
-                        (("none", "linear", "elu"), "relu")):
-        with pytest.raises(UnknownNameError, match=known):
-            fused(q, k, v, bias, kept, False, kind)
-    # Without the shapes in the signature, which are enforced in tests alone.
-    for wrong, message in (
-        ((q, k[:1], v, bias, kept), r"k has shape \(1, 4, 2, 2\); expected \(2, 4, 2, 2\)"),
-        ((q, k, v[:, :3], bias, kept), r"v has shape \(2, 3, 2, 2\); expected \(2, 4, 2, 2\)"),
-        ((q, k, v, bias, kept.mT), r"kept has shape \(1, 1, 4, 3\); expected \(1, 1, 3, 4\)"),
-        ((q, k, v.float(), bias, kept), r"v has type torch.float32; expected .*float64"),
-        ((q[0], k, v, bias, kept), r"3, 4 and 4 axes; expected \[B, T, H, d\]"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            check_inputs(*wrong)
-    with pytest.raises(ConfigError, match=r"no attention kernel .*cpu: q has type torch\.float16"):
-        fused(q.half(), k.half(), v.half(), None, None, False, ("rms_head", "hyla", "relu"))

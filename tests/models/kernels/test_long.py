@@ -8,7 +8,6 @@ import pytest
 import torch
 from attention_cases import attention_inputs, compare
 
-from latentcode.errors import ConfigError
 from latentcode.models.kernels.fused import LONG, Case, Kind, attention_by, kernel_for
 from latentcode.models.kernels.long import CHUNK
 
@@ -46,14 +45,3 @@ def test_when_they_are_chosen() -> None:
     assert kernel("rms_head", LONG, 16) == kernel("softmax", LONG, 16, has_bias=True) == "cpu"
     assert kernel("softmax", LONG, 64, has_bias=True) == "plain"
     assert kernel("none", LONG, 64, dropout="shared") == "plain"
-
-
-@pytest.mark.parametrize("kernel", SIMPLE)
-def test_what_they_do_not_serve(kernel: str) -> None:
-    case = Case(Kind("rms_head", "hyla"), torch.device("cpu"), torch.float32, 200, 8, 64, False,
-                None)
-    with attention_by(kernel):
-        with pytest.raises(ConfigError, match=f"{kernel}.*rms_head with value network hyla; exp"):
-            kernel_for(case)
-        with pytest.raises(ConfigError, match="have a bias or codes are dropped"):
-            kernel_for(replace(case, kind=Kind(SIMPLE[kernel], "linear"), has_bias=True))

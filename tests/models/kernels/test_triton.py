@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from attention_cases import (
     KINDS,
-    PROGRAMS,
     attention_inputs,
     compare,
     draw,
@@ -24,7 +22,7 @@ from hypothesis import strategies as st
 
 from latentcode.errors import ConfigError
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
-from latentcode.models.kernels.fused import Case, attention_by, kernel_for, written_out
+from latentcode.models.kernels.fused import attention_by
 from latentcode.models.transformer import HookedTransformer
 
 pytest.importorskip("triton", reason="Triton is for Linux alone")
@@ -167,24 +165,3 @@ def test_the_operators_are_sound() -> None:
         z, lse = launch.attention(q, k, v, *tables, options, "emulated")
         torch.library.opcheck(launch.attention_backward, (
             z, q, k, v, *tables, lse, options, "emulated", wants_bias))
-
-
-def test_what_it_does_not_serve() -> None:
-    config = ModelConfig()
-
-    def kernel(config: ModelConfig = config, dtype: torch.dtype = torch.float32) -> str:
-        return kernel_for(Case.of_training(config, PROGRAMS, dtype, 8))
-
-    assert kernel() == "triton"
-    independent = replace(config, attention_dropout=0.1, attention_dropout_form="independent")
-    for asked, message in (
-        (lambda: kernel(with_kind(config, "hyla_deep")), r"value network is 'deep'; expected one"),
-        (lambda: kernel(dtype=torch.float16), "float16; expected float32 or bfloat16"),
-        (lambda: kernel(replace(config, d_head=256)),
-         r"heads of 256 features; expected at most \d+"),  # of what Triton has shared memory for
-        (lambda: kernel(independent), r"expected attention_dropout_form='shared'"),
-    ):
-        with pytest.raises(ConfigError, match=f"attention kernel 'triton' is asked for.*{message}"):
-            asked()
-    with written_out():
-        assert kernel() == "plain"

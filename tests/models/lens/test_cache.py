@@ -87,21 +87,6 @@ def test_heads_are_stacked_only_where_each_works_by_itself(name: str) -> None:
                 count()
 
 
-def test_cross_attention_and_ensembles_are_refused() -> None:
-    model = HookedTransformer(replace(TINY, cross_attention=True)).eval()
-    _, cache = model.run_with_cache(torch.randn(2, 4, 5), context=torch.randn(2, 3, 12))
-    assert cache.accumulated_resid().shape == (3, 2, 4, 12)
-    for refused in (cache.decompose_resid, lambda: model.accumulated_bias(1)):
-        with pytest.raises(ConfigError, match="cross-attention writes"):
-            refused()
-    several = HookedTransformer(with_kind(TINY, "softmax"), seed=(0, 1)).eval()
-    _, cache = several.run_with_cache(torch.randn(2, 3, 4, 5))
-    for refused in (lambda: several.W_Q, lambda: several.W_U, cache.stack_head_results,
-                    lambda: several.to_tokens(torch.randn(2, 3, 4, 5))):
-        with pytest.raises(ConfigError, match="ensemble of 2 models; expected one model"):
-            refused()
-
-
 def test_kinds_of_a_users_own_are_not_trusted_to_keep_heads_apart() -> None:
     plain = with_kind(TINY, "softmax")
     assert why_heads_mix(plain) == ""

@@ -237,15 +237,3 @@ def test_what_cannot_work_says_so_in_one_line(name: str) -> None:
     assert "; use " in str(error.value)
     assert "\n" not in str(error.value)
     assert hasattr(model, name) == (name == "from_pretrained")
-
-
-@pytest.mark.parametrize("tokens", [99, -1, torch.tensor([0, 99])])
-def test_what_is_no_token_has_no_direction(tokens: Any) -> None:
-    with pytest.raises(ConfigError, match="expected ids from 0 to "):
-        HookedTransformer(TINY).tokens_to_residual_directions(tokens)
-
-
-def test_a_typing_error_is_an_ordinary_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'blokcs'") as error:
-        HookedTransformer(TINY).blokcs  # noqa: B018
-    assert not isinstance(error.value, LatentCodeError)

@@ -211,9 +211,3 @@ def test_an_absent_split_is_explained(
     for value in enough.values():
         assert f"{value}" in str(raised.value)
         assert FuzzyLogic(LogicConfig(**fields | enough)).counts[split] == 1
-
-
-@pytest.mark.parametrize("held_out", [((0, 12),), ((0, 0),), ((3,),), ((99, 100),)])
-def test_held_out_combinations_must_exist(held_out: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(SplitError, match=re.escape(str(held_out[0]))):
-        FuzzyLogic(LogicConfig(held_out=held_out))

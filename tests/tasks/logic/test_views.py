@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -121,21 +120,3 @@ def test_text_and_html_show_function_examples_query_and_answer() -> None:
         assert ["background" in row.attrib["style"] for row in rows] == [False, False, False, True]
     foreign = task.render(replace(batch, split="<b>&"), 1, "html")
     assert "split &lt;b&gt;&amp;" in foreign
-
-
-def test_a_sketch_has_a_column_per_token_and_keeps_the_answer() -> None:
-    task = FuzzyLogic(LogicConfig(n_variables=3, n_examples=4))
-    batch = task.sample("ood", 3, generator())
-    page = ElementTree.fromstring(task.sketch(batch, 1))
-    assert task.labels(batch).function[1] in "".join(page.itertext())
-    columns = page.findall(".//*[@data-token]")
-    assert [column.attrib["data-token"] for column in columns] == ["0", "1", "2", "3"]
-    for column, values in zip(columns, batch.inputs[1].tolist(), strict=True):
-        told = dict(part.split(" = ") for part in column.attrib["title"].split(", "))
-        assert told == {"x1": f"{values[0]:.2f}", "x2": f"{values[1]:.2f}",
-                        "x3": f"{values[2]:.2f}",
-                        "f": "?" if column is columns[-1] else f"{values[3]:.2f}"}
-        heights = [re.search(r"(\d+)%\)$", cell.attrib["style"]) for cell in column]
-        shown = [int(found[1]) for found in heights if found]
-        assert shown == [round(100 * v) for v in values[:len(shown)]]
-        assert len(shown) == (3 if column is columns[-1] else 4)

@@ -88,17 +88,6 @@ def test_splits_are_disjoint_and_cover_for_every_possible_fraction(
     assert ood | train == {tuple(c) for c in every.tolist()}
 
 
-@pytest.mark.parametrize(("fields", "split", "possible"), [
-    ({"ood_fraction": 0.01}, "unknown", "train, test"),
-    ({"ood_fraction": 0.01}, "ood", "from 0.03 to 0.89"), ({"held_out": ()}, "ood", "up to 32"),
-])
-def test_missing_splits_say_what_is_possible(
-    fields: dict[str, Any], split: str, possible: str
-) -> None:
-    with pytest.raises(SplitError, match=possible):
-        Sraven(SravenConfig(n_features=2, **fields)).combinations(split)
-
-
 def test_explicit_held_out_combinations() -> None:
     task = Sraven(SravenConfig(n_features=2, held_out=((3, 1), (0, 0))))
     assert multisets(task, "ood") == {(1, 3), (0, 0)}

@@ -9,10 +9,9 @@ from small_text import CONFIG, small_text
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.config import LogicConfig
 from latentcode.errors import ConfigError
 from latentcode.seeds import make_generator
-from latentcode.tasks import make_counterfactuals, make_task
+from latentcode.tasks import make_counterfactuals
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals, at
 from latentcode.tasks.text.patterns import previous_same
@@ -156,12 +155,6 @@ def test_without_a_factorial_there_are_two_answers() -> None:
     outcome = plain.outcomes(pairs, clean, source, source)
     assert (outcome["flip"] == 1).all()
     assert not set(CLASSES) & set(outcome)
-
-
-def test_only_pairs_of_prompts_have_another_way_to_read_an_answer() -> None:
-    for pairs in (TEXT, make_counterfactuals(make_task(LogicConfig()))):
-        with pytest.raises(ConfigError, match="among is 'answers'; expected 'vocabulary'"):
-            pairs.answer_among("answers")
 
 
 def test_scopes_and_places_hold_the_query_and_both_places() -> None:

@@ -7,7 +7,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -195,15 +194,6 @@ def test_text_that_cannot_be_used_is_named(
     with pytest.raises(LatentCodeError, match=message) as error:
         open_text(LanguageConfig(text=str(tmp_path / "text"), n_vocabulary=300, n_tokens=T))
     assert "\n" not in str(error.value)
-
-
-def test_a_table_without_the_column_is_named(tmp_path: Path) -> None:
-    pd.DataFrame({"body": ["x"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=r"a.parquet#0 has columns body; expected 'text'"):
-        next(local_documents(tmp_path, "text"))
-    pd.DataFrame({"text": np.arange(3)}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(ConfigError, match=r"a.parquet#0 has text 0; expected text"):
-        next(local_documents(tmp_path, "text"))
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "excerpts.safetensors"])

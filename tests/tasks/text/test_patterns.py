@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from latentcode.errors import UnknownNameError
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
 
 TOKENS = torch.randint(6, (40, 14), generator=torch.Generator().manual_seed(0))
@@ -30,8 +28,3 @@ def test_queries_have_a_key_of_every_pattern_and_no_two_the_same() -> None:
     found = possible_queries(TOKENS)
     assert found.tolist() == wanted
     assert 0.2 < found.float().mean() < 0.8
-
-
-def test_an_unknown_pattern_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="pattern 'query->nowhere'"):
-        keys_at(TOKENS, TOKENS[:, 0], ["query->nowhere"])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from html import unescape
 from html.parser import HTMLParser
 
-import pytest
 from small_text import small_text
 
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.seeds import make_generator
-from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text
+from latentcode.tasks.text.render import Drawing, draw_html, draw_small
 
 HOSTILE = ["<b>", "A", '"\'', "&amp;", "\n", "\t", "<script>", "\u202e", "A", "]]>", "\u200b",
            "\u05d0", "\x00", "\ud800", "w" * 400]
@@ -52,20 +48,6 @@ def test_hostile_text_is_text_and_can_be_copied() -> None:
     page.encode()  # no half of a surrogate
 
 
-def test_the_pair_is_marked() -> None:
-    page = draw_html(DRAWING)
-    marked = {unescape(meaning): text for meaning, text in re.findall(
-        r'title="([^"]+)" style="[^"]*">([^<]*)<', page)}
-    assert marked == {"the query": "A", "its latest earlier occurrence": "A",
-                      "what came after that: the key of the induction pair": "&quot;&#x27;",
-                      "what comes next": "]]&gt;"}
-    text = draw_text(DRAWING)
-    assert "\u00abA\u00bb" in text
-    assert "\u27e6\"'\u27e7" in text
-    assert "token 9, ']]>'" in text
-    assert text.endswith("the next token is another")
-
-
 def test_a_small_drawing_shows_what_is_near() -> None:
     pieces = [f" w{i}" for i in range(200)]
     shown = Shown(draw_small(Drawing(pieces, query=150, key=21, earlier=20, title="")))
@@ -83,7 +65,3 @@ def test_instances_of_a_task_are_drawn() -> None:
     assert task.data.tokenizer.decode(batch.inputs[1].tolist()) in Shown(page).text
     assert f"token {labels.query_position}, {labels.query_token!r}" in task.render(batch, 1)
     assert 'data-token="' in task.sketch(batch, 1)
-    with pytest.raises(UnknownNameError):
-        task.render(batch, 1, "pdf")
-    with pytest.raises(ConfigError, match="index is 3"):
-        task.sketch(batch, 3)

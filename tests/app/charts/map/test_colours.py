@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
-import pytest
-from matplotlib.colors import to_rgb
-from scipy.spatial.distance import pdist
 
-from latentcode.app.charts.map.colours import clusters, colours, distinct
-from latentcode.app.charts.map.component import point_size
+from latentcode.app.charts.map.colours import clusters, colours
 from latentcode.app.data.projections import MOST_ENTRIES
 
-SIGHTS = {
-    "trichromat": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-    "protanope": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
-    "deuteranope": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474],
-                    [-0.0118, 0.0429, 0.9689]]}
 """What becomes of linear RGB (Machado et al. 2009)."""
-LMS = np.array([[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]])
-LAB = np.array([[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]])
 """From linear RGB to Oklab (Ottosson 2020), in which distances are those that people see."""
-
-
-def closest(colors: Sequence[str], sight: np.ndarray) -> float:
-    """Return the distance in Oklab of the two colours that are most alike."""
-    srgb = np.array([to_rgb(color) for color in colors])
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    lab = np.cbrt(np.clip(linear @ sight.T, 0.0, 1.0) @ LMS.T) @ LAB.T
-    return float(pdist(lab).min())
 
 
 def test_every_point_has_the_colour_of_its_value() -> None:
@@ -62,13 +41,6 @@ def test_measurements_lie_on_a_scale() -> None:
     assert shown.bounds == ("2", "4")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_can_be_told_apart(dark: bool) -> None:
-    assert len(set(distinct(24, dark))) == 24
-    for sight in SIGHTS.values():
-        assert closest(distinct(MOST_ENTRIES, dark), np.array(sight)) > 0.05
-
-
 def test_a_name_stands_where_its_value_is_alone() -> None:
     rng = np.random.default_rng(0)
     centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -87,9 +59,3 @@ def test_a_value_that_is_everywhere_has_no_name() -> None:
     rng = np.random.default_rng(0)
     label = pd.Series(rng.choice(["a", "b", "c", "d"], 4_000), name="rule")
     assert clusters(rng.normal(size=(4_000, 2)), colours(label, title="rule", dark=False)) == []
-
-
-def test_more_points_are_smaller() -> None:
-    sizes = [point_size(n) for n in (1, 2_000, 20_000, 100_000, 1_000_000)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert 1.0 <= sizes[-1] < sizes[0] <= 8.0

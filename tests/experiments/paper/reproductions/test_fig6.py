@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.reproduction import metric_evidence, reproduction
-from latentcode.experiments.paper.reproductions.fig6 import gains_in_words, price, shares
-from latentcode.experiments.paper.token_losses import CONTROL, REPEATED
+from latentcode.experiments.paper.reproductions.fig6 import price, shares
 from latentcode.experiments.paper.verdicts import COMPARED, evidence, judge
 from tests.helpers.paper_runs import Scores, made_up, work
 
@@ -60,12 +59,3 @@ def test_the_price_of_the_published_setting_is_arithmetic() -> None:
     assert found.loc["hyla", "hours_least"] == pytest.approx(
         found.loc["hyla", "flops"] / (0.4 * 989e12) / 3_600)
     assert (found["hours_most"] == 2 * found["hours_least"]).all()
-
-
-def test_the_summary_says_where_others_gain_over_linear_attention() -> None:
-    losses = {"linear": (3.0, 4.0), "softmax": (1.5, 3.9), "hyla": (2.0, 4.0)}
-    tokens = pd.DataFrame([{"kind": kind, "class": name, "loss": loss + 0.1 * seed}
-                           for kind, of_kind in losses.items() for seed in range(3)
-                           for name, loss in zip((REPEATED, CONTROL), of_kind, strict=True)])
-    assert gains_in_words(tokens).endswith("softmax 1.500 and 0.100, HYLA 1.000 and 0.000.")
-    assert gains_in_words(tokens[tokens["kind"] != "linear"]) == ""

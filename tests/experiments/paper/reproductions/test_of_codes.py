@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from latentcode.experiments.paper.claims import Excess, load_claims
@@ -13,9 +12,7 @@ from latentcode.experiments.paper.measuring.logic_codes import OF_CODE, READINGS
 from latentcode.experiments.paper.measuring.over_runs import judged
 from latentcode.experiments.paper.measuring.probe_scores import CONTROLS
 from latentcode.experiments.paper.reproduction import Work, reproduction
-from latentcode.experiments.paper.reproductions import fig5e
 from latentcode.experiments.paper.runs import KnownRuns
-from latentcode.tasks.sraven.rules import RULES
 
 NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f")
 
@@ -65,15 +62,3 @@ def test_evidence_leaves_out_what_else_a_row_says() -> None:
     table = judged({"some-claim": [row]})["some-claim"]
     assert "layer" not in table
     assert table["value"].tolist() == [0.5]
-
-
-@pytest.mark.parametrize("title", ["", "not all models know their rules"])
-def test_nothing_touches_the_edges_of_the_cosines(title: str) -> None:
-    square = pd.DataFrame(product(RULES, RULES), columns=["row", "column"]).assign(
-        value=0.5, features="code")
-    figure = fig5e._drawn(
-        pd.concat([square.assign(centring=centring) for centring in ("raw", "centred")]),
-        square.rename(columns={"row": "rule", "column": "as"}), title)
-    figure.canvas.draw()
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) > 0.02

@@ -11,11 +11,9 @@ import torch
 
 from latentcode.config.presets import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
-from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds, short
 from latentcode.experiments.paper.measuring.scores import (
     learning,
     no_kind_is_always_lowest,
-    of_grid,
     scores,
 )
 from latentcode.experiments.paper.measuring.sraven_answers import bayes_scores
@@ -24,11 +22,11 @@ from latentcode.experiments.paper.measuring.sraven_instances import (
     fresh_instances,
     instances,
 )
-from latentcode.experiments.paper.measuring.words import NOTHING, of_kinds
+from latentcode.experiments.paper.measuring.words import NOTHING
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
 from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
-from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched, signature
+from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched
 from latentcode.models.config import TABLE_A1
 from latentcode.sweep.grid import with_fields
 from latentcode.tasks.sraven.task import Sraven
@@ -98,20 +96,6 @@ def test_learning_counts_models_below_a_half_on_test(tmp_path: Path) -> None:
     published = dataclasses.replace(found, preset="paper", n_unlearnt=0)
     assert published.heading == ""
     assert published.notes[0].startswith("One setting")
-
-
-def test_rows_are_counted_for_which_the_grid_was_run(tmp_path: Path) -> None:
-    both = [Setting("paper", task, ("kind=hyla",)) for task in ("logic", "sraven")]
-    known = made_up(both, lambda member, config: {
-        (split, metric): 0.5 for split in ("test", "ood") for metric in ("r2", "accuracy")})
-    assert of_grid(work(known, tmp_path), both).startswith("One setting for every row")
-    run, = known.of(preset("paper", "logic", "hyla"))
-    whole = KnownRuns({**known.finished, **{
-        signature(point): (run,) for point in searched(run.config)}})
-    assert of_grid(work(whole, tmp_path), both) == (
-        "For 1 of 2 rows the best point of the grid of Table A3, chosen on `test`; one setting for "
-        "the others.")
-    assert of_grid(work(whole, tmp_path), both[:1]).endswith("chosen on `test`.")
 
 
 @pytest.mark.parametrize(("losses", "holds"), [
@@ -229,34 +213,6 @@ def test_figa1_holds_in_every_layer_of_any_model(tmp_path: Path) -> None:
     assert len(found.figures["figA1"].axes) == 9
     # No SRAVEN model is trained to count its parameters.
     assert {setting.task for setting in wanted.settings("paper")} == {"logic"}
-
-
-def test_words_give_the_lowest_and_highest_setting() -> None:
-    table = pd.DataFrame({"member": ["a", "a", "b", "c"], "kind": ["hyla"] * 3 + ["softmax"],
-                          "value": [0.1, 0.3, 0.9, 0.5]})
-    assert of_kinds(table, "R²") == (
-        "R²: softmax 0.500 (one run), HYLA 0.200 to 0.900 (2 settings, 3 runs).")
-    assert of_kinds(table[:0], "R²") == NOTHING
-    losses = table.assign(value=table["value"] / 1_000)[-1:]
-    assert of_kinds(losses, "Loss") == "Loss: softmax 0.0005 (one run)."
-
-
-def test_curves_show_means_over_runs_with_error_bars_where_there_are_several() -> None:
-    table = pd.DataFrame({"kind": ["hyla"] * 3, "n_heads": [1, 1, 4], "value": [0.2, 0.4, 0.9],
-                          "ceiling": [0.95] * 3})
-    figure = curves_of_kinds("x", [Curves(table, "accuracy", "n_heads")])["x"]
-    (container,) = figure.axes[0].containers
-    line, _, (bars,) = container.lines
-    assert line.get_ydata().tolist() == pytest.approx([0.3, 0.9])
-    lengths = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
-    assert lengths == pytest.approx([0.2, 0.0])
-    assert curves_of_kinds("x", [Curves(table[:0], "accuracy", "n_heads")]) == {}
-
-
-@pytest.mark.parametrize(("value", "text"), [
-    (0.25, "0.25"), (96, "96"), (9_600, "9600"), (96_000, "96 k"), (20_000_000, "20 M")])
-def test_ticks_are_short(value: float, text: str) -> None:
-    assert short(value) == text
 
 
 def test_trainings_off_the_grid_of_table_a3_are_not_searched() -> None:
