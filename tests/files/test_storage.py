@@ -267,10 +267,3 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ArtifactError, match=r"cannot write .*run.*No space left"):
         write_folder(tmp_path / "run", "new")
     assert names(tmp_path) == []
-
-
-def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(RunError, match=r"file/run cannot be made, because .*file is a file"):
-        write_folder(tmp_path / "file" / "run", "new")
-    assert names(tmp_path) == ["file"]

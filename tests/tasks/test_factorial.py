@@ -115,10 +115,7 @@ def test_pairs_between_some_rules() -> None:
     assert {RULES[rule] for rule in pairs.base_label} == {"sum"}
     assert {RULES[rule] for rule in pairs.source_label} == {"constant", "difference"}
     assert not some.unrestricted.factorial  # means are over any problems, as the task draws them
-    with pytest.raises(UnknownNameError, match="unknown base_labels 'product'; expected one of"):
-        factorial.between(base_labels=("product",))
-    with pytest.raises(ConfigError, match=r"no natural source has a rule of \('difference',\) "
-                       r"where its base has one of \('constant',\); expected .* constant and sum"):
+    with pytest.raises(ConfigError, match="no natural source has a rule of"):
         factorial.between(("constant",), ("difference",))
 
 
@@ -134,10 +131,9 @@ def test_places_share_out_the_tokens(config: SravenConfig | LogicConfig) -> None
         assert torch.equal(at, tokens[:, :, None].expand_as(at))
         assert torch.equal(outside, ~at)
         assert torch.equal(within, at & at.mT)
-    with pytest.raises(UnknownNameError, match="unknown scope 'outside grid'; expected one of"):
-        factorial.scope("outside grid", pairs)
-    with pytest.raises(UnknownNameError, match="unknown place 'grid'; expected one of: context"):
-        factorial.place("grid", pairs)
+    for name, ask in (("outside grid", factorial.scope), ("grid", factorial.place)):
+        with pytest.raises(UnknownNameError, match=name):
+            ask(name, pairs)
 
 
 @pytest.mark.parametrize("name", SRAVEN)

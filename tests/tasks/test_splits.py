@@ -130,12 +130,6 @@ def test_every_combination_is_held_out_by_some_seed() -> None:
     assert held_out == set(combinations)
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
-def test_a_fraction_outside_its_range_is_refused(fraction: float) -> None:
-    with pytest.raises(SplitError, match=f"ood_fraction is {fraction!r}; expected 0 <= fraction"):
-        split_combinations([(0,), (1,)], 2, fraction, 0, distinct=True)
-
-
 @property_test
 @given(families(), st.data())
 def test_an_explicit_split_holds_out_what_it_is_told(

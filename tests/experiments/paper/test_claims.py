@@ -1,9 +1,7 @@
-"""The claims: what the file holds, and errors that name the claim and the key."""
+"""The claims: what the file holds is what the paper prints and the grids train."""
 
 from __future__ import annotations
 
-import copy
-import re
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -13,22 +11,12 @@ from judged_claims import CLAIMS, published
 
 import latentcode as lc
 from latentcode.config import RunConfig, parse_yaml
-from latentcode.errors import ConfigError
-from latentcode.experiments.paper.claims import (
-    RESULTS,
-    Claim,
-    Published,
-    Welch,
-    read_claims,
-)
+from latentcode.experiments.paper.claims import RESULTS, Claim, Published, Welch
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.sweep import load_grid
 
 TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
-
-ROW = "tabA1-logic-softmax"
-PAIR = "tabA1-logic-hyla-ahead"
 
 
 def numbers(result: str, task: str = "") -> list[Claim]:
@@ -105,44 +93,6 @@ def test_margins_are_half_of_what_a_column_shows() -> None:
         pytest.approx((k8 - k16) / 2, abs=6e-5)]
     assert margins[0] <= (k4 - k8) / 2
     assert margins[1] <= (k8 - k16) / 2
-
-
-REMOVED = object()
-
-
-def changed(name: str, **keys: Any) -> list[dict[str, Any]]:
-    """The entry `name` with other values; `rule__name` is the key `name` of its rule."""
-    entry = copy.deepcopy(ENTRIES[name])
-    for path, value in keys.items():
-        section, _, key = path.rpartition("__")
-        target = entry[section] if section else entry
-        if value is REMOVED:
-            del target[key]
-        else:
-            target[key] = value
-    return [entry]
-
-
-@pytest.mark.parametrize(("named", "name", "keys"), [
-    ("colour", ROW, {"colour": "red"}), ("seen", ROW, {"seen": REMOVED}),
-    ("tabA4", ROW, {"result": "tabA4"}), ("guess", ROW, {"kind": "guess"}),
-    ("claim is empty", ROW, {"claim": " "}), ("seen is empty", ROW, {"seen": ""}),
-    ("margin", ROW, {"margin": None}), ("margin", ROW, {"margin": -1}),
-    ("published", ROW, {"published": None}), ("published.error", ROW, {"published__n": None}),
-    ("exact", ROW, {"rule": {"name": "exact", "holds": "yes"}}),
-    ("t test", ROW, {"rule__name": "t test"}), ("level", ROW, {"rule__level": 0.9}),
-    ("2 members", ROW, {"setting__axes": ["kind=softmax,hyla"]}),
-    ("hylla", ROW, {"setting__axes": ["kind=hylla"]}),
-    ("setting.axes", ROW, {"setting__axes": ["kind=hyla", "kind=hyla"]}),
-    ("training.seed", ROW, {"setting__axes": ["kind=hyla", "training.seed=0"]}),
-    ("margin", PAIR, {"margin": 8.9}), ("permutation", PAIR, {"kind": "number"}),
-    ("kind=deep", PAIR, {"rule__higher": ["kind=deep", "kind=hyla"]}),
-    ("rule.lower", PAIR, {"rule__lower": ["kind=softmax"]}),
-    ("rule.higher", PAIR, {"rule__higher": [], "rule__lower": []})])
-def test_what_is_wrong_with_a_claim_is_named(named: str, name: str, keys: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=re.escape(named)) as caught:
-        read_claims(changed(name, **keys), "claims.yaml")
-    assert f"claim {name}" in str(caught.value)
 
 
 def test_a_number_may_stand_without_an_error_where_it_is_a_bound() -> None:

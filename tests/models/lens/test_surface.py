@@ -18,9 +18,8 @@ from transformer_lens.head_detector import detect_head
 from transformer_lens.tools.analysis import attribution_patch, direct_logit_attribution
 from transformer_lens.utilities import get_act_name
 
-from latentcode.errors import ConfigError, LatentCodeError, MissingMemberError
+from latentcode.errors import ConfigError, MissingMemberError
 from latentcode.models.config import ModelConfig, with_kind
-from latentcode.models.lens.refused import REFUSED
 from latentcode.models.transformer import HookedTransformer
 
 SOFTMAX = with_kind(TINY, "softmax")
@@ -226,14 +225,3 @@ def test_hooks_come_and_go() -> None:
     model.reset_hooks()
     assert torch.equal(model(inputs), plain)
     assert names == [f"blocks.{layer}.attn.hook_pattern" for layer in range(2)]
-
-
-@pytest.mark.parametrize("name", [*REFUSED, "from_pretrained"])
-def test_what_cannot_work_says_so_in_one_line(name: str) -> None:
-    model = HookedTransformer(TINY)
-    with pytest.raises(LatentCodeError, match=name) as error:
-        getattr(model, name)("gpt2")
-    assert isinstance(error.value, AttributeError)
-    assert "; use " in str(error.value)
-    assert "\n" not in str(error.value)
-    assert hasattr(model, name) == (name == "from_pretrained")

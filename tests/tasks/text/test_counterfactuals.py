@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 from small_text import CONFIG, small_text
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.errors import ConfigError
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
@@ -170,8 +168,6 @@ def test_scopes_and_places_hold_the_query_and_both_places() -> None:
         tokens = TEXT.place(name, pairs)
         assert [set(mask.nonzero()[:, 0].tolist()) for mask in tokens] == [
             set(both) for both in (info["places"] + shift).tolist()]
-    with pytest.raises(ConfigError, match="unknown scope 'pair'"):
-        TEXT.scope("pair", pairs)
 
 
 def test_roles_are_those_of_the_two_places() -> None:

@@ -184,7 +184,5 @@ def test_what_cannot_be_reached_or_read_is_one_sentence(config: LanguageConfig) 
         assert error.value.__suppress_context__
     with pytest.raises(HubError, match="tokenizer 'user/none' is not here, and the hub"):
         open_text(replace(config, tokenizer="user/none"))
-    with pytest.raises(ConfigError, match=r"has columns text; expected 'body' \(task.column\)"):
-        open_text(replace(config, column="body"))
-    with pytest.raises(ConfigError, match="which does not exist; expected a folder"):
+    with pytest.raises(ConfigError, match="does not exist"):
         open_text(replace(config, text="./nowhere"))
