@@ -8,7 +8,6 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,10 +17,8 @@ from latentcode.lazy import MOVED
 from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.das import DASResult
-from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.knn_purity import KNNPurityResult
 from latentcode.probes.saved import RESULTS, load_result, result_kind
-from latentcode.tasks.pairs import Pair
 
 
 @pytest.mark.parametrize("kind", RESULTS)
@@ -79,22 +76,6 @@ def hostile_table(columns: list[str], mixed: bool) -> pd.DataFrame:
         for i, name in enumerate(columns[::2]):
             table.loc[::2, name] = [(j, j / 3, j % 2 == 0)[i % 3] for j in range(len(table[::2]))]
     return table
-
-
-def test_a_decoding_of_hostile_classes_draws_its_figure_again(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for pair, classes in (("1", ["", "a\rb", "NA"]), ("True", ["01", "1", "1.0"])):
-        train, heldout = (lc.LatentCodes(
-            rng.normal(size=(60, 1, 1, 4)).astype(np.float32),
-            pd.DataFrame({"word": classes * 20, "combination": [f"{part}{i % 10}"
-                                                                for i in range(60)]}),
-            (Pair(pair, "a pair", None),), (0,), {"run": "model"}) for part in "ab")
-        result = lc.decode(train, heldout, ["word"], controls=False, n_bootstrap=100)
-        loaded = DecodingResult.load(result.save(tmp_path / pair, figures=False))
-        assert set(loaded.table["pair"]) == {pair}
-        assert set(loaded.per_class["class"]) == set(classes)
-        assert loaded.summary().equals(result.summary())
-        loaded.figure()
 
 
 def test_results_that_were_renamed_keep_their_files() -> None:

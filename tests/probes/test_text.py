@@ -39,14 +39,6 @@ def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
     assert set(result.table["n_heldout_combinations"]) == {documents}
 
 
-def test_rows_tell_operand_operation_and_answer_apart(run: lc.Run) -> None:
-    features = {"code", "row", "row.patterns", "residual"}
-    result = lc.decode(run, n_train=300, n_heldout=200, widths=[8], features=sorted(features),
-                       controls=False)
-    assert {"operand_query", "copied", "answer"} <= set(result.table["label"])
-    assert {"shuffled row", *features} <= set(result.table["features"])
-
-
 def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
     task = lc.make_task(run.config.task)
     codes = lc.extract(run, n=50, pairs=list(task.pairs), residuals=True, batch_size=7)
@@ -87,23 +79,3 @@ def test_models_that_copy_are_patched() -> None:
     assert rates["operation+operands", "value", "operands"] > 0.5
     assert rates["control", "code", "operation"] < 0.1
     assert rates["identity", "code", "unchanged"] == 1.0
-
-
-@pytest.mark.parametrize(("command", "message"), [
-    (["topography"], "defines no distance"),
-    (["zoo", "check"], "is a model that was trained here"),
-    # It is trained for a few updates.
-    (["intervene", "--n", "40"], "and the model gives all of them in 0"),
-    (["attribute", "--n", "40"], "the model answers 0 and their sources"),
-    (["das", "--n", "40", "--n-train", "40"], "the model gives the four different answers in 0")])
-def test_what_cannot_be_asked_of_a_text_is_said_in_a_line(
-    run: lc.Run, command: list[str], message: str, capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    flags = [word for word in command if word.startswith("--") or word.isdecimal()]
-    words = [word for word in command if word not in flags]
-    with pytest.raises(SystemExit):
-        main([*words, str(run.path), *flags, "--out", str(tmp_path / "result")])
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.strip().splitlines()) == 1

@@ -18,7 +18,6 @@ from transformer_lens.tools.analysis.attribution_patching import cache_activatio
 
 import latentcode as lc
 from latentcode.config.presets import model_for
-from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.attribution import AttributionResult, attribute_model
 from latentcode.probes.attribution.instances import Setting
@@ -187,15 +186,6 @@ def test_minimal_pairs_are_attributed(small_models: SmallModels) -> None:
         result.heads.query("site == 'code'"))  # of each key: 2 groups of values, 4 heads, 6 queries
     with pytest.raises(lc.errors.UnknownNameError, match="expected one of: interchange"):
         attribute_model(model, task, "operands", split="prompts", n=8)
-
-
-def test_sources_that_prompts_lack(gpt2: Any) -> None:
-    task = PromptCounterfactuals(gpt2, factorial_prompts(TEMPLATES[:1]))
-    with pytest.raises(ConfigError, match=r"source 'operation\+rest' cannot be written: a prompt "
-                                          "has no other template"):
-        attribute_model(gpt2, task, "operation+rest")
-    with pytest.raises(ConfigError, match="n is 2000; expected at most 72"):
-        attribute_model(gpt2, task)
 
 
 def test_texts_are_attributed_where_their_answer_is_known() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from latentcode.errors import ProbeError
 from latentcode.probes.common.bootstrap import (
     accuracy,
     class_f1,
@@ -117,11 +116,6 @@ def test_a_class_that_is_never_drawn_gives_no_interval_and_no_warning() -> None:
     assert low[0] < high[0]
     assert np.isnan(low[1])
     assert np.isnan(high[1])
-
-
-def test_nothing_to_resample_is_an_error() -> None:
-    with pytest.raises(ProbeError, match="no combinations"):
-        resample(0, 10, np.random.default_rng(0))
 
 
 def test_means_and_intervals_are_of_instances_and_drawn_by_combination() -> None:

@@ -16,8 +16,6 @@ from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.common.features import (
-    check_controls,
-    check_pair_of_codes,
     check_same_instances,
     features_of,
     origin,
@@ -111,47 +109,3 @@ def test_shuffling_is_reproducible_and_seeded() -> None:
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
     assert (first != y).any()
-
-
-def test_missing_controls_are_named_with_their_remedy(
-    planted: Callable[..., LatentCodes],
-) -> None:
-    train, heldout = planted("train"), planted("ood")
-    bare = planted("train", residuals=False)
-    untrained = planted("train", strength=0.0), planted("ood", strength=0.0)
-    with pytest.raises(ProbeError, match=r"untrained=\(training, held-out\)"):
-        check_controls(train, heldout, None, True)
-    with pytest.raises(ProbeError, match="residuals=True"):
-        check_controls(bare, heldout, untrained, True)
-    with pytest.raises(ProbeError, match=r"untrained model .* and the residual streams"):
-        check_controls(bare, heldout, None, True)
-    with pytest.raises(ProbeError, match=r"(?s)extract the instances .*untrained=codes\)\) and the "
-                                         "residual streams .extract the instances with"):
-        features_of(bare, None, True)
-    check_controls(train, heldout, untrained, True)
-    check_controls(bare, heldout, None, False)
-    with pytest.raises(ProbeError, match="controls=False"):
-        check_controls(train, heldout, untrained, False)
-
-
-def test_the_trained_codes_are_no_control(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    with pytest.raises(ProbeError, match="equal the trained ones"):
-        check_controls(train, heldout, (planted("train", strength=0.0), heldout), True)
-
-
-def test_untrained_codes_must_hold_the_same_places(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    untrained = planted("train", strength=0.0), planted("ood", strength=0.0)
-    fewer = [LatentCodes(c.scores[:, :1], c.labels, c.pairs, (0,)) for c in untrained]
-    with pytest.raises(ProbeError, match=r"expected at least layers \(0, 1\)"):
-        check_controls(train, heldout, (fewer[0], fewer[1]), True)
-
-
-def test_both_splits_must_hold_the_same_places(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    with pytest.raises(ProbeError, match=r"number of heads of the codes differ: 12 .* 11"):
-        check_pair_of_codes(train, LatentCodes(heldout.scores[..., 1:], heldout.labels,
-                                               heldout.pairs, heldout.layers), "codes")
-    with pytest.raises(ProbeError, match="held-out part of the codes holds no instances"):
-        check_pair_of_codes(train, heldout.subset(np.zeros(len(heldout), dtype=bool)), "codes")

@@ -6,16 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters, make_target
-
-
-def with_column(codes: LatentCodes, **columns: object) -> LatentCodes:
-    return replace(codes, labels=codes.labels.assign(**columns))
 
 
 def test_a_column_is_a_single_label(planted: Callable[..., LatentCodes]) -> None:
@@ -44,41 +39,6 @@ def test_a_group_says_which_values_occur(planted: Callable[..., LatentCodes]) ->
     for row, label in zip(target.heldout, heldout.labels.itertuples(), strict=True):
         assert {c for c, has in zip(target.classes, row, strict=True) if has} == {
             label.term_1, label.term_2}
-
-
-def test_an_unknown_label_lists_columns_and_groups(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    with pytest.raises(UnknownNameError, match=r"unknown label 'rule'; .*term_1, .*terms"):
-        make_target(train, heldout, "rule", "query->query")
-    with pytest.raises(UnknownNameError, match=r"unknown pair 'nowhere'"):
-        make_target(train, heldout, "term", "nowhere")
-    with pytest.raises(UnknownNameError, match="unknown label 'extra'"):
-        make_target(with_column(train, extra=1), heldout, "extra", "query->query")
-
-
-def test_one_class_in_training_is_named(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    with pytest.raises(ProbeError, match=r"'same' of pair 'query->query' .* the class 'a'"):
-        make_target(with_column(train, same="a"), with_column(heldout, same="b"), "same",
-                    "query->query")
-
-
-def test_labels_that_are_no_classes_are_named(planted: Callable[..., LatentCodes]) -> None:
-    train, heldout = planted("train"), planted("ood")
-    with pytest.raises(ProbeError, match=r"'target'.*measurement"):
-        make_target(train, heldout, "target", "query->query")
-    gaps = train.labels["term_1"].where(train.labels.index != 3)
-    with pytest.raises(ProbeError, match="1 missing"):
-        make_target(with_column(train, term_1=gaps), heldout, "term_1", "query->query")
-    many = np.arange(len(train)) * 2
-    big = pd.concat([train.labels] * 2, ignore_index=True)
-    assert len(many) < 256  # so the limit is reached only by the doubled table
-    doubled = LatentCodes(np.repeat(train.scores, 2, axis=0),
-                          big.assign(serial=np.arange(len(big))), train.pairs, train.layers)
-    with pytest.raises(ProbeError, match="360 different values"):
-        make_target(doubled, with_column(heldout, serial=0), "serial", "query->query")
-    with pytest.raises(ProbeError, match="mixes values of types int, str"):
-        make_target(with_column(train, term_1=1), heldout, "term_1", "query->query")
 
 
 def test_classes_that_training_lacks_are_counted(planted: Callable[..., LatentCodes]) -> None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -16,7 +15,6 @@ from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.own_labels import own_labels
 from latentcode.probes.decoding import decode_codes
 from latentcode.probes.projection import project_codes
-from latentcode.probes.similarity import similarity_codes
 from latentcode.tasks import Batch
 
 
@@ -65,17 +63,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "length": ({"x": lambda batch: batch.targets[:3, 0]}, r"'x' has shape \(3,\); expected \(64,"),
     "shape": ({"x": lambda batch: batch.targets}, r"'x' has shape \(64, \d\)"),
     "floats": ({"x": lambda batch: batch.targets[:, 0] / 2}, r"'x' .*is a measurement \(float32\)"),
-    "nan": ({"x": lambda batch: np.full(len(batch), np.nan)}, "'x' has 64 missing values"),
     "one class": ({"x": lambda batch: batch.targets[:, 0] >= 0},
                   "'x' has a single value, True, in all 64 instances"),
     "raises": ({"x": lambda batch: batch.rules}, "'x' cannot be computed: .* AttributeError"),
     "no function": ({"x": 3}, "label 'x' is 3; expected a function of a batch"),
-    "label": ({"combination": even}, "label 'combination' exists already"),
     "resolved": ({"rule": even}, "label 'rule' exists already"),
-    "measure": ({"loss": even}, "label 'loss' exists already"),
     "each other": ({"a_1": even, "a": even}, "label 'a' exists already"),
-    "name": ({3: even}, "the name of a label is 3"),
-    "none": ({}, "labels is empty"),
 }
 
 
@@ -100,8 +93,6 @@ def test_what_is_no_label_is_said_before_anything_is_extracted(
 def test_verbs_that_need_more_than_a_function_say_so(run: lc.Run) -> None:
     with pytest.raises(ProbeError, match="label 'even' has no distances between its values"):
         lc.topography(run, labels={"even": even})
-    with pytest.raises(ProbeError, match="label is even, odd; expected a single one"):
-        lc.similarity(run, label={"even": even, "odd": lambda batch: ~even(batch)})
     codes = lc.extract(run, n=20, untrained=True)
     for ask in (lambda: decode_codes(codes, codes, {"even": even}),
                 lambda: project_codes(codes, {"even": even}),
@@ -130,20 +121,3 @@ def test_every_verb_takes_functions(runs: list[lc.Run]) -> None:
                                  controls=False).networks
     assert set(networks["class"]) == {"True", "False"}
     assert networks.drop_duplicates("class")["n"].sum() == 60
-
-
-@pytest.mark.slow
-def test_labels_of_codes_give_what_functions_give(runs: list[lc.Run]) -> None:
-    run = runs[0]
-    codes = lc.extract(run, n=80).with_labels(even=even(lc.instances(run, n=80)))
-    given = similarity_codes(codes, "even", layers=0, controls=False, n_bootstrap=100)
-    found = lc.similarity(run, label={"even": even}, n=80, layers=0, n_bootstrap=100)
-    keys = ["centring", "row", "column"]
-    ours, theirs = (result.cosines[result.cosines["features"] == "code"].set_index(keys)["value"]
-                    for result in (given, found))
-    pd.testing.assert_series_equal(ours, theirs)
-
-
-def test_a_name_that_is_taken_in_codes_is_a_configuration_error(run: lc.Run) -> None:
-    with pytest.raises(ConfigError, match="label 'split' exists already"):
-        lc.extract(run, n=4, untrained=True).with_labels(split=[1, 2, 3, 4])

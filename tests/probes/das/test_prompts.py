@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,7 @@ from transformer_lens.tools.analysis.interchange import SubspaceInterchange, run
 import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.config.presets import model_for
-from latentcode.errors import ConfigError, LatentCodeError, ProbeError
+from latentcode.errors import ConfigError
 from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
@@ -136,24 +135,10 @@ def test_texts_are_searched_too() -> None:
     assert len(fit.losses) == 2
 
 
-def test_what_cannot_be_searched(
-    learnt_models: LearntModels, small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
+def test_codes_that_are_shown_after_they_were_used_are_not_searched(
+    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load_pretrained(learnt_models("gpt2"))
-    task = PromptCounterfactuals(model, factorial_prompts())
     quick: dict[str, Any] = {"searches": (), "n_train": 20, "n": 20, "n_bootstrap": 100}
-    for of, pairs, arguments, error, message in (
-        (torch.nn.Linear(2, 2), task, {}, ProbeError, "model is a Linear; expected one with hooks"),
-        (model, task, {"layer": 2}, LatentCodeError, "layer 2"),
-        (model, task, {"rank": 25}, ProbeError, "rank is 25; expected at most 24, the dimensions"),
-        (model, task, {"searches": ("untrained",)}, ConfigError, "expected untrained="),
-        (model, task, {"n_train": 145}, ConfigError, "n is 145; expected at most 144"),
-        (model, PromptCounterfactuals(model, factorial_prompts(), factorial=False), {},
-         ConfigError, "prompts with the columns operation and operands"),
-    ):
-        with pytest.raises(error) as raised:
-            das_model(of, pairs, **{**quick, **arguments})
-        assert message in str(raised.value)
     monkeypatch.setattr(pretrained, "add_seam", lambda *_: False)
     gptj = load_pretrained(small_models("gptj"))  # shows its pattern after it was used
     prompts = [{"prompt": f"{a} {b} 3", "operation": a, "operands": b, "query": -1, "key": 1,
@@ -161,14 +146,3 @@ def test_what_cannot_be_searched(
     with pytest.raises(ConfigError, match="only after it was used"):
         das_model(gptj, PromptCounterfactuals(gptj, pd.DataFrame(prompts)), **{
             **quick, "n_train": 4, "n": 4})
-
-
-def test_symbols_have_to_be_known() -> None:
-    class Unsaid(TextCounterfactuals):
-        """Pairs that do not say where an answer is read."""
-
-        symbolic = None  # type: ignore[assignment]
-
-    model = lc.HookedTransformer(replace(model_for(CONFIG), causal=True), seed=1)
-    with pytest.raises(ConfigError, match="Unsaid, which do not say what a model answers"):
-        das_model(model, Unsaid(small_text()), searches=())

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ProbeError
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.decoding.result import MODELS, named, parted
@@ -98,31 +98,6 @@ def test_one_query_for_all_instances(smoke_run: SmokeRun) -> None:
     assert set(result.table["features"]) == {"residual", "shuffled residual"}
     assert result.table["value"].notna().all()
     assert "Without controls: untrained." in result.caveats
-
-
-def test_labels_can_be_functions(smoke_run: SmokeRun) -> None:
-    result = lc.decode(
-        smoke_run("sraven", "hyla"), labels={"even": lambda batch: batch.targets[:, 0] % 2 == 0},
-        features="row", layers=1, widths=4, n_train=200, n_heldout=100, controls=False,
-        beyond_answer=True)
-    assert set(result.table["label"]) == {"even"}
-    assert len(result.given) == 0
-
-
-def test_what_cannot_be_asked_is_said(smoke_run: SmokeRun) -> None:
-    run = smoke_run("sraven", "hyla")
-    small = {"n_train": 50, "n_heldout": 50}
-    for error, match, labels, how in (
-        (UnknownNameError, "label 'rules_'", ["rules_"], {"features": "row"}),
-        (UnknownNameError, "feature 'rows'", None, {"features": "rows"}),
-        (UnknownNameError, "metric 'auc'", None, {"metrics": "auc"}),
-        (ProbeError, "features is empty", None, {"features": ()}),
-        (ProbeError, "features repeats row", None, {"features": ("row", "row")}),
-        (ConfigError, "n_train is 0; expected a whole number of at least 1", None, {"n_train": 0}),
-        (ProbeError, "widths is 0; expected a whole number of at least 1", None, {"widths": ()}),
-    ):
-        with pytest.raises(error, match=match):
-            lc.decode(run, labels=labels, **small | how)
 
 
 def test_names_of_features_and_models_are_parted() -> None:

@@ -297,8 +297,6 @@ def test_another_text_is_as_long_where_there_is_one() -> None:
 
 def test_bad_input() -> None:
     asked, batches = Asked(random_model()), random_texts()
-    with pytest.raises(ConfigError, match="unknown kind 'zeros'"):
-        effects(asked, batches, kinds=("zeros",))
     with pytest.raises(ConfigError, match="without means"):
         HeadEffects(asked, kinds=("mean",))
     with pytest.raises(ProbeError, match="two of them in a batch"):

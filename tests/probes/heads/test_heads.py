@@ -12,22 +12,17 @@ import pandas as pd
 import pytest
 from hand_built_heads import known_heads, sentences
 from small_language_models import SmallModels
-from small_text import PIECES, WordTokenizer
 
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
-from latentcode.models.config import TABLE_A1, ModelConfig
-from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained
 from latentcode.probes.heads import HeadsResult, batches, observing, of_subject
-from latentcode.probes.heads import texts as texts_module
 from latentcode.probes.heads.observing import OBSERVED, Observer
-from latentcode.probes.heads.result import digits
 from latentcode.probes.heads.tables import outside
 from latentcode.probes.heads.texts import read_texts
 from latentcode.probes.saved import load_result
-from latentcode.prompts import OwnLanguageModel, PretrainedLanguageModel, load_language_model
+from latentcode.prompts import PretrainedLanguageModel, load_language_model
 
 TEXTS = sentences(40)
 WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
@@ -183,13 +178,6 @@ def test_what_was_measured_before_an_interruption_is_saved(
         lc.heads(asked, texts, out=tmp_path / "result", **options)
 
 
-@pytest.mark.parametrize(("number", "text"), [
-    (3.4702, "3.47"), (-0.051, "-0.05"), (0.00123, "0.0012"), (-0.00004, "-4e-05"), (0.0, "0.00"),
-    (-0.0, "0.00")])
-def test_small_effects_have_digits(number: float, text: str) -> None:
-    assert digits(number) == text
-
-
 def test_effects_below_their_control_are_said(known: HeadsResult) -> None:
     table = known.effects.copy()
     first = table["quantity"] == table["quantity"].iloc[0]
@@ -201,15 +189,6 @@ def test_effects_below_their_control_are_said(known: HeadsResult) -> None:
         known, effects=table.assign(difference_low=-1.0, difference_high=1.0)).said()[0]
 
 
-def test_the_lowest_map_of_each_column_names_its_axis(known: HeadsResult) -> None:
-    figure = known.figure()
-    drawn = [axes for axes in figure.axes if axes.get_title()]
-    lowest = {axes.get_subplotspec().colspan.start: axes for axes in drawn}
-    for axes in drawn:
-        is_lowest = axes is lowest[axes.get_subplotspec().colspan.start]
-        assert axes.get_xlabel() == ("head" if is_lowest else "")
-
-
 def test_without_controls_it_says_so() -> None:
     result = lc.heads(known_heads(), TEXTS, controls=False, n_bootstrap=100)
     assert result.heads["control"].isna().all()
@@ -217,28 +196,6 @@ def test_without_controls_it_says_so() -> None:
     assert "Without controls: untrained." in result.caveats
     assert "untrained" not in result.summary()
     assert result.figure().axes
-
-
-def test_heads_that_write_together_have_no_attribution_and_why() -> None:
-    model = HookedTransformer(ModelConfig(
-        d_input=len(PIECES), d_output=len(PIECES), n_layers=2, d_model=16, n_heads=4, d_mlp=8,
-        causal=True, embedding="token", **TABLE_A1["hyla"]), seed=0).eval()
-    asked = OwnLanguageModel(model, WordTokenizer(), context=24)
-    result = lc.heads(asked, TEXTS[:6], n_bootstrap=100)
-    assert result.matrix("direct_logit_attribution").isna().all(axis=None)
-    assert any("HYLA" in note for note in result.caveats)
-    assert "direct_logit_attribution" not in set(result.summary()["metric"])
-    # Codes of any sign are read as shares of attention.
-    table = result.heads[result.heads["metric"] == "first_token"]
-    assert table["value"].between(0.0, 1.0).all()
-    assert result.figure().axes
-
-
-def test_of_a_hybrid_layers_with_attention_have_heads(small_models: SmallModels) -> None:
-    result = lc.heads(small_models("lfm2"), said(6), n_bootstrap=100)
-    assert set(result.heads["layer"]) == {1}
-    assert result.heads["value"].notna().all()
-    assert any("Layers 0, 2" in note and "Lfm2ShortConv" in note for note in result.caveats)
 
 
 def test_prompts_with_answers(small_models: SmallModels) -> None:
@@ -273,10 +230,7 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -
         patched.setattr(Observer, "observe", fail)
         with pytest.raises(ProbeError, match=r"memory does not suffice .* tokens_at_once=\d+"):
             lc.heads(asked, TEXTS, tokens_at_once=200)
-    # Before it is used, where it is known: of a batch, and of the untrained model.
-    monkeypatch.setattr(texts_module, "available", lambda device: 2**14)
-    with pytest.raises(ProbeError, match=r"several times; 0 MiB are free; .* tokens_at_once=\d+"):
-        lc.heads(asked, TEXTS, tokens_at_once=200)
+    # Before it is used, where it is known: of the untrained model.
     monkeypatch.setattr(of_subject, "available", lambda device: 2**10)
     with pytest.raises(ProbeError, match=r"for the untrained model .* expected controls=False"):
         lc.heads(asked, TEXTS)
@@ -299,20 +253,3 @@ def test_the_command(
     assert (out / "figure.png").stat().st_size > 1_000
     main(["show", str(out)])
     assert capsys.readouterr().out.strip() in printed
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    ([], "problems are missing"),
-    (["--texts", "nowhere.txt"], "--texts is 'nowhere.txt', which is no file"),
-    (["--texts", "{texts}", "--prompts", "{texts}"], "expected one or the other"),
-    (["--texts", "{texts}", "--tokens-at-once", "0"], "--tokens-at-once is 0"),
-    (["--texts", "{texts}", "--longest", "65"], "expected at most 64, the context of the model"),
-    (["--texts", "{texts}", "--batch-size", "3"], "expected tokens_at_once"),
-])
-def test_what_the_command_refuses(
-    words: list[str], message: str, small_models: SmallModels, tmp_path: Path, refused: Any
-) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(said(3)), encoding="utf-8")
-    filled = [word.format(texts=tmp_path / "texts.txt") for word in words]
-    assert message in refused("heads", small_models("gpt2"), *filled, "--out", tmp_path / "new")
-    assert not (tmp_path / "new").exists()

@@ -7,7 +7,6 @@ import pytest
 from random_texts import batches
 from small_language_models import SmallModels
 
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.heads.clusters import cluster_codes, nearest_codes, nearest_to_centres
 from latentcode.probes.heads.sampling import HeadSample, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
@@ -61,15 +60,3 @@ def test_centres(sample: HeadSample) -> None:
     mine = found[(found["layer"] == "0") & (found["cluster"] == 1)]
     expected = np.sort(distances(x, clusters.centres["0"][1], "euclidean"))[:4]
     np.testing.assert_allclose(mine["distance"], expected, atol=1e-7)
-
-
-def test_what_has_no_nearest(sample: HeadSample) -> None:
-    codes = sample.codes
-    for to, options, error, said in (
-            (150, {}, ProbeError, "to is row 150; expected 0 to 149"),
-            (np.zeros(3), {}, ConfigError, r"shape \(3,\); expected \(8,\)"),
-            (np.full(8, np.nan), {}, ConfigError, "finite"),
-            (0, {"n": 150}, ProbeError, "n is 150; expected at most"),
-            (0, {"metric": "city"}, UnknownNameError, "metric 'city'")):
-        with pytest.raises(error, match=said):
-            nearest_codes(codes, to, **options)

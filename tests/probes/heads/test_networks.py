@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from random_texts import batches
 from small_language_models import SmallModels
 
 from latentcode.models.key_inputs import key_inputs
-from latentcode.probes.heads import networks
 from latentcode.probes.heads.clusters import Clusters, cluster_codes
 from latentcode.probes.heads.networks import cluster_networks, participation_ratio
 from latentcode.probes.heads.sampling import HeadSample, sample_codes
@@ -108,22 +106,3 @@ def test_participation_ratio() -> None:
     assert float(participation_ratio(orthogonal[:, :2])) == pytest.approx(2.0)
     assert float(participation_ratio(orthogonal[:3])) == pytest.approx(3.0)
     assert torch.isnan(participation_ratio(torch.zeros(2, 3)))
-
-
-def test_layers_without_value_networks_are_left_out(
-    found: Found, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = networks.generated_and_shown
-
-    def gated(model: object, tokens: torch.Tensor, layer: int) -> object:
-        if layer == 0:
-            raise AttributeError("W_V is not available on MLA")
-        generated, shown = seen(model, tokens, layer)
-        return generated, 0.5 * shown
-
-    monkeypatch.setattr(networks, "generated_and_shown", gated)
-    result = cluster_networks(*found)
-    assert result.networks.empty
-    assert isinstance(result.says, pd.DataFrame)
-    assert result.left_out[0] == "no value network: W_V is not available on MLA"
-    assert "attention does more than its value networks" in result.left_out[1]

@@ -10,9 +10,6 @@ import torch
 from random_texts import batches
 from small_language_models import SmallModels
 
-import latentcode as lc
-from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.sampling import HeadSample, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
@@ -107,20 +104,3 @@ def test_memory_does_not_grow_with_texts(asked: LanguageModel) -> None:
         assert len(sampler._codes) <= 150
         assert len(sampler._tokens) <= 150
     assert len(sampler.finish()) == 50
-
-
-def test_it_is_saved_and_opened(asked: LanguageModel, tmp_path: object) -> None:
-    sample = sample_codes(asked, batches(asked, 8, 8), n=40)
-    opened = LatentCodes.load(sample.codes.save(f"{tmp_path}/sample"))
-    assert opened.labels.equals(sample.codes.labels)
-    assert np.array_equal(opened.scores, sample.codes.scores)
-    assert set(opened.mean_by("kind", layer=0, pair="query->key").index) == {
-        "first", "self", "other"}
-    assert opened.figure("kind").axes
-
-
-def test_texts_of_one_token_are_refused(asked: LanguageModel) -> None:
-    with pytest.raises(ProbeError, match="no pair could be drawn from 3 texts of 3 tokens"):
-        sample_codes(asked, batches(asked, 3, 3, least=1, most=1))
-    with pytest.raises(lc.errors.ConfigError, match="attended is 2"):
-        sample_codes(asked, [], attended=2.0)

@@ -11,7 +11,6 @@ import torch
 from known_heads import Asked, known_model, signed_texts
 from small_language_models import SmallModels
 
-from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
@@ -157,14 +156,6 @@ def test_writes_of_a_layer_are_one() -> None:
     assert (first.heads, second.heads) == ((1,), (0, 3))
     assert second.z is not None
     assert torch.equal(second.z, means[1][[0, 3]])
-
-
-def test_bad_input() -> None:
-    asked, texts = Asked(known_model("redundant")), signed_texts()
-    with pytest.raises(UnknownNameError, match="quantity 'nats'"):
-        find_sets(asked, texts, quantity="nats")
-    with pytest.raises(ProbeError, match="at least 4"):
-        find_sets(asked, [texts[0][torch.arange(3)]])
 
 
 def _random_model() -> HookedTransformer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -15,10 +13,9 @@ import latentcode as lc
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS
-from latentcode.probes.interventions import Bench, ByHand, Patch, intervene_model
+from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, called
 from latentcode.tasks.sraven.sources import operands_of
 
 N = 60
@@ -56,10 +53,7 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, wh
             assert out.table["flipped"].iloc[0] == 1.0
             assert (out.counts, out.source_right, out.source_answer) == (
                 True, True, out.target_answer)
-            said = f"It gives {target}'s answer on this problem's operands, {out.answer_after:.0f}"
-            assert out.sentence() == (
-                f"{said}, not the problem's own, {out.truth:.0f}." if value == "class_mean" else
-                f"{said}. The source has the same operands: it is the source's own answer, too.")
+            assert f"{target}'s answer" in out.sentence()
             kept = out.table.groupby("patch")["kept"].mean()
             assert (kept["control"], kept["identity"]) == (1.0, 1.0)
             assert out.exact
@@ -169,29 +163,6 @@ def test_own_codes_leave_every_bit(kind: str) -> None:
             assert out.table.set_index("patch")["kept"]["identity"] == 1.0
 
 
-def test_one_instance_of_the_bench_is_one_of_intervene() -> None:
-    # The same patch, computed the long way: the pair of the bench, written by `intervene`.
-    bench = of_task("sraven")
-    ask = ask_of(bench, 2, which=1, layers=(0, 1))
-    out = bench.outcome(ask)
-    pairs = bench.pairs(2, 1, ask.target, DRAWS)
-
-    class Given(type(bench.task)):  # type: ignore[misc]
-        def sample(self, split: str, n: int, generator: object) -> object:
-            return replace(pairs, counts=torch.ones_like(pairs.counts))
-
-        def right(self, pairs: object, logits: torch.Tensor, of: str) -> torch.Tensor:
-            return torch.ones(len(logits), dtype=torch.bool)
-
-    result = intervene_model(bench.model, Given(bench.task.task), [
-        Patch("interchange", "row", (0, 1)), Patch("control", "row", (0, 1))],
-                             n=DRAWS)
-    p = result.table.set_index(["patch", "metric"])["value"]
-    source = int(out.truth)
-    assert p["control", "p_base_answer"] == pytest.approx(out.control("control")[:, source].mean(),
-                                                     abs=1e-6)
-
-
 @pytest.mark.parametrize("name", ["sraven", "logic"])
 def test_whose_answer_it_is(name: str) -> None:
     bench = of_task(name)
@@ -211,20 +182,12 @@ def test_whose_answer_it_is(name: str) -> None:
         near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
         assert out.classes == (near or ["else"])
         seen.update(out.classes)
-        assert said_of(out) in out.sentence()
         told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
     pair = bench.outcome(ask_of(bench, 3, target=target_with_answer(bench, 3)))
     assert list(pair.candidates) == ["base", "operation"]
     assert bench.outcome(ask_of(bench, 3, other=4)).candidates == {}
-
-
-def said_of(out: BenchOutcome) -> str:
-    """Return what the sentence has to say of an answer: whose it is, or of none."""
-    if out.classes == ["else"]:
-        return "as it was" if out.stays else "none of the four answers that could come"
-    return called(out)[out.classes[0]]
 
 
 def target_with_answer(bench: Bench, instance: int) -> str:
@@ -273,38 +236,6 @@ def test_numbers_instead_of_symbols() -> None:
     assert found > 3
 
 
-def test_the_answer_of_distribute_three_hangs_on_the_other_rows() -> None:
-    bench = of_task("sraven")
-    seen = set()
-    for instance in range(20):
-        for which in range(2):
-            source = bench.constituents(instance)[which]
-            defined = "distribute-three" in bench.answers(instance, which)
-            assert defined == (source == "distribute-three")
-            seen.add(defined)
-            if source != "distribute-three":
-                out = bench.outcome(ask_of(bench, instance, which=which,
-                                        target="distribute-three"))
-                assert out.counts != np.isnan(out.target_answer)
-                assert out.target_answer != out.truth
-    assert seen == {True, False}
-
-
-def test_instances_are_rows_of_codes() -> None:
-    config = lc.preset("smoke", "logic")
-    task = lc.make_task(config.task)
-    model = lc.HookedTransformer(config.model, seed=1).eval()
-    codes = lc.extract(model, task, split="ood", n=4_100, pairs=["query->query"], seed=3)
-    rows = [4_099, 0, 17, 4_096]
-    bench_like = instances(task, "ood", rows, seed=3)
-    assert task.labels(bench_like)["target"].tolist() == codes.labels["target"][rows].tolist()
-    batch = instances(task, "ood", range(20), seed=3)
-    bench = Bench(model, lc.make_counterfactuals(task), batch)
-    np.testing.assert_allclose(bench.code(17), codes.scores[17, :, 0], atol=1e-5)
-    with pytest.raises(ConfigError, match=r"n is \[-1\]"):
-        instances(task, "ood", [-1])
-
-
 def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     out = selector.outcome(ask_of(selector, 1))
     html = out._repr_html_()
@@ -312,26 +243,15 @@ def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:
     assert out.sentence().replace("'", "&#x27;") in html
     assert list(out.summary()["patch"]) == ["interchange", "control", "unrelated", "random",
                                             "identity"]
-    numbers = of_task("logic")
-    drawn = numbers.outcome(ask_of(numbers, 0)).figure()
-    assert len(drawn.subfigs[0].axes) == 1
-    assert len(out.figure().subfigs[0].axes) == 4
-    assert "BenchOutcome: instance 1, " in repr(out)
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
     ({"instance": N}, ConfigError, "instance is 60; expected 0 to 59"),
-    ({"which": 2}, ConfigError, "which is 2; expected 0 to 1"),
     ({"target": "+9"}, UnknownNameError, "unknown target '[+]9'; expected one of: [+]"),
-    ({"value": "all"}, UnknownNameError, "unknown patch 'all'; expected one of: interchange, "),
     ({"where": "feature"}, UnknownNameError, "unknown scope 'feature'; expected one of: pair"),
-    ({"layers": (1,)}, UnknownNameError, "unknown layer 1"),
-    ({"heads": (8,)}, ConfigError, "head 8"),
     ({"keys": (3,)}, ConfigError, "keys has 3; expected 0 to 2"),
     ({"keys": (1, 2), "where": "pair"}, ConfigError, r"has none; .* keys \[0\]"),
     ({"value": "class_mean", "other": 3}, ConfigError, "does not put the minimal pair's"),
-    ({"value": "unrelated"}, UnknownNameError, "expected one of: interchange, "),
-    ({"other": -1}, ConfigError, "instance is -1"),
     ({"value": ByHand((1.0,) * 3)}, ConfigError, "expected 8, one per head"),
     ({"renormalize": True}, ConfigError, "expected renormalize=False"),
 ])
@@ -363,5 +283,3 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
               and name in never.targets(0, 0))
     with pytest.raises(ProbeError, match="none of 2 training instances has"):
         never.outcome(asked(0, absent, value="class_mean"))
-    with pytest.raises(ConfigError, match="there are 8 instances; expected at least 9"):
-        Bench(bench.model, bench.task, bench.batch[:8])

@@ -10,7 +10,6 @@ import torch
 from asked import asked
 from hand_built import operation_model
 from selector import Selector
-from text_runs import hardly_trained
 
 import latentcode as lc
 from latentcode.errors import ConfigError
@@ -127,62 +126,8 @@ def test_those_that_tell_are_those_that_count(selector: Bench) -> None:
     assert found == dict(zip(mine["number"], mine["source_label"], strict=True))
 
 
-def test_a_held_patch_alone_and_a_site_that_does_not_fit(sraven: Bench) -> None:
-    target = sraven.targets(0, 0)[0]
-    for patch, message in (
-        (Patch("held", "row"), "unknown patch 'held'"),
-        (Patch("interchange", "context", site="value"), "expected 'everything', the keys of"),
-        (Patch() + Patch(lc.ByHand((1.0,)), site="value"), "expected 'code'|one per head"),
-        (Patch("interchange", "within context", queries=-1), "within context has none"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            sraven.outcome(Ask(patch, 0, target))
-
-
 def test_controls_replace_what_comes_from_a_source_alone() -> None:
     patch = Patch(BOTH, "row", 0) + Patch("held", "row", 1)
     assert [part.value for part in with_value(patch, "random").parts] == ["random", "held"]
     assert [part.value for part in with_value(patch, "identity", all_parts=True).parts] == [
         "identity"] * 2
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return Bench.of_run(hardly_trained(tmp_path_factory.mktemp("texts")) / "first", n=40)
-
-
-@pytest.mark.slow
-def test_a_text_is_copied_from_where_and_what(text: Bench) -> None:
-    seen = 0
-    for instance in range(len(text)):
-        pairs = text.pairs(instance, 0, text.targets(instance, 0)[0])
-        if not bool(pairs.counts[0]):
-            continue
-        seen += 1
-        one = pairs[:1]
-        out = text.outcome(Ask(Patch(BOTH, "response", (1,)), instance, "copied from elsewhere"), 0)
-        tokens = one.bases.inputs[0]
-        operands, context, response = (
-            text.task.place(name, one)[0].nonzero().flatten()
-            for name in ("operands", "context", "response"))
-        assert (operands - 1).tolist() == context.tolist()
-        assert response.tolist() == [int(one.bases.info["query"])]
-        # What is copied follows the same token as the query is, and is one of the operands.
-        first, second = (int(out.candidates[name]) for name in ("base", "operation"))
-        assert sorted(tokens[operands].tolist()) == sorted((first, second))
-        assert int(tokens[int(one.bases.info["places"][0, 0])]) == int(tokens[response])
-        theirs = one.batch(BOTH).inputs[0]
-        assert int(out.candidates["answer"]) in theirs[operands].tolist()
-        assert out.written(first) == text.task.symbols[first]
-        assert out.exact
-    assert seen > 3
-
-
-@pytest.mark.slow
-def test_softmax_attention_says_from_where_in_its_codes_and_what_in_its_values() -> None:
-    bench = Bench.of_run("text-softmax", n=80)
-    for site, brings in (("code", "operation"), ("value", "operands")):
-        patch = Patch(BOTH, "everything", (1,), site)
-        found = bench.replicate(patch, range(80)).rates().set_index(["patch", "class"])
-        assert found.loc[(BOTH, brings), "value"] > 0.5
-        assert found.loc[("control", brings), "value"] < 0.1

@@ -82,11 +82,8 @@ def test_codes_values_and_z_are_written_of_the_heads_alone(
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"site": "code+key"}, "unknown site 'key'; expected one of: code, value, z, residual"),
-    ({"site": "code+"}, "unknown site ''"),
     ({"site": "value+z", "keys": 0}, "expected None, or a patch of each site, a [+] b, as z is"),
     ({"site": "code+value+code"}, "expected each of its parts once"),
-    ({"where": "row"}, "where it covers every key"),
-    ({"renormalize": True}, "codes alone are renormalised"),
     ({"value": "erase", "where": "pair"}, "expected 'code', where it can be put"),
     ({"site": "code+residual", "heads": (0,)}, r"head 0 at site 'code\+residual'"),
     ({"value": "permuted"}, "a matrix has no examples"),

@@ -93,6 +93,8 @@ def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path)
     row, = found.contrasts.table.to_dict("records")
     assert (row["patch"], row["against"], row["quantity"]) == ("interchange", "control", "flip")
     assert (row["value"], row["low"], row["high"]) == (0.5, 0.5, 0.5)  # in either combination
+    assert list(found.summary().columns[4:6]) == ["flip", "unchanged"]
+    assert "flip to the source's" in found.title
     loaded = InterventionResult.load(found.save(tmp_path / "minimal", figures=False))
     pd.testing.assert_frame_equal(loaded.contrasts.table, found.contrasts.table)
     assert repr(loaded).startswith("InterventionResult: interchange above control by 0.50")
@@ -109,17 +111,3 @@ def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -
     for row in found.contrasts.table.to_dict("records"):
         assert row["value"] == pytest.approx(
             rates[row["patch"], row["class"]] - rates[row["against"], row["class"]])
-
-
-def test_classes_and_differences_are_kept(tmp_path: Path) -> None:
-    result = intervene_model(operation_model(), Selector(), [
-        *(Patch(patch, "row", (0,)) for patch in ("interchange", "operation+operands")),
-        Patch("operation+operands", "everything", (0,), site="code+value")],
-        n=100, n_bootstrap=100)
-    loaded = InterventionResult.load(result.save(tmp_path / "result", figures=False))
-    for name, table in loaded.tables().items():
-        assert len(table) > 0
-        pd.testing.assert_frame_equal(table, result.tables()[name])
-    assert loaded.settings["factorial"] is True
-    assert list(CLASSES) == [c for c in loaded.summary().columns if c in CLASSES]
-    assert "four different answers" in loaded.caveats[0]

@@ -10,10 +10,10 @@ from asked import put
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
-from latentcode.probes.interventions import PATCHES, Patch
+from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
@@ -179,16 +179,12 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     ({"value": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
     ({"where": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
     ({"site": "key"}, "unknown site 'key'; expected one of: code, value, z, residual"),
-    ({"layers": ()}, "layers is empty"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
     ({"heads": (4,)}, "head 4 at site 'code'; expected 0 to 3"),
-    ({"site": "residual", "heads": (0,)}, "head 0 at site 'residual'"),
     ({"value": "erase", "site": "value"}, "expected .code., where it can be put"),
-    ({"value": "erase", "where": "everything"}, "one of pair, pairs, row, whole, to erase"),
     ({"site": "value", "renormalize": True}, "codes alone are renormalised"),
     ({"site": "value"}, "where it covers every key"),
     ({"value": "elsewhere", "where": "everything"}, "leaves no other position"),
-    ({"heads": ()}, "heads is empty"),
     ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(
@@ -197,8 +193,6 @@ def test_what_does_not_fit_is_one_error(
     wrong = replace(Patch("interchange", "row", (0,)), **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         intervene_model(model_of("hyla"), sraven, [wrong], n=10)
-    assert issubclass(UnknownNameError, ConfigError)
-    assert set(PATCHES) >= {"interchange", "control", "identity"}
 
 
 @pytest.mark.parametrize(("patch", "treatment"), [
@@ -272,9 +266,3 @@ def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> N
     with pytest.raises(ProbeError, match="gives logits that are not finite"):
         intervene_model(model_of("linear"), sraven, [
             Patch("steer", "row", (0,), alpha=1e38)], n=200, n_reference=200)
-
-
-def test_codes_without_normalisation_are_not_renormalised(sraven: Counterfactuals) -> None:
-    with pytest.raises(ConfigError, match="expected renormalize=False"):
-        intervene_model(model_of("linear"), sraven, [
-            Patch("class_mean", "row", (0,), renormalize=True)], n=10)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.knn_purity import neighbours
 from latentcode.probes.knn_purity.neighbours import nearest
 
@@ -34,13 +33,3 @@ def test_neighbours_of_other_groups_are_the_nearest_of_them() -> None:
         others = np.flatnonzero(groups != groups[i])
         distance = np.linalg.norm(x[others] - x[i], axis=1)
         assert set(found[i]) == set(others[np.argsort(distance)[:5]])
-
-
-def test_what_has_too_few_neighbours_is_refused() -> None:
-    x = np.eye(6)
-    with pytest.raises(ProbeError, match="k is 6 for 6 points; expected 1 to 5"):
-        nearest(x, 6)
-    with pytest.raises(ProbeError, match="k is 3 for 6 points; expected 1 to 2"):
-        nearest(x, 3, apart=np.array([0, 0, 0, 0, 1, 1]))
-    with pytest.raises(UnknownNameError, match="unknown metric 'taxicab'"):
-        nearest(x, 1, metric="taxicab")

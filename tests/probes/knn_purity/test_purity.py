@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError
 from latentcode.probes.knn_purity import purity as module
 from latentcode.probes.knn_purity.labels import judged_labels, label_classes
 from latentcode.probes.knn_purity.purity import ALL, OTHER, purity, separates
@@ -107,29 +106,6 @@ def test_the_labels_of_codes(planted: Callable[..., LatentCodes]) -> None:
     codes = planted("ood").with_labels(rule=np.arange(120) % 3, text=[f"{i}" for i in range(120)])
     assert list(judged_labels(codes, "query->query")) == [
         "term", "term_2", "combination", "target", "rule"]
-
-
-@pytest.mark.parametrize(("labels", "message"), [
-    ({"a": np.zeros(9)}, r"label 'a': 9 values for 10 points"),
-    ({"a": np.zeros(10, dtype=int)}, "label 'a' has 1 different values; expected 2 to 256"),
-    ({"a": np.array([np.nan, 1.0] * 5)}, "label 'a' has 5 missing values"),
-])
-def test_labels_that_cannot_be_judged_are_named(
-    labels: dict[str, np.ndarray], message: str
-) -> None:
-    with pytest.raises(ProbeError, match=message):
-        purity(np.eye(10), labels)
-
-
-def test_points_that_cannot_be_judged_are_named() -> None:
-    with pytest.raises(ProbeError, match=r"shape \(3, 2\); expected .* at least 4 points"):
-        purity(np.zeros((3, 2)), {"a": np.arange(3)})
-    with pytest.raises(ProbeError, match="not finite"):
-        purity(np.full((5, 2), np.nan), {"a": np.arange(5)})
-    with pytest.raises(ProbeError, match="combinations: 4 values for 5 points"):
-        purity(np.eye(5), {"a": np.arange(5)}, combinations=np.arange(4))
-    with pytest.raises(ProbeError, match="k is 0; expected a whole"):
-        purity(np.eye(5), {"a": np.arange(5)}, k=0)
 
 
 def test_a_value_that_nobody_was_asked_about_makes_no_label_separate() -> None:

@@ -8,8 +8,6 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import latentcode as lc
-from latentcode.codes.reader import Reader
-from latentcode.errors import ProbeError, UnknownNameError
 from latentcode.probes.projection import project_codes, projection
 
 
@@ -40,13 +38,3 @@ def test_of_many_codes_a_sample_is_projected_and_that_is_said(
     assert points.get_group("train").max() > 20
     assert "train: a sample of 20 codes, drawn from 30." in found.caveats
     assert not any(note.startswith("ood:") for note in found.caveats)
-
-
-def test_wrong_names_are_told_before_anything_is_extracted(
-    runs: list[lc.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Reader, "read", lambda *_, **__: pytest.fail("codes are extracted"))
-    with pytest.raises(UnknownNameError, match="setting of pca 'perplexity'"):
-        lc.project(runs[0], method="pca", perplexity=5.0)
-    with pytest.raises(ProbeError, match="splits is empty"):
-        lc.project(runs[0], splits=())

@@ -183,37 +183,6 @@ def test_zero_codes_are_left_out_of_cosines_and_counted(points: np.ndarray) -> N
     assert not any("zero" in note for note in rest.caveats)
 
 
-def test_a_control_that_is_zero_says_so(planted: Planted) -> None:
-    names = [f"t{i}" for i in range(6)]
-    line = pd.DataFrame(np.abs(np.subtract.outer(range(6), range(6))), index=names, columns=names)
-    untrained = planted("ood", strength=0.0)
-    untrained = replace(untrained, scores=np.zeros_like(untrained.scores))
-    found = topography_codes(
-        planted("ood"), {"terms": {"line": line}}, untrained=untrained, layers=[1],
-        pairs=["query->query"], n_permutations=100, n_bootstrap=100)
-    missing = found.table[found.table["rho"].isna()]
-    assert set(missing["features"]) == {"untrained"}
-    assert len(missing) == 2
-    assert any("untrained of planted, layer 1, query->query is zero in 120 of 120" in note
-               for note in found.caveats)
-
-
-def test_residual_distances_are_those_of_the_stream(planted: Planted) -> None:
-    codes, names = planted("ood"), [f"t{i}" for i in range(6)]
-    points = np.random.default_rng(5).normal(size=(6, 2))
-    task = pd.DataFrame(np.linalg.norm(points[:, None] - points[None], axis=-1), names, names)
-    found = topography_codes(
-        codes, {"term_1": {"task": task.loc[names, names]}}, layers=[1], pairs=["query->query"],
-        untrained=planted("ood", strength=0.0), n_permutations=100, n_bootstrap=100).table
-    stream = pd.DataFrame(codes.select_residual(layer=1, pair="query->query").astype(float))
-    means = stream.groupby(codes.labels["term_1"].to_numpy()).mean()
-    both = list(combinations(means.index, 2))
-    slow = stats.spearmanr([np.linalg.norm(means.loc[a] - means.loc[b]) for a, b in both],
-                           [task.loc[a, b] for a, b in both]).statistic
-    row = found[(found["features"] == "residual") & (found["metric"] == "euclidean")]
-    assert row["rho"].item() == pytest.approx(slow)
-
-
 @pytest.mark.parametrize(("place", "value", "message"), [
     ([(0, 1)], np.nan, "'task' of label 'name' is nan from 'c00' to 'c01' and .* back"),
     ([(0, 1), (1, 0)], np.inf, "is inf from 'c00' to 'c01' and inf back; expected the same finite"),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latentcode as lc
-from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.errors import UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import value_network
 from latentcode.models.key_inputs import key_inputs
@@ -220,15 +220,6 @@ def test_silent_networks_are_pointed_out(result: ValueNetworksResult) -> None:
     assert any(note.startswith("Layer 0, response->row3.panel1, label rule: the mean networks of "
                                f"{n} classes are silent") for note in told)
     assert not any(note.startswith("Layer 1") for note in told)
-
-
-def test_labels_that_give_no_mean_code_are_named(run: lc.Run, tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="unknown label 'colour'"):
-        value_networks(run, labels=["colour"], n=64, n_inputs=8)
-    with pytest.raises(ProbeError, match="n_inputs is 65; expected 1 to n = 64"):
-        value_networks(run, n=64, n_inputs=65)
-    with pytest.raises(ProbeError, match="stands for several columns"):
-        value_networks(run, labels=["rules"], n=64, n_inputs=8)
 
 
 @pytest.mark.parametrize("kind", ["softmax", "linear"])

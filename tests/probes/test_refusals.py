@@ -1,0 +1,149 @@
+"""Is what codes cannot be asked refused by an error that names the thing or the value?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import LatentCodeError, ProbeError, UnknownNameError
+from latentcode.probes.alignment.alignment import align_codes
+from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
+from latentcode.probes.common.labels import make_target
+from latentcode.probes.decoding.decoding import decode_codes
+from latentcode.probes.knn_purity.neighbours import nearest
+from latentcode.probes.knn_purity.purity import purity
+from latentcode.probes.knn_purity.separation import knn_purity_codes
+from latentcode.probes.projection.methods import fit_projection
+from latentcode.probes.similarity.cosines import similarity_codes
+
+Planted = Callable[..., LatentCodes]
+PAIR = "query->query"
+POINTS = np.random.default_rng(0).normal(size=(120, 4))
+
+
+def decode(planted: Planted, train: LatentCodes | None = None, **settings: object) -> object:
+    """Return a decoding without controls of training codes, the planted ones if none are given."""
+    asked = {"labels": ["term_1"], "controls": False, **settings}
+    return decode_codes(train or planted("train"), planted("ood"), **asked)
+
+
+def labelled(codes: LatentCodes, **columns: object) -> LatentCodes:
+    return replace(codes, labels=codes.labels.assign(**columns))
+
+
+def target_of(planted: Planted, **columns: object) -> object:
+    """Return the target of `term_1` where training has other columns."""
+    return make_target(labelled(planted("train"), **columns), planted("ood"), "term_1", PAIR)
+
+
+def untrained(planted: Planted) -> tuple[LatentCodes, LatentCodes]:
+    return planted("train", strength=0.0), planted("ood", strength=0.0)
+
+
+def first_layer(codes: LatentCodes) -> LatentCodes:
+    return LatentCodes(codes.scores[:, :1], codes.labels, codes.pairs, (0,))
+
+
+def fewer_heads(codes: LatentCodes) -> LatentCodes:
+    return replace(codes, scores=codes.scores[..., 1:])
+
+
+def backwards(codes: LatentCodes) -> LatentCodes:
+    return codes.subset(np.arange(len(codes))[::-1].copy())
+
+
+def of_run(codes: LatentCodes, run: str) -> LatentCodes:
+    return replace(codes, meta={**codes.meta, "run": run})
+
+
+def align(planted: Planted, *changes: Callable[[LatentCodes], LatentCodes]) -> object:
+    """Return an alignment of the planted codes with those that each change makes of them."""
+    both = planted("train"), planted("ood")
+    others = [tuple(change(codes) for codes in both) for change in changes]
+    return align_codes([both, *others], ["term_1"], controls=False)
+
+
+REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = [
+    # Controls
+    (lambda p: decode(p, controls=True), ProbeError, "without its controls"),
+    (lambda p: similarity_codes(p("ood"), "term_1"), ProbeError, "without its controls"),
+    (lambda p: knn_purity_codes(p("ood")), ProbeError, "without its controls"),
+    (lambda p: features_of(p("ood", residuals=False), None, True), ProbeError, "residual streams"),
+    (lambda p: check_controls(p("train", residuals=False), p("ood"), untrained(p), True),
+     ProbeError, "residuals=True"),
+    (lambda p: check_controls(p("train"), p("ood"), untrained(p), False), ProbeError,
+     "controls=False"),
+    (lambda p: check_controls(p("train"), p("ood"), (untrained(p)[0], p("ood")), True),
+     ProbeError, "equal the trained ones"),
+    (lambda p: check_controls(p("train"), p("ood"), tuple(map(first_layer, untrained(p))), True),
+     ProbeError, "at least layers (0, 1)"),
+    (lambda p: similarity_codes(p("ood"), "term_1", untrained=backwards(untrained(p)[1])),
+     ProbeError, "of other instances: label"),
+    # Two sets of codes
+    (lambda p: check_pair_of_codes(p("train"), fewer_heads(p("ood")), "codes"), ProbeError,
+     "heads of the codes differ: 12"),
+    (lambda p: check_pair_of_codes(p("train"), p("ood")[:0], "codes"), ProbeError,
+     "held-out part of the codes holds no instances"),
+    (lambda p: align(p), ProbeError, "there are 1 models"),
+    (lambda p: align(p, lambda codes: codes), ProbeError, "expected different names"),
+    (lambda p: align(p, lambda codes: of_run(backwards(codes), "b")), ProbeError,
+     "codes of b are of other instances"),
+    (lambda p: align(p, lambda codes: of_run(fewer_heads(codes), "b")), ProbeError,
+     "heads of runs planted and b differ: 12 and 11"),
+    # Names
+    (lambda p: decode(p, labels=["rule"]), UnknownNameError, "unknown label 'rule'"),
+    (lambda p: similarity_codes(p("ood"), "rule", controls=False), UnknownNameError, "'rule'"),
+    (lambda p: knn_purity_codes(p("ood"), ["hue"], controls=False), UnknownNameError, "'hue'"),
+    (lambda p: make_target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
+    (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
+    (lambda p: knn_purity_codes(p("ood"), ["term_1"] * 2, controls=False), ProbeError,
+     "labels repeats term_1"),
+    (lambda p: knn_purity_codes(p("ood"), (), controls=False), ProbeError, "no label is given"),
+    (lambda p: decode(p, labels=[]), ProbeError, "labels is empty"),
+    # Labels
+    (lambda p: similarity_codes(p("ood"), "target", controls=False), ProbeError, "a measurement"),
+    (lambda p: decode(p, labelled(p("train"), term_1="t1")), ProbeError, "the class 't1'"),
+    (lambda p: target_of(p, term_1=[None, *p("train").labels["term_1"][1:]]), ProbeError,
+     "1 missing"),
+    (lambda p: target_of(p, term_1=1), ProbeError, "mixes values of types int, str"),
+    (lambda p: make_target(*(labelled(codes, serial=range(len(codes))) for codes in (
+        p("train", instances=40), p("ood"))), "serial", PAIR), ProbeError, "360 different values"),
+    (lambda p: purity(POINTS, {"a": np.zeros(9)}), ProbeError, "label 'a': 9 values"),
+    (lambda p: purity(POINTS, {"a": np.zeros(120, int)}), ProbeError, "'a' has 1 different values"),
+    (lambda p: purity(POINTS, {"a": np.full(120, np.nan)}), ProbeError, "120 missing values"),
+    # Points
+    (lambda p: decode(p, replace(p("train"), scores=p("train").scores * np.nan)), ProbeError,
+     "code of layer 0"),
+    (lambda p: decode(p, labelled(p("train"), combination="all")), ProbeError, "1 combination"),
+    (lambda p: purity(POINTS[:3], {"a": np.arange(3)}), ProbeError, "shape (3, 4)"),
+    (lambda p: purity(POINTS * np.nan, {"a": np.arange(120)}), ProbeError, "not finite"),
+    (lambda p: purity(POINTS, {"a": np.arange(120) % 2}, combinations=np.arange(4)), ProbeError,
+     "combinations: 4 values"),
+    (lambda p: fit_projection(POINTS[:20]), ProbeError, "perplexity is 30 for 20 points"),
+    (lambda p: fit_projection(0 * POINTS), ProbeError, "all points are the same"),
+    (lambda p: fit_projection(POINTS * np.nan), ProbeError, "not finite"),
+    (lambda p: fit_projection(POINTS[:, 0]), ProbeError, "shape (120,)"),
+    # Settings
+    (lambda p: decode(p, n_bootstrap=10), ProbeError, "n_bootstrap is 10"),
+    (lambda p: decode(p, n_shuffles=0), ProbeError, "n_shuffles is 0"),
+    (lambda p: knn_purity_codes(p("ood"), controls=False, k=0), ProbeError, "k is 0"),
+    (lambda p: nearest(POINTS[:6], 6), ProbeError, "k is 6 for 6 points"),
+    (lambda p: fit_projection(POINTS, perplexity=0.5), ProbeError, "perplexity is 0.5"),
+    (lambda p: fit_projection(POINTS, n_iter=0), ProbeError, "n_iter is 0"),
+    (lambda p: fit_projection(POINTS, metric="hamming"), UnknownNameError, "metric 'hamming'"),
+    (lambda p: fit_projection(POINTS, "magic"), UnknownNameError, "projection 'magic'"),
+    (lambda p: fit_projection(POINTS, "pca", perplexity=3.0), UnknownNameError, "'perplexity'"),
+]
+
+
+@pytest.mark.parametrize(("ask", "error", "named"), REFUSED)
+def test_what_codes_cannot_be_asked(
+    ask: Callable[[Planted], object], error: type[LatentCodeError], named: str, planted: Planted
+) -> None:
+    with pytest.raises(error) as raised:
+        ask(planted)
+    assert named in str(raised.value)
