@@ -212,16 +212,11 @@ def test_a_kind_is_a_name_for_its_fields() -> None:
         assert kind_of(lc.preset("smoke", "sraven", kind).model) == kind
     assert ATTENTION_KINDS.file("sharp_moe") == "tests.models.test_registering"
     lc.register_kind("sharp_moe", **fields, feedforward="moe", replace=True)
+    other = {"normalization": "sharp", "value_network": "hyla"}
     for name, message, bad in (
         ("again", "has the fields of 'sharp_linear'", fields),
-        # Models of the library's kinds go on being called by their names.
-        ("gelu_softmax", "has the fields of 'softmax'",
-         {"normalization": "softmax", "value_network": "linear", "feedforward": "gelu"}),
-        ("blunt", "unknown normalization 'blunt'",
-         {"normalization": "blunt", "value_network": "linear"}),
-        ("sharp_moe", "registered already, in tests.models.test_registering",
-         {"normalization": "sharp", "value_network": "hyla"}),
-        ("hyla", "comes with latentcode", {"normalization": "sharp", "value_network": "hyla"}),
+        ("blunt", "unknown normalization 'blunt'", {**fields, "normalization": "blunt"}),
+        ("sharp_moe", "registered already", other), ("hyla", "comes with latentcode", other),
     ):
         with pytest.raises(ConfigError, match=message):
             lc.register_kind(name, **bad)

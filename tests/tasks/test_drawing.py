@@ -1,17 +1,15 @@
-"""What holds of every task that draws its instances: seeds, no waiting for a device, refusals."""
+"""What holds of every task that draws its instances: seeds, and no waiting for a device."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
-from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.batch import Batch
@@ -88,20 +86,3 @@ def test_sampling_neither_loops_over_instances_nor_waits_for_the_device(
     with Recorder() as recorder:  # the recorder does see what it looks for
         torch.ones(2).nonzero().sum().item()
     assert {"aten.nonzero.default", "aten._local_scalar_dense.default"} <= set(recorder.names)
-
-
-@pytest.mark.parametrize("name", ["logic", "sraven"])
-def test_what_cannot_be_drawn_or_shown_is_named(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = make_task(CONFIGS[name])
-    batch = task.sample("ood", 3, make_generator(0, "drawing"))
-    for index in (3, -1):
-        for draw in (task.render, task.sketch):
-            with pytest.raises(ConfigError, match=f"index is {index}"):
-                draw(batch, index)
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for any caller
-    with pytest.raises(UnknownNameError, match=r"format 'latex'.*text, html"):
-        task.render(batch, 0, "latex")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match=r"'valid'.*train, test, ood, unknown"):
-        task.sample("valid", 2, make_generator(0, "drawing"))

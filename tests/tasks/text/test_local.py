@@ -205,12 +205,3 @@ def test_a_full_disk_leaves_nothing_half_written(config: LanguageConfig, name: s
         open_text(config)
     assert not [file for file in cache.rglob("*") if ".tmp-" in file.name]
     assert open_text(config).splits == ("train", "test", "ood")
-
-
-def test_a_cache_that_cannot_be_made_is_named(
-    config: LanguageConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ArtifactError, match=r"file/text/.* cannot be made.* LATENTCODE_CACHE to"):
-        open_text(config)

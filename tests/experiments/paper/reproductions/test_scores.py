@@ -26,7 +26,7 @@ from latentcode.experiments.paper.measuring.words import NOTHING
 from latentcode.experiments.paper.reproduction import reproduction
 from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
 from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
-from latentcode.experiments.paper.runs import KnownRuns, folder_name, searched
+from latentcode.experiments.paper.runs import KnownRuns, searched
 from latentcode.models.config import TABLE_A1
 from latentcode.sweep.grid import with_fields
 from latentcode.tasks.sraven.task import Sraven
@@ -218,8 +218,3 @@ def test_figa1_holds_in_every_layer_of_any_model(tmp_path: Path) -> None:
 def test_trainings_off_the_grid_of_table_a3_are_not_searched() -> None:
     assert searched(preset("small", "sraven")) == (preset("small", "sraven"),)
     assert len(searched(preset("paper", "sraven"))) == 8
-
-
-def test_a_run_folder_has_no_slash_in_its_name() -> None:
-    own = with_fields(preset("smoke", "sraven"), {"model.nonlinearity": "silu"})
-    assert "/" not in folder_name(own)
