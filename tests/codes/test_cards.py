@@ -76,16 +76,6 @@ def test_codes_show_their_own_problems(
     assert all(str(codes.labels[f"rule_{j}"][wrong]) in full.html for j in range(3))
 
 
-def test_answers_in_a_sentence() -> None:
-    def told(given: tuple[float, ...], target: tuple[float, ...]) -> tuple[bool | None, str]:
-        card = ProblemCard(0, "", given, target)
-        return card.right, card.answer
-
-    assert told((), (1, 3)) == (None, "The right answer is 1 3.")
-    assert told((), (0.5,)) == (None, "The right answer is 0.500.")
-    assert told((0.25,), (0.5,)) == (None, "The model answers <b>0.250</b>; right is 0.500.")
-
-
 def test_what_cannot_be_shown_is_said(codes: lc.LatentCodes) -> None:
     labels = codes.labels.copy()
     labels.loc[5, "rule_0"] = "no such rule"

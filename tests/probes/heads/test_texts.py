@@ -6,7 +6,6 @@ import gc
 import json
 import re
 import tempfile
-from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,15 +119,6 @@ def test_blocks_say_how_much_is_read(
 def test_the_first_texts_alone(model: LanguageModel) -> None:
     texts = read_texts(model, TEXTS, n=7, tokens_at_once=5)
     assert rows_of(texts) == expected(TEXTS)[:7]
-
-
-@pytest.mark.parametrize("given", [in_lines, in_objects])
-def test_a_mark_that_a_file_begins_with_is_no_text(
-    given: Callable[[list[str], Path], Any], model: LanguageModel, tmp_path: Path
-) -> None:
-    path = Path(given(TEXTS, tmp_path))
-    path.write_bytes(BOM_UTF8 + path.read_bytes())
-    assert rows_of(read_texts(model, path)) == expected(TEXTS)
 
 
 def test_texts_that_are_read_again_stay_what_they_are(model: LanguageModel) -> None:

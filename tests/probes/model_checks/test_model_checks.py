@@ -15,7 +15,6 @@ from small_language_models import SmallModels
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
 from latentcode.probes.model_checks import ModelCheckResult, answers
 from latentcode.probes.model_checks.result import QUESTIONS, VERBS
@@ -210,22 +209,6 @@ def test_a_folder_needs_no_tokenizer(small_models: SmallModels, tmp_path: Path) 
     for file in mute.glob("tokenizer*"):
         file.unlink()
     assert lc.check_model(mute, lengths=4).supported
-
-
-def test_bad_input_is_one_clear_line(small_models: SmallModels, tmp_path: Path) -> None:
-    folder = small_models("gpt2")
-    (tmp_path / "empty").mkdir()
-    for error, message, arguments in (
-        (ArtifactError, "holds no config.json", (tmp_path / "empty",)),
-        (ArtifactError, "could not be fetched from the Hugging Face", ("somebody/no-such-model",)),
-        (ConfigError, "expected at least 2 tokens each", (folder, (1, 4))),
-        (ConfigError, "longest prompt has 65 tokens; expected at most 64", (folder, (65,))),
-        (ConfigError, "shows no attention", (small_models("mamba"),)),
-    ):
-        name, lengths = (*arguments, None)[:2]
-        with pytest.raises(error, match=message) as raised:
-            lc.check_model(name, lengths=lengths)
-        assert len(str(raised.value).splitlines()) == 1
 
 
 def test_the_reference_leaves_the_model_as_it_was(small_models: SmallModels) -> None:
