@@ -1,4 +1,4 @@
-"""Patches as data: as commands and study files say them, and as results keep them."""
+"""Patches as data: as commands say them, and as results keep them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _place(where: str) -> str | None:
 
 
 def as_patches(given: Any) -> tuple[Added, ...]:
-    """Return patches that are given as such or, as study files and results hold them, as data."""
+    """Return patches that are given as such or, as results hold them, as data."""
     several = [given] if isinstance(given, Mapping) else as_tuple(given)
     return tuple(from_plain(one) if isinstance(one, Mapping | list) else one for one in several)
 

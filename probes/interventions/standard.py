@@ -72,7 +72,7 @@ def standard_interventions(
     lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
     places  the task's places; of a factorial alone
 
-    Means of a third constituent or pooled over positions, and held codes, are for studies.
+    Means of a third constituent or pooled over positions, and held codes, are left out.
     """
     every, upper = _every_and_upper(layers)
     factorial = "factorial" not in lacks

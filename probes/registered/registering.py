@@ -49,8 +49,8 @@ def register_probe(
     sets, else of those that are scored alone. It returns a number for each problem that is scored,
     or several, by name (a mapping or a data frame). What it is called with then, which problems and
     labels, which controls, and what stands in the result, is that of all questions (`ask` in
-    `latentcode.probes.registered.asking`, `ProbeResult`), as are the command `latentcode nearest`,
-    the question `nearest` of a study and the page Results.
+    `latentcode.probes.registered.asking`, `ProbeResult`), as are the command `latentcode nearest`
+    and the page Results.
 
     name      lower-case letters, digits and underscores
     features  what it is asked of unless the caller says more: `code`, others of
