@@ -176,7 +176,7 @@ def test_mistakes_are_named_once(tmp_path: Path) -> None:
              "--out", str(tmp_path / "run")]
     first, second = run_all(2, words)
     assert first.splitlines() == [
-        "error: --training.batch-size is 13; expected a multiple of 2: 2 process(es) with "
+        "error: training.batch_size is 13; expected a multiple of 2: 2 process(es) with "
         "training.accumulate = 1 micro-batches each"]
     assert second == "failed"
     assert not (tmp_path / "run").exists()

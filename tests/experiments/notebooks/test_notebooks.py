@@ -41,11 +41,6 @@ assert first_outcomes["base"]["same (control)"] > 0.5
 both, unrelated = (first_outcomes.loc[name] for name in (
     "other rule and operands", "unrelated (control)"))
 assert both["operation"] < unrelated["operation"] + 0.05 and both["answer"] > 4 * both["operation"]
-decoded = {kind: DecodingResult.load(lc.load_run(f"sraven-{kind}").path / "results/decoding")
-           .table.query("layer == 3 and metric == 'accuracy' and features == 'code' and "
-                        "pair == 'response->response'")["value"].item()
-           for kind in ("softmax", "hyla")}
-assert round(decoded["softmax"], 2) == 0.42 and round(decoded["hyla"], 2) == 0.54
 everywhere, in_softmax = (
     result.table.query("scope == 'everything' and site == 'code'").pivot_table(
         index="patch", columns="metric", values="value") for result in (hyla, softmax))
