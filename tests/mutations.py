@@ -1,8 +1,8 @@
 """Do the tests catch a bug? One-line bugs of the library, drawn by seed, and what sees each.
 
-    python tests/mutations.py draw                           # writes tests/mutations.csv
-    python tests/mutations.py run --out tests/mutations_before.csv
-    python tests/mutations.py compare tests/mutations_before.csv after.csv
+    python tests/mutations.py draw      # anew, in tests/mutations.csv, where code is gone
+    python tests/mutations.py run --out tests/mutations_caught.csv
+    python tests/mutations.py compare tests/mutations_caught.csv after.csv
 """
 
 from __future__ import annotations
@@ -129,15 +129,25 @@ def compiles(mutation: dict[str, str]) -> bool:
 
 
 def draw(each: int = 10) -> None:
-    """Write the list: `each` a room, uniformly over the places that may change, one a line."""
+    """Write the list: `each` a room, uniformly over the places that may change, one a line.
+
+    Mutations of the list whose line is still there stay; others are drawn in their place.
+    """
     every = [found for file in library_files(ROOT) for found in mutations(file)]
     random.Random(0).shuffle(every)
+    listed = {key(row) for row in rows(LIST)}
+    every.sort(key=lambda found: key(found) not in listed)  # stable: the rest stays shuffled
     chosen: dict[str, dict[tuple[str, str], dict[str, str]]] = {name: {} for name in ROOMS}
     for found in every:
         drawn, line = chosen[found["room"]], (found["file"], found["line"])
         if len(drawn) < each and line not in drawn and compiles(found):
             drawn[line] = found
     write(LIST, [*every[0]], [row for drawn in chosen.values() for row in drawn.values()])
+
+
+def key(mutation: dict[str, str]) -> tuple[str, str, str]:
+    """Return what tells a mutation from others while lines move: its file and texts."""
+    return mutation["file"], mutation["before"], mutation["after"]
 
 
 def rows(path: Path | None) -> list[dict[str, str]]:
