@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from latentcode.files.storage import parse_json
-from latentcode.runs.folder import TIMING
+from latentcode.runs.run import TIMING
 
 
 def minutes(path: Path) -> float | None:

@@ -8,75 +8,58 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 import latentcode as lc
 from latentcode import progress
-from latentcode.progress import Bar, Display, Progress, say_doing, watched
+from latentcode.progress import Bar, Progress, say_doing, watched
 
 
 class Screen:
-    """What is shown on a terminal, or in a file."""
+    """What is shown on a terminal, in a file, or in a notebook."""
 
-    def __init__(self, terminal: bool) -> None:
+    def __init__(self, terminal: bool, **settings: Any) -> None:
         self.out = io.StringIO()
-        self.console = Console(file=self.out, force_terminal=terminal, width=120)
+        self.console = Console(file=self.out, force_terminal=terminal, width=120, **settings)
 
     def text(self) -> str:
         return self.out.getvalue()
 
 
-def work(display: Display) -> None:
-    with display:
-        bar = Bar(display, "reading", 40, done=10, text="at first")
-        assert bar.left() == ""
-        bar.update(20, text="[later] :x:")
-        assert bar.left().endswith(" left")
-        bar.update(40, what="done")
-        display.line("a line")
-        display.say("said [aloud] :x:")
-
-
-def test_on_a_terminal_a_bar_with_its_texts() -> None:
-    screen = Screen(terminal=True)
-    work(Display(console=screen.console))
-    for part in ("done", "40/40", "[later] :x:", "said [aloud] :x:"):
-        assert part in screen.text()
-    assert "a line" not in screen.text()
-
-
 @pytest.mark.parametrize(("terminal", "enabled", "said"), [
-    (False, True, "a line\nsaid [aloud] :x:\n"), (False, False, ""), (True, False, "")])
-def test_elsewhere_lines_and_nothing_if_not_wanted(
-    terminal: bool, enabled: bool, said: str
+    (True, True, ("counting", "5/40", "at first", "40/40", "[later] :x:", "said [aloud] :x:")),
+    (False, True, "counting: 40 of 40, 0:00:00 left ([later] :x:)\nsaid [aloud] :x:\n"),
+    (False, False, ""), (True, False, "")])
+def test_bars_on_a_terminal_lines_elsewhere_and_nothing_if_not_wanted(
+    terminal: bool, enabled: bool, said: str | tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Screen(terminal)
-    work(Display(enabled=enabled, console=screen.console))
-    assert screen.text() == said
-
-
-def test_the_time_left_is_that_of_what_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    bar = Bar(Display(enabled=False), "reading", 100, done=20)
-    now = 90.0
-    bar.update(50)
-    assert bar.left() == ", 0:02:30 left"
+    monkeypatch.setattr("rich.console.Console", lambda **settings: screen.console)
+    bar = Bar("counting", 40, done=5, enabled=enabled, transient=False)
+    bar.text = "at first"
+    with bar:
+        bar.text = "[later] :x:"
+        bar(40, 40, line=True)
+        bar.say("said [aloud] :x:")
+    if isinstance(said, str):
+        assert screen.text() == said
+    else:
+        assert [part for part in said if part not in screen.text()] == []
 
 
 def test_a_command_prints_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[-1])
-    update = progress.bar("reading")
-    for now, done in ((1.0, 1_000), (11.0, 2_000), (12.0, 3_000), (22.0, 4_000)):
-        clock.append(now)
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    update = Bar("reading")  # what was done before the first call has no known pace
+    for now, done in ((1.0, 1_000), (12.0, 2_000), (13.0, 3_000), (23.0, 4_000)):  # noqa: B007
         update(done, 4_000)
     assert capsys.readouterr().err.splitlines() == [
-        "reading: 2,000 of 4,000, 0:00:20 left", "reading: 4,000 of 4,000, 0:00:00 left"]
+        "reading: 2,000 of 4,000, 0:00:22 left", "reading: 4,000 of 4,000, 0:00:00 left"]
 
 
 @watched("counting")
@@ -99,7 +82,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     screen = Screen(terminal=True)
     monkeypatch.setattr("rich.console.Console", lambda **settings: screen.console)
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_entered", [])
+    monkeypatch.setattr(progress, "_shown", [])
     # That of pytest is put back between a fixture and its test.
     monkeypatch.setattr("latentcode.progress.sys",
                         SimpleNamespace(stderr=screen.out, modules=sys.modules))
@@ -111,7 +94,7 @@ def test_who_watches_sees_a_bar_unasked(screen: Screen) -> None:
     assert count_twice(3) == 3
     assert "reading, then counting" in screen.text()
     assert "\ncounting" in screen.text().replace("\r", "\n").replace("\x1b[2K", "")
-    assert not progress._entered
+    assert not progress._shown
 
 
 @watched("counting")
@@ -149,9 +132,8 @@ def test_nothing_is_drawn_in_a_pipe_or_beside_what_was_asked_for(
 def test_nothing_is_drawn_at_once_or_beside_another_bar(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for display in (Display(), Display(enabled=False)):  # as training, with and without its bar
-        with display:
-            Bar(display, "training", 3)
+    for enabled in (True, False):  # as training, with and without its bar
+        with Bar("training", 3, enabled=enabled):
             count(3)
     monkeypatch.setattr(progress, "PATIENCE", 60.0)
     count(3)
@@ -165,7 +147,7 @@ def fail_unasked(*, progress: Progress | None = None) -> None:
 
 
 def fail_asked() -> None:
-    with progress.bar("failing") as shown:
+    with Bar("failing") as shown:
         shown(1, 3)
         raise ValueError("broken")
 
@@ -175,27 +157,19 @@ def test_what_fails_leaves_no_bar_behind(screen: Screen, fail: Callable[[], None
     with pytest.raises(ValueError, match="broken"):
         fail()
     assert "failing" in screen.text()
-    assert not progress._entered
+    assert not progress._shown
 
 
-def test_in_a_notebook_one_line_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-
-    class Handle:
-        def update(self, data: dict[str, str], raw: bool) -> None:
-            shown.append(data["text/plain"])
-
-    def show(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
-        shown.append(data["text/plain"])
-        return Handle()
-
-    monkeypatch.setattr("IPython.display.display", show)
-    monkeypatch.setattr(progress, "_in_notebook", lambda: True)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_entered", [])
-    monkeypatch.setattr(progress, "CELL_EVERY", -1.0)
-    count(2)
-    assert shown == ["counting: 1 of 2", "counting: 2 of 2, 0:00:00 left", ""]
+@pytest.mark.parametrize("widgets", [True, False])
+def test_a_notebook_shows_a_bar_or_lines_where_it_has_no_widgets(
+    widgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen(terminal=False, force_jupyter=True)
+    monkeypatch.setattr("rich.console.Console", lambda **settings: screen.console)
+    monkeypatch.setattr("IPython.display.display", lambda *_: None)  # which is of a kernel
+    monkeypatch.setattr(progress, "find_spec", lambda name: name if widgets else None)
+    with Bar("counting", 3) as bar:
+        assert (bar.bars is not None) == widgets
 
 
 def test_every_public_function_with_a_progress_shows_it() -> None:

@@ -40,7 +40,7 @@ from latentcode.experiments.benchmarks.harness import (
 )
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.transformer import HookedTransformer
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
@@ -93,7 +93,7 @@ def measure(settings: ExtractionSpeed, task_name: TaskName, kind: Kind) -> dict[
             (f"extraction, {len(pairs)} pairs", {"pairs": pairs}),
             (f"extraction, {len(pairs)} pairs, residuals", {"pairs": pairs, "residuals": True})))]
     name = f"{task_name}, {kind}"
-    sitting = sit(contestants, **settings.turns, progress=bar(name))
+    sitting = sit(contestants, **settings.turns, progress=Bar(name))
     return {"name": name, "batch_size": batch_size, "n_layers": model.cfg.n_layers,
             "n_heads": model.cfg.n_heads, "pairs": list(pairs),
             "batches": sitting.record(FORWARD), "streamed": []}
@@ -109,7 +109,7 @@ def stream(settings: ExtractionSpeed, n: int) -> dict[str, Any]:
     with TemporaryDirectory(dir=settings.folder) as folder:
         begin = time.perf_counter()
         reader = CodeReader(model, task, "train", n=n, batch_size=settings.batch_size)
-        codes = reader.to_folder(Path(folder) / "codes", progress=bar(f"stream {n:,}"))
+        codes = reader.to_folder(Path(folder) / "codes", progress=Bar(f"stream {n:,}"))
         seconds = time.perf_counter() - begin
         size = sum(f.stat().st_size for f in codes.rglob("*") if f.is_file())
     return {"n": n, "seconds": seconds, "instances_per_second": n / seconds,

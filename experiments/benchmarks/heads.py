@@ -36,7 +36,7 @@ from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.seeds import make_generator
 
 QUESTION = "heads"
@@ -89,7 +89,7 @@ def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False)
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)
-        with bar("batches") as progress:
+        with Bar("batches") as progress:
             for number, batch in enumerate(batches, 1):
                 for name, function in work.items():
                     reset_peak_memory(cpu)

@@ -37,7 +37,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import first_interventions, standard_interventions
 from latentcode.probes.interventions.intervention import outcomes_of_model
 from latentcode.probes.interventions.sites import has_constraint
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.subjects import subject
 
 QUESTION = "interventions"
@@ -99,7 +99,7 @@ def main(
             sitting = sit(
                 [Local(passes, partial(intervene, passes, interventions, outcomes),
                        clock=time.process_time) for passes in models],
-                rounds=rounds, units=1, warmup=0, progress=bar(name))
+                rounds=rounds, units=1, warmup=0, progress=Bar(name))
             cases.append({"name": name, "n_interventions": len(interventions),
                           "times": sitting.record(WHOLE),
                           "largest_difference": difference(outcomes[WHOLE], outcomes[SHARED])})

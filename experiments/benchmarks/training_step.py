@@ -54,7 +54,7 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.tasks import Batch
 from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.loop import make_learner
@@ -138,7 +138,7 @@ def measure(
             _updates(f"ours, {precision}", replace(config, training=replace(
                 config.training, precision=precision)), what, memory)
             for precision in precisions]
-        sitting = sit(contestants, **turns, progress=bar(f"{case['name']}, {what}"))
+        sitting = sit(contestants, **turns, progress=Bar(f"{case['name']}, {what}"))
         case[what] = sitting.record(contestants[0].name)
     if official is not None:
         memory["official"] = official.ask(do="memory")["peak_mib"]

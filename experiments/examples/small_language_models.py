@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from latentcode.errors import check, check_choice
 from latentcode.files.storage import replace_folder, write_text
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.seeds import make_generator
 from latentcode.sweep.texts import WORDS
 
@@ -211,7 +211,7 @@ def main(
                 f"{copies(N_TEXTS + i)}\n" for i in range(N_READ)))
         for architecture in only:
             train_small(architecture, temporary / architecture, steps=steps, copying=copying,
-                        seed=seed, progress=bar(f"training {architecture}"))
+                        seed=seed, progress=Bar(f"training {architecture}"))
     print(f"wrote models {', '.join(str(folder / name) for name in only)}")
 
 

@@ -24,10 +24,9 @@ from latentcode.experiments.paper.claims import Setting
 from latentcode.files.locks import is_locked
 from latentcode.models.config import kind_of
 from latentcode.models.flops import training_flops_per_token
-from latentcode.runs import Run
-from latentcode.runs.folder import CONFIG, LOCK
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
+from latentcode.runs.run import CONFIG, LOCK, Run
 from latentcode.sweep.grid import with_fields
 
 TRAINING: tuple[str, ...] = (

@@ -23,10 +23,9 @@ from latentcode.experiments.timing import minutes
 from latentcode.files.storage import check_free, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
-from latentcode.progress import bar
-from latentcode.runs import Run
-from latentcode.runs.folder import CONFIG
+from latentcode.progress import Bar
 from latentcode.runs.named import ZOO
+from latentcode.runs.run import CONFIG, Run
 from latentcode.sweep import GRIDS, load_grid
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
@@ -78,7 +77,7 @@ def main(
 def measure(model: Any, task: Task, evaluation: Evaluation) -> dict[str, dict[str, Metric]]:
     """Return the metrics of a model on every split of its task, without those of no instances."""
     metrics = {split: evaluate(model, task, split, evaluation.n, seed=evaluation.seed,
-                               precision=evaluation.precision, progress=bar(f"evaluating {split}"))
+                               precision=evaluation.precision, progress=Bar(f"evaluating {split}"))
                for split in task.splits}
     return {split: {name: metric for name, metric in measured.items() if metric.n}
             for split, measured in metrics.items()}

@@ -22,7 +22,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, check
 from latentcode.files.storage import check_free
 from latentcode.probes.registered.asking import ask
-from latentcode.progress import bar
+from latentcode.progress import Bar
 from latentcode.runs.named import folder_of
 from latentcode.subjects import Subject, asked, subject
 
@@ -149,7 +149,7 @@ class Asked:
         if saves:
             options |= {"out": self.out, "overwrite": self.overwrite}
         try:
-            with bar(name.replace("_", " ")) as progress:
+            with Bar(name.replace("_", " ")) as progress:
                 result = self.function(subjects, progress=progress, **options)
         except KeyboardInterrupt as interruption:
             if not saves:

@@ -42,11 +42,11 @@ class CheckModel:
         from latentcode.devices import resolve_device
         from latentcode.files.storage import check_free
         from latentcode.probes.model_checks import ModelCheckResult, check_model
-        from latentcode.progress import bar
+        from latentcode.progress import Bar
 
         if self.out is not None:
             check_free(self.out, overwrite=self.overwrite, marker=ModelCheckResult.marker())
-        with bar("comparing") as progress:
+        with Bar("comparing") as progress:
             result = check_model(
                 self.model, lengths=self.lengths or None, dtype=self.dtype, seed=self.seed,
                 device=resolve_device(self.device), progress=progress)

@@ -63,7 +63,7 @@ class Generate:
     def run(self) -> None:
         from latentcode.devices import resolve_device
         from latentcode.files.storage import check_free
-        from latentcode.progress import bar
+        from latentcode.progress import Bar
         from latentcode.prompts import load_language_model
 
         patches = self._patches()
@@ -74,9 +74,9 @@ class Generate:
             device=None if self.device is None else resolve_device(self.device))
         patched = None
         if patches:  # first, as heads that the model does not have are refused here
-            with bar("generating without") as progress:
+            with Bar("generating without") as progress:
                 patched = self._generated(model, patches, progress)
-        with bar("generating") as progress:
+        with Bar("generating") as progress:
             found = self._generated(model, (), progress)
         print(found.prompt)
         print(f"the model: {found.text!r}")

@@ -11,8 +11,7 @@ from pathlib import Path
 from latentcode.errors import RunError, UnknownNameError, check, check_choice
 from latentcode.hub.address import is_address
 from latentcode.hub.sharing import fetch
-from latentcode.runs.folder import CARD
-from latentcode.runs.run import Run
+from latentcode.runs.run import CARD, Run
 
 ZOO = Path(__file__).parents[1] / "models" / "zoo"
 """The folder of the entries."""

@@ -10,8 +10,8 @@ from latentcode.config.training import HOW_FIELDS
 from latentcode.errors import ArtifactError, RunError, check
 from latentcode.files.storage import read_json, write_json
 from latentcode.runs.checkpoints import delete_step, problem_of, set_aside, step_folders
-from latentcode.runs.folder import PROVENANCE, TIMING
 from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
+from latentcode.runs.run import PROVENANCE, TIMING
 
 if TYPE_CHECKING:
     from latentcode.runs.run import Run

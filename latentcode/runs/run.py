@@ -1,6 +1,18 @@
 """A run: the folder that holds everything about one trained model, as an object.
 
-What lies in the folder: `latentcode.runs.folder`. Listing and reading runs needs no torch.
+    config.yaml        the configuration that determines the run
+    provenance.json    versions, commit, device, threads, configuration hash, format version
+    metrics.jsonl      one line per step, split and metric; no wall-clock time
+    timing.jsonl       how long it took; the one file that differs between equal runs
+    text/              of a language model, see `latentcode.tasks.text.stored`
+    checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
+    results/           what was found with it, for whoever shares it
+    card.json          of a model of the zoo, see `latentcode.zoo.card`
+
+Whatever is here is whole: files and folders are written under a temporary name, flushed and
+renamed.
+
+Listing and reading runs needs no torch.
 """
 
 from __future__ import annotations
@@ -11,16 +23,28 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from glob import escape as glob_escape
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from latentcode.config import RunConfig, config_hash, to_yaml
-from latentcode.errors import RunError, check
+from latentcode.config import RunConfig, config_hash, load_config, to_yaml
+from latentcode.config.run import check_registered, registered_in
+from latentcode.errors import ArtifactError, ConfigError, RunError, check
 from latentcode.figures.markdown import markdown_table
+from latentcode.files.formats import check_format, header
 from latentcode.files.locks import exclusive
-from latentcode.files.storage import check_free, replace_folder, write_json
+from latentcode.files.provenance import check_provenance
+from latentcode.files.storage import (
+    TEMPORARY,
+    check_free,
+    check_writable,
+    read_json,
+    replace_folder,
+    write_json,
+    write_text,
+)
 from latentcode.hub.address import origin
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
@@ -36,20 +60,6 @@ from latentcode.runs.checkpoints import (
     publish_checkpoint,
     write_checkpoint,
 )
-from latentcode.runs.folder import (
-    CARD,
-    CONFIG,
-    LOADED_FROM,
-    LOCK,
-    PROVENANCE,
-    RESULTS,
-    TEXT,
-    TIMING,
-    make_folder,
-    read_folder,
-    remove_stale,
-    with_name,
-)
 from latentcode.runs.metric_file import (
     METRICS,
     append_lines,
@@ -57,6 +67,7 @@ from latentcode.runs.metric_file import (
     cut_metrics,
     read_metrics,
 )
+from latentcode.tasks.text.cache import keep_with, make_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,6 +76,12 @@ if TYPE_CHECKING:
 
     from latentcode.figures.style import Figure
     from latentcode.models.transformer import HookedTransformer
+
+FORMAT = "latentcode.run"
+CONFIG, PROVENANCE, TIMING, TEXT, LOCK, RESULTS, CARD = (
+    "config.yaml", "provenance.json", "timing.jsonl", "text", ".lock", "results", "card.json")
+LOADED_FROM = "loaded_from"
+"""The key of a run's provenance that says where on the hub it was downloaded from."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,8 +109,38 @@ class Run:
         `RunError` when the folder already holds something: a run is replaced with `overwrite`
         only, and not while it is being trained; anything else is never touched.
         """
+        from latentcode.files.provenance import environment, new_id, now
+
         path = with_name(path)
-        return cls(path, config, make_folder(path, config, overwrite=overwrite, imported=imported))
+        check_writable(path)
+        occupied = path.exists() and not (path.is_dir() and not any(path.iterdir()))
+        if occupied:
+            known = read_json(path / PROVENANCE) if (path / PROVENANCE).is_file() else None
+            check(isinstance(known, dict) and known.get("format") == FORMAT, f"{path} exists and "
+                  "is not a run of ours; expected a new or an empty folder", RunError)
+            check(overwrite, f"{path} already holds a run; resume it (--resume, "
+                  "resume=True), choose another folder, or overwrite it (--overwrite, "
+                  "overwrite=True)", RunError)
+        provenance = {
+            **header(FORMAT), "id": new_id(), "created": now(),
+            "config_hash": config_hash(config), **environment(config.training.device),
+            "resumed": []}
+        if imported is not None:
+            provenance["imported"] = dict(imported)
+        if names := registered_in(config):
+            provenance["registered"] = names
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive(path / LOCK) if occupied else nullcontext():
+            for ending in ("", "-old"):
+                remove_stale(path.parent, f"????????-{glob_escape(path.name)}{ending}")
+            with replace_folder(path, overwrite=overwrite, marker=PROVENANCE) as folder:
+                (folder / CHECKPOINTS).mkdir()
+                (folder / METRICS).touch()
+                write_text(folder / CONFIG, to_yaml(config))
+                write_json(folder / PROVENANCE, provenance)
+                keep_with(config.task, folder / TEXT)
+        make_known(config.task, path / TEXT)
+        return cls(path, config, provenance)
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -104,7 +151,25 @@ class Run:
         user registered and that is not registered here: which file to import.
         """
         path = with_name(path)
-        return cls(path, *read_folder(path))
+        check(path.is_dir(), f"{path} is a file; expected a run folder" if path.exists()
+              else f"run folder {path} does not exist", RunError)
+        for name in (CONFIG, PROVENANCE, METRICS):
+            check((path / name).is_file(),
+                  f"{path} is not a complete run folder: {name} is missing", RunError)
+        provenance = check_format(read_json(path / PROVENANCE), FORMAT, path, RunError)
+        check_provenance(path / PROVENANCE, provenance)
+        check_registered(provenance.get("registered", {}), path)
+        try:
+            config = load_config(path / CONFIG)
+        except ConfigError as error:
+            raise ArtifactError(str(error)) from None
+        mine, wanted = config_hash(config), provenance.get("config_hash")
+        check(mine == wanted, f"{path / CONFIG} was changed after the run was created: its hash "
+              f"is {mine}; expected {wanted}", ArtifactError)
+        if from_hub := origin(path):
+            provenance[LOADED_FROM] = str(from_hub)
+        make_known(config.task, path / TEXT)
+        return cls(path, config, provenance)
 
     @property
     def name(self) -> str:
@@ -338,6 +403,21 @@ class Run:
         picture = self.figure().to_html("metrics over steps") if len(latest) else ""
         table = constituents.to_html(na_rep="") if len(constituents) else ""
         return f"<b>Run</b><table>{rows}</table>{latest.to_html(na_rep='')}{picture}{table}"
+
+
+def with_name(path: str | Path) -> Path:
+    """Return a path that ends in the folder's name, also for "." and ".."."""
+    path = Path(path)
+    return path if path.name not in ("", "..") else path.resolve()
+
+
+def remove_stale(folder: Path, pattern: str) -> None:
+    """Delete what a process that was killed left under a temporary name."""
+    for path in folder.glob(f"{TEMPORARY}{pattern}"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -16,11 +16,10 @@ from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import TEMPORARY, check_writable, write_text
-from latentcode.progress import Bar, Display
-from latentcode.runs import Run
-from latentcode.runs.folder import CONFIG, LOCK
+from latentcode.progress import Bar
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.resumption import check_resumable
+from latentcode.runs.run import CONFIG, LOCK, Run
 from latentcode.sweep.executors import (
     ExecutorName,
     RayExecutor,
@@ -131,8 +130,8 @@ def sweep(
             result = _write(out, grid, attempt, select_on, task_class(first.task))
     if set(result.missing) - set(result.failed):
         why = "stopped" if stop.requested else "the budget is used up"
-        attempt.progress.display.say(f"{why}: {attempt.progress.state()}; continue with: "
-                                     f"latentcode sweep --out {out}")
+        attempt.bar.say(f"{why}: {len(attempt.complete):,} of {len(members):,} members complete; "
+                        f"continue with: latentcode sweep --out {out}")
     if stop.requested:
         raise stop.exception("the sweep was stopped")
     return result
@@ -232,40 +231,6 @@ def parse_budget(text: str) -> float:
     return seconds
 
 
-class SweepProgress:
-    """Shows members complete, steps done of all and the remaining time.
-
-    steps  run folder -> number of updates that it will have
-    """
-
-    def __init__(self, display: Display, steps: Mapping[Path, int]) -> None:
-        self.display, self.steps = display, steps
-        self.complete: set[Path] = set()
-
-    def begin(self) -> None:
-        """Draw for the first time, from where the folders are."""
-        self.bar = Bar(self.display, self._members(), sum(self.steps.values()),
-                       done=self._done(), text="steps")
-
-    def update(self) -> None:
-        """Look at the folders and draw."""
-        self.bar.update(self._done(), what=self._members())
-        if self.display.line_is_due():
-            self.display.say(f"{self.state()}{self.bar.left()}")
-
-    def state(self) -> str:
-        """Return `3 of 12 members complete, 4,000 of 24,000 steps`."""
-        return (f"{self._members()} complete, {self._done():,} of "
-                f"{sum(self.steps.values()):,} steps")
-
-    def _members(self) -> str:
-        return f"{len(self.complete):,} of {len(self.steps):,} members"
-
-    def _done(self) -> int:
-        return sum(steps if path in self.complete else min(steps, recorded_step(path))
-                   for path, steps in self.steps.items())
-
-
 class _Sweep:
     """One attempt to train all members to the last step."""
 
@@ -279,27 +244,34 @@ class _Sweep:
         self.errors: dict[Path, str] = {}
         self.checkpoints: dict[Path, list[int]] = {}
         self.stopped = False
-        self.progress = SweepProgress(Display(), {
-            path: config.training.steps for path, config in members.items()})
+        self.complete: set[Path] = set()
+        self.bar = Bar(f"{len(members):,} members", transient=False, total=sum(
+            config.training.steps for config in members.values()))
 
     def work(self, members_at_once: int | None = None, processes: int | None = None) -> None:
         """Train until all jobs have ended, a signal comes, or the time is up; see `sweep`."""
         todo = {path: config for path, config in self.members.items()
                 if not self._look(path, config) and path not in self.errors}
-        for path in self.progress.complete:
+        for path in self.complete:
             # Killed after its last checkpoint, a member is complete and not trained again, but it
             # may have been clearing away an older checkpoint.
             with Run.open(path).writing():
                 pass
-        with self.progress.display:
-            self.progress.begin()
+        self.bar.done = self._steps_done()
+        with self.bar:
             for job in self._pack(todo, members_at_once, processes):
                 self.trainer.submit(job)
             while self.trainer.n_pending:
                 self._stop_in_time()
                 for outcome in self.trainer.wait(POLL_SECONDS):
                     self._take(outcome)
-                self.progress.update()
+                self.bar.text = f"steps, {len(self.complete):,} members complete"
+                self.bar(self._steps_done(), self.bar.total)
+
+    def _steps_done(self) -> int:
+        steps = {path: config.training.steps for path, config in self.members.items()}
+        return sum(n if path in self.complete else min(n, recorded_step(path))
+                   for path, n in steps.items())
 
     def _pack(
         self, todo: Mapping[Path, RunConfig], members_at_once: int | None, processes: int | None
@@ -332,7 +304,7 @@ class _Sweep:
             # Where some are complete, the others broke; where none is, the group was too large
             # or one of them kept it from beginning.
             broke = len(left) < len(outcome.job)
-            self.progress.display.say(
+            self.bar.say(
                 f"{len(left)} members of a group of {len(outcome.job)} failed, now "
                 f"{'alone' if broke else 'in two halves'}: {self._plain(error)}")
             for part in pack(left, 1) if broke else halve(left):
@@ -340,7 +312,7 @@ class _Sweep:
             return
         path = next(iter(left))
         self.errors[path] = self._plain(error)
-        self.progress.display.say(f"{path.name} failed: {self.errors[path]}")
+        self.bar.say(f"{path.name} failed: {self.errors[path]}")
 
     def _look(self, path: Path, config: RunConfig) -> bool:
         """Whether a member is complete; note what is wrong with its folder."""
@@ -353,8 +325,8 @@ class _Sweep:
             self.errors[path] = self._plain(error)
             return False
         self.checkpoints[path] = run.checkpoints()
-        if run.is_complete and path not in self.progress.complete:
-            self.progress.complete.add(path)
+        if run.is_complete and path not in self.complete:
+            self.complete.add(path)
             self._publish(run)
         return run.is_complete
 

@@ -19,25 +19,26 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.config import RunConfig, TrainingConfig, to_dict
 from latentcode.config.training import HOW_FIELDS
 from latentcode.devices import resolve_device
 from latentcode.errors import check
-from latentcode.models.config import own_parts
+from latentcode.models.attention import dropout_mask
+from latentcode.models.config import ModelConfig, own_parts
 from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
-from latentcode.progress import Display
+from latentcode.progress import Bar
 from latentcode.runs import Run
 from latentcode.runs.resumption import check_resumable, go_back_to, newest_whole
+from latentcode.seeds import make_generator
 from latentcode.training.batches import CHUNK
 from latentcode.training.evaluation import forward, matrix_products
 from latentcode.training.graph import StepGraph
-from latentcode.training.masks import can_be_drawn_ahead, draw_masks
 from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
 from latentcode.training.processes import check_alone
-from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.state import TrainingState
@@ -60,6 +61,33 @@ def ensemble_key(config: RunConfig) -> str:
 def can_share(one: RunConfig, other: RunConfig) -> bool:
     """Whether two models can be members of one ensemble."""
     return ensemble_key(one) == ensemble_key(other)
+
+
+def can_be_drawn_ahead(config: ModelConfig) -> bool:
+    """Whether there is dropout, with masks small enough to keep: one for a whole batch."""
+    return config.attention_dropout > 0.0 and config.attention_dropout_form == "shared"
+
+
+def draw_masks(
+    config: ModelConfig, seeds: Sequence[int], index: int, inputs: Tensor, dtype: torch.dtype
+) -> Float[Tensor, "N L E 1 1 T T"]:
+    """m / (1 - p), m ~ Bernoulli(1 - p), for the L layers of E members in a chunk of N updates.
+
+    index   of the chunk, as in `TrainingBatches`
+    inputs  [N, E, B, T, ...], on the device where the masks are wanted
+    dtype   of the masks, that of the weights
+
+    A generator inside a captured step costs two launches per replay, and each mask another; drawn
+    beforehand for many steps, all of them cost next to nothing. As for the batches, each member has
+    a generator of its own for every chunk, so that training resumes at any step without a state of
+    the stream.
+    """
+    generators = [make_generator(seed, f"train dropout {index}", inputs.device) for seed in seeds]
+    n_updates, n_tokens = len(inputs), inputs.shape[3]
+    drawn = dropout_mask(
+        (n_updates * config.n_layers, 1, n_tokens, n_tokens), config.attention_dropout,
+        "independent", generators, device=inputs.device, dtype=dtype)
+    return drawn.unflatten(1, (n_updates, config.n_layers, 1)).movedim(0, 2).contiguous()
 
 
 class Ensemble:
@@ -294,14 +322,12 @@ def train_ensemble(
         step, damaged = newest_whole(runs)
         if step is not None:
             ensemble.restore(runs, step)
-        display = stack.enter_context(Display(enabled=progress))
+        bar = stack.enter_context(Bar("training", ensemble.settings.steps, done=ensemble.step,
+                                      transient=False, enabled=progress))
         for run, of_run in zip(runs, damaged, strict=True):
             if run.checkpoints() or len(run.metrics()):
                 for line in go_back_to(run, step, of_run):
-                    display.say(f"{run.path}: {line}")
-        session = Session(
-            runs, ensemble, stack.enter_context(stop_on_signals(deadline)),
-            TrainingProgress(display, ensemble.settings.steps, ensemble.step,
-                             ensemble.task.headline))
-        session.work(fresh=step is None)
+                    bar.say(f"{run.path}: {line}")
+        stop = stack.enter_context(stop_on_signals(deadline))
+        Session(runs, ensemble, stop, bar).work(fresh=step is None)
     return {run.path: Run.open(run.path) for run in runs}

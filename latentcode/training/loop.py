@@ -12,14 +12,12 @@ from latentcode.arguments import as_tuple
 from latentcode.config import RunConfig, config_hash
 from latentcode.devices import resolve_device
 from latentcode.errors import TrainingError, check
-from latentcode.progress import Display
-from latentcode.runs import Run
-from latentcode.runs.folder import with_name
+from latentcode.progress import Bar
 from latentcode.runs.resumption import check_resumable, go_back_to, newest_whole
+from latentcode.runs.run import Run, with_name
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loggers import check_loggers, open_logger
 from latentcode.training.processes import ALONE, Group, is_restart, note_launch, processes
-from latentcode.training.progress import TrainingProgress
 from latentcode.training.session import Session
 from latentcode.training.signals import stop_on_signals
 from latentcode.training.state import Learner, TrainingState, check_shares
@@ -134,16 +132,16 @@ def _train(
         with group.together():  # when all have read it
             if resume and group.leads:
                 told = go_back_to(run, step, damaged)
-        display = stack.enter_context(Display(enabled=progress and group.leads))
+        bar = stack.enter_context(Bar(
+            "training", config.training.steps, done=learner.step, transient=False,
+            enabled=progress and group.leads))
         for line in told:
-            display.say(line)
+            bar.say(line)
         if step == config.training.steps:
-            display.say(f"{run.path} is finished at step {config.training.steps}; there is "
-                        "nothing left to train")
+            bar.say(f"{run.path} is finished at step {config.training.steps}; there is nothing "
+                    "left to train")
         session = Session(
-            [run], learner, stack.enter_context(stop_on_signals(deadline)),
-            TrainingProgress(display, config.training.steps, learner.step,
-                             learner.member(0).task.headline),
+            [run], learner, stack.enter_context(stop_on_signals(deadline)), bar,
             [stack.enter_context(open_logger(name, run, learner.step))
              for name in (loggers if group.leads else ())], group)
         session.work(fresh=step is None)

@@ -105,14 +105,9 @@ class Group:
         """Return the text of every process, in their order."""
         if self.size == 1:
             return [text]
-        data = torch.frombuffer(bytearray(text.encode() or b" "), dtype=torch.uint8)
-        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([len(data)]), self.control)
-        room = max(int(length) for length in lengths)
-        parts = [torch.zeros(room, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(parts, torch.nn.functional.pad(data, (0, room - len(data))), self.control)
-        return [bytes(part[:int(length)].tolist()).decode().strip()
-                for part, length in zip(parts, lengths, strict=True)]
+        texts = [""] * self.size
+        dist.all_gather_object(texts, text, self.control)
+        return texts
 
     def check_same(self, what: str, value: str) -> None:
         """Raise `ConfigError` unless a value is the same in every process."""

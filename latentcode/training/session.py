@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-from latentcode.devices import evaluation_batch
+from latentcode.config import RunConfig
+from latentcode.devices import device_name, evaluation_batch
 from latentcode.errors import TrainingError
 from latentcode.metrics import Metric, is_by_constituent, mean_metric
+from latentcode.models.flops import peak_flops, training_flops_per_token
+from latentcode.progress import Bar
 from latentcode.runs import Run
 from latentcode.training.evaluation import evaluate
 from latentcode.training.loggers import Logger
-from latentcode.training.pace import Pace, as_metrics
 from latentcode.training.processes import ALONE, Group
-from latentcode.training.progress import TrainingProgress
 from latentcode.training.signals import StopRequest
 from latentcode.training.state import Learner
 
@@ -34,6 +36,7 @@ class Session:
 
     runs     the run folder of each member of `learner`
     stop     asked before every update
+    bar      shows the step, training loss, headline metric of each split, pace and time left
     loggers  told of every metric; for a single run
     group    the processes that train together: only the first one writes and evaluates
 
@@ -41,14 +44,14 @@ class Session:
     """
 
     def __init__(
-        self, runs: Sequence[Run], learner: Learner, stop: StopRequest,
-        progress: TrainingProgress,
-        loggers: Sequence[Logger] = (),
-        group: Group = ALONE,
+        self, runs: Sequence[Run], learner: Learner, stop: StopRequest, bar: Bar,
+        loggers: Sequence[Logger] = (), group: Group = ALONE,
     ) -> None:
         self.runs, self.learner = runs, learner
-        self.stop, self.progress, self.loggers, self.group = stop, progress, loggers, group
+        self.stop, self.bar, self.loggers, self.group = stop, bar, loggers, group
         self.settings = runs[0].config.training
+        self.headline = learner.member(0).task.headline
+        self.shown: dict[str, str] = {}
         self.failures: dict[int, TrainingError] = {}
         self.began = time.perf_counter()
         self.pace = Pace(self.runs[0].config, len(runs), group.size, learner.step)
@@ -73,7 +76,7 @@ class Session:
         while (learner.step < settings.steps and self.working
                 and not self.group.any(self.stop.requested)):
             learner.update()
-            self.progress.advance(learner.step)
+            self.bar(learner.step, settings.steps)
             self._record()
             if (learner.step % settings.checkpoint_every == 0
                     or learner.step in settings.milestones):
@@ -83,7 +86,7 @@ class Session:
             self._checkpoint()
         interrupted = self.group.any(self.stop.interrupted)
         if interrupted or learner.step < settings.steps:
-            self.progress.display.say(self._farewell())
+            self.bar.say(self._farewell())
         if self.failures:
             raise self._failure()
         if interrupted:
@@ -105,8 +108,12 @@ class Session:
             self.learner.forget_losses()
             pace = self.pace.measured(step)
             for logger in self.loggers:
-                logger.log(step, "train", as_metrics(pace))
-            self.progress.pace(pace)
+                logger(step, "train", {
+                    name: Metric(value, math.nan, 1) for name, value in pace.items()})
+            self.shown["pace"] = f"{pace['tokens_per_second']:,.0f} tokens/s"
+            if "model_flop_utilisation" in pace:
+                self.shown["pace"] += f" ({pace['model_flop_utilisation']:.0%} of the peak)"
+            self._show()
             self._note("log", **pace)
         if evaluates:
             with self.stop.timed(), self.pace.aside():
@@ -132,7 +139,7 @@ class Session:
                     precision=settings.precision)
         for split, of_member in metrics.items():
             self._publish(split, of_member)
-        self.progress.evaluated()
+        self._show(line=True)
 
     def _publish(self, split: str, metrics: Mapping[int, Mapping[str, Metric]]) -> None:
         step = self.learner.step
@@ -141,8 +148,17 @@ class Session:
         for index, of_member in metrics.items():
             self.runs[index].append_metrics(step, split, of_member)
             for logger in self.loggers:
-                logger.log(step, split, of_member)
-        self.progress.metrics(split, mean_over_members(list(metrics.values())))
+                logger(step, split, of_member)
+        means = mean_over_members(list(metrics.values()))
+        if self.headline in means:
+            self.shown[split] = f"{split} {self.headline} {means[self.headline].mean:.3f}"
+        if TRAINING_LOSS in means:
+            self.shown["loss"] = f"loss {means[TRAINING_LOSS].mean:.4g}"
+
+    def _show(self, *, line: bool = False) -> None:
+        """Show the newest numbers on the bar; where there is none, in a line."""
+        self.bar.text = ", ".join(self.shown.values())
+        self.bar(self.learner.step, self.settings.steps, line=line)
 
     def _checkpoint(self) -> None:
         losses = self._finite_losses()
@@ -228,3 +244,40 @@ def mean_over_members(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, M
         return metrics[0]
     return {name: mean_metric(np.array([of_member[name].mean for of_member in metrics]))
             for name in metrics[0] if not is_by_constituent(name)}
+
+
+class Pace:
+    """Counts updates and the seconds that they took; evaluations and checkpoints are left out.
+
+    n_members    models that are trained at once, each with batches of its own
+    n_processes  processes with a device each
+    """
+
+    def __init__(self, config: RunConfig, n_members: int, n_processes: int, step: int) -> None:
+        settings = config.training
+        self.tokens_per_step = n_members * settings.batch_size * config.task.n_tokens
+        self.flops_per_token = training_flops_per_token(config.model, config.task.n_tokens)
+        peak = (peak_flops(device_name(settings.device), settings.precision)
+                if settings.device.startswith("cuda") else None)
+        self.peak = None if peak is None else peak * n_processes
+        self._step, self._began, self._aside = step, time.perf_counter(), 0.0
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave out what is done in here."""
+        began = time.perf_counter()
+        yield
+        self._aside += time.perf_counter() - began
+
+    def measured(self, step: int) -> dict[str, float]:
+        """Return `tokens_per_second` since the last call and, of a GPU whose peak is known,
+        `model_flop_utilisation`, from 0 to 1."""
+        now = time.perf_counter()
+        seconds = now - self._began - self._aside
+        tokens = (step - self._step) * self.tokens_per_step
+        self._step, self._began, self._aside = step, now, 0.0
+        speed = tokens / max(seconds, 1e-9)
+        found = {"tokens_per_second": round(speed, 1)}
+        if self.peak is not None:
+            found["model_flop_utilisation"] = round(speed * self.flops_per_token / self.peak, 4)
+        return found

@@ -20,8 +20,7 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.files.formats import check_format, header
 from latentcode.files.storage import read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.runs import Run
-from latentcode.runs.folder import CARD
+from latentcode.runs.run import CARD, Run
 
 FORMAT = "latentcode.card"
 README = "README.md"

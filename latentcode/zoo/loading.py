@@ -24,9 +24,8 @@ from latentcode.files.formats import header
 from latentcode.files.provenance import software
 from latentcode.files.storage import check_writable
 from latentcode.progress import Progress, watched
-from latentcode.runs import Run
-from latentcode.runs.folder import CARD, RESULTS
 from latentcode.runs.named import folder_of, load_run, zoo_folders
+from latentcode.runs.run import CARD, RESULTS, Run
 from latentcode.zoo.card import Card, CodesOfCard
 
 if TYPE_CHECKING:

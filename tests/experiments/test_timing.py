@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from latentcode.experiments.timing import minutes
-from latentcode.runs.folder import TIMING
+from latentcode.runs.run import TIMING
 
 
 def test_attempts_are_added_up(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ from places import ROOT, environment
 from latentcode.cli import main
 from latentcode.errors import RunError
 from latentcode.files.locks import exclusive
-from latentcode.runs import Run
-from latentcode.runs.folder import LOCK
 from latentcode.runs.metric_file import recorded_step
+from latentcode.runs.run import LOCK, Run
 from latentcode.sweep import executors
 
 GRID = ("--grid", "smoke_logic", "--axis", "kind=softmax,hyla",

@@ -13,7 +13,7 @@ from latentcode.experiments.paper.measuring.sraven_answers import (
 )
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.metrics import Metric, mean_metric
-from latentcode.progress import bar, reported
+from latentcode.progress import Bar, reported
 from latentcode.tasks.sraven.task import Sraven
 
 CHUNK = 2_000
@@ -45,7 +45,7 @@ def instances(
 ) -> pd.DataFrame:
     """Return `fresh_instances`, in chunks that are kept."""
     sizes = [min(CHUNK, n - start) for start in range(0, n, CHUNK)]
-    progress = None if work.is_smoke else bar(f"SRAVEN, M = {n_features}, K = {n_values}")
+    progress = None if work.is_smoke else Bar(f"SRAVEN, M = {n_features}, K = {n_values}")
     return pd.concat([
         work.task_table(fresh_instances, n_features=n_features, n_values=n_values,
                         permuted=permuted, n=size, seed=seed)
