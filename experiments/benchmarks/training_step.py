@@ -56,9 +56,8 @@ from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
 from latentcode.tasks import Batch
-from latentcode.training.batches import CHUNK, TrainingBatches
 from latentcode.training.loop import make_learner
-from latentcode.training.state import Learner, TrainingState
+from latentcode.training.state import CHUNK, Learner, TrainingBatches, TrainingState
 
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from latentcode.cli.options import default_is
+from latentcode.cli.parsing import default_is
 from latentcode.errors import check
 
 if TYPE_CHECKING:

@@ -7,17 +7,23 @@ import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from inspect import getdoc
-from typing import Any, get_origin
+from typing import Any, Literal, get_origin
 
 import tyro
 
 from latentcode.errors import ConfigError, LatentCodeError
 
+Split = Literal["train", "test", "ood", "unknown"]
 IMPORTS = ("With --import FILE, a file of your own that registers tasks, attention, patches or "
            "probes is imported first; it may be given several times.")
 """An option of every command, which `cli.take_imports` reads."""
 CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
           tyro.conf.PositionalMetavarFromFieldName)
+
+
+def default_is(text: str) -> Any:
+    """Say in `--help` what an option that is left out means, where its default does not tell."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {text})")
 
 
 def parse(command: Any, words: Sequence[str], prog: str, default: Any = None) -> Any:
@@ -74,4 +80,4 @@ def _error_of_a_field(stopped: BaseException) -> str | None:
     return None
 
 
-__all__ = ["parse"]
+__all__ = ["Split", "default_is", "parse"]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from latentcode.cli.options import default_is
+from latentcode.cli.parsing import default_is
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from latentcode.cli.options import default_is
+from latentcode.cli.parsing import default_is
 from latentcode.errors import LatentCodeError
 
 REPOSITORY = "https://github.com/latentcode/latentcode"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from latentcode.cli.options import Split, default_is
+from latentcode.cli.parsing import Split, default_is
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from latentcode.cli.options import default_is
+from latentcode.cli.parsing import default_is
 from latentcode.cli.show import print_metrics
 from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
 from latentcode.config.presets import follow_task, preset

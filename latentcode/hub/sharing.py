@@ -295,10 +295,6 @@ def _message(address: Address, token: Token, error: BaseException) -> str | None
     from huggingface_hub import constants, errors, get_token
 
     line = " ".join(str(error).split())[:200] or type(error).__name__
-    if isinstance(error, errors.HFValidationError):
-        return f"{address} is no name of a repository: {line}"
-    if isinstance(error, errors.LocalTokenNotFoundError):
-        return f"{address}: no token is saved on this machine; expected one ({LOG_IN})"
     if isinstance(error, errors.RevisionNotFoundError):
         return (f"{address.repo} has no revision {address.revision!r}; expected a branch, a tag or "
                 "a commit")

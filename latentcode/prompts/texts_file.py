@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.lines import rows_in
+from latentcode.files.storage import rows_in
 
 SUFFIXES = (".txt", ".jsonl")
 """How the names of files of texts end."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +13,12 @@ from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.files.locks import exclusive
-from latentcode.files.storage import TEMPORARY, check_writable, write_text
+from latentcode.files.storage import check_free, check_writable, write_text
+from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
 from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.resumption import check_resumable
-from latentcode.runs.run import CONFIG, LOCK, Run
+from latentcode.runs.run import CONFIG, LOCK, Run, remove_stale
 from latentcode.sweep.executors import (
     ExecutorName,
     RayExecutor,
@@ -28,7 +27,6 @@ from latentcode.sweep.executors import (
     make_executor,
 )
 from latentcode.sweep.grid import Grid, load_grid
-from latentcode.sweep.packing import halve, members_that_fit, pack
 from latentcode.sweep.table import (
     SelectOn,
     member_table,
@@ -38,7 +36,7 @@ from latentcode.sweep.table import (
 )
 from latentcode.sweep.texts import make_texts
 from latentcode.tasks import Task, make_task, task_class
-from latentcode.training.ensemble import check_keeps_enough
+from latentcode.training.ensemble import check_keeps_enough, ensemble_key
 from latentcode.training.processes import check_alone
 from latentcode.training.signals import StopRequest, stop_on_signals
 from latentcode.training.workers import Executor, Job, Outcome
@@ -46,6 +44,9 @@ from latentcode.training.workers import Executor, Job, Outcome
 SWEEP = "sweep.yaml"
 SHOWN = 6
 """How many differences between two grids an error names."""
+USABLE = 0.8
+"""Share of the free memory that is given to members; the rest is for evaluation and for what
+the allocator cannot use."""
 POLL_SECONDS = 1.0
 """How often the folders of the runs are looked at."""
 
@@ -179,6 +180,86 @@ def _check_trainable(
             check_precision(precision, device)
 
 
+def pack(
+    configs: Mapping[Path, RunConfig], members_at_once: int | Mapping[Hashable, int],
+    checkpoints: Mapping[Path, Collection[int]] | None = None,
+) -> list[Job]:
+    """Group members that can share one ensemble, in groups of at most `members_at_once`.
+
+    Groups follow the order of their first members, members keep their order, and the groups
+    of one kind differ in size by one at most.
+
+    members_at_once  one number, or one for each ensemble key
+    checkpoints      steps that a member could resume from. An ensemble resumes from the newest that
+                     all its members have; in one group that is the newest or (where they were
+                     killed between two) the one before of every member, so that none loses more
+                     than that, for example to one that broke long before. Or all have none
+    """
+    of_kind: dict[Hashable, list[tuple[set[int], list[Path]]]] = {}
+    for path, config in configs.items():
+        steps = set(sorted((checkpoints or {}).get(path, ()))[-2:])
+        groups = of_kind.setdefault(ensemble_key(config), [])
+        for common, paths in groups:
+            if common & steps or not (common or steps):
+                common &= steps
+                paths.append(path)
+                break
+        else:
+            groups.append((steps, [path]))
+    jobs: list[Job] = []
+    for key, paths in ((key, paths) for key, groups in of_kind.items() for _, paths in groups):
+        most = members_at_once if isinstance(members_at_once, int) else members_at_once[key]
+        check(most >= 1, f"members_at_once is {most}; expected at least 1")
+        n_groups = -(-len(paths) // most)
+        for group in range(n_groups):
+            first, last = (len(paths) * g // n_groups for g in (group, group + 1))
+            jobs.append({path: configs[path] for path in paths[first:last]})
+    order = {path: number for number, path in enumerate(configs)}
+    return sorted(jobs, key=lambda job: order[next(iter(job))])
+
+
+def halve(job: Job) -> list[Job]:
+    """Return the two halves of a job of several members."""
+    members = list(job.items())
+    middle = (len(members) + 1) // 2
+    return [dict(members[:middle]), dict(members[middle:])]
+
+
+def member_bytes(config: RunConfig) -> int:
+    """Return 4 (5 N + B A): the memory in bytes that training one more member takes, roughly.
+
+    N  number of weights, each kept five times: weight, gradient, two moments of Adam, and a
+       copy of the weights for evaluation
+    A  numbers per instance that the backward pass needs:
+       L (T (10 D + 4 H d + 3 F) + 4 H T^2 + V T^2 d) + 4 T D, with F the hidden width of the
+       feed-forward layer (of all experts for `moe`) and V = 4 for a value network that makes a
+       vector for every pair of tokens, 0 for the linear one
+    B  instances per update
+
+    It is an upper estimate in float32, which bf16 does not exceed. Where it is too small all the
+    same, a group that runs out of memory is halved.
+    """
+    model, tokens = config.model, config.task.n_tokens
+    weights = sum(p.numel() for p in HookedTransformer(model, seed=0).parameters())
+    hidden = model.d_mlp * (model.n_experts if model.feedforward == "moe" else 1)
+    total_head = model.n_heads * max(model.d_head, model.d_head_v)
+    vectors_per_pair = 0 if model.value_network == "linear" else 4
+    per_block = (tokens * (10 * model.d_model + 4 * total_head + 3 * hidden)
+                 + 4 * model.n_heads * tokens**2 + vectors_per_pair * tokens**2 * model.d_head_v)
+    activations = model.n_layers * per_block + 4 * tokens * model.d_model
+    return 4 * (5 * weights + config.training.batch_size * activations)
+
+
+def members_that_fit(configs: Mapping[Path, RunConfig], free: int) -> dict[Hashable, int]:
+    """Return floor(0.8 free / bytes of a member), at least 1, for each ensemble key.
+
+    free  bytes of device memory
+    """
+    of_key = {ensemble_key(config): config for config in configs.values()}
+    return {key: max(1, int(USABLE * free) // member_bytes(config))
+            for key, config in of_key.items()}
+
+
 def claim(out: Path, grid: Grid) -> None:
     """Make the folder of a sweep and keep its grid there; an existing one must have the same.
 
@@ -192,13 +273,8 @@ def claim(out: Path, grid: Grid) -> None:
               + (f"; and {others} more" if others > 0 else "")
               + "); expected the same grid, or another folder", RunError)
         return
-    occupied = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    check(not occupied, f"{out} exists and is not a sweep (no {SWEEP}); expected a new or an "
-          "empty folder", RunError)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot make the folder {out}: {error}") from None
+    check_free(out, overwrite=False, marker=SWEEP)
+    out.mkdir(parents=True, exist_ok=True)
     write_text(out / SWEEP, grid.to_yaml())
 
 
@@ -210,8 +286,7 @@ def publish_member(run: Run, folder: Path) -> None:
         check(known.id == run.id, f"{target} holds another run, {known.id}; expected {run.id}, or "
               "nothing", RunError)
         return
-    for leftover in folder.glob(f"{TEMPORARY}*-{target.name}"):  # of a sweep that was killed
-        shutil.rmtree(leftover)
+    remove_stale(folder, f"*-{target.name}")  # of a sweep that was killed
     run.publish(target)
 
 
@@ -222,12 +297,11 @@ def existing(out: Path) -> Grid | None:
 
 def parse_budget(text: str) -> float:
     """Return the seconds of `90s`, `30m`, `2h` or `1h30m`."""
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text)
-    seconds = 0.0
-    if match is not None:
-        seconds = sum(float(number or 0) * unit
-                      for number, unit in zip(match.groups(), (3600, 60, 1), strict=True))
-    check(seconds > 0, f"budget is {text!r}; expected a time such as 90s, 30m or 2h")
+    try:
+        seconds = pd.Timedelta(text).total_seconds()
+    except ValueError:
+        seconds = 0.0
+    check(seconds >= 1, f"budget is {text!r}; expected a time such as 90s, 30m or 2h")
     return seconds
 
 

@@ -13,8 +13,7 @@ from fake_cuda_cases import configure, without_cuda
 from torch import Tensor, nn
 
 from latentcode.models.positions import relative_bias
-from latentcode.training import batches
-from latentcode.training.graph import StepGraph
+from latentcode.training.ensemble import StepGraph
 from latentcode.training.loop import make_learner
 from latentcode.training.state import TrainingState
 
@@ -79,7 +78,7 @@ def test_a_mistake_planted_in_an_update_is_caught(
     name: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mistake, message = MISTAKES[name]
-    monkeypatch.setattr(batches, "CHUNK", 1)  # every update draws
+    monkeypatch.setattr("latentcode.training.state.CHUNK", 1)  # every update draws
     with fake_cuda() as device:
         state = TrainingState.start(configure())
         state.update()

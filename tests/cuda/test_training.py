@@ -22,11 +22,10 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs.checkpoints import Checkpoint
 from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_counterfactuals, make_task
-from latentcode.training import batches, ensemble, train
-from latentcode.training.batches import CHUNK
+from latentcode.training import train
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loop import make_learner
-from latentcode.training.state import TrainingState
+from latentcode.training.state import CHUNK, TrainingState
 
 pytestmark = without_cuda
 
@@ -75,7 +74,7 @@ def test_an_update_never_waits(kind: str, task: str) -> None:
 def test_later_updates_and_batches_never_wait(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "CHUNK", 1)  # every update draws
+    monkeypatch.setattr("latentcode.training.state.CHUNK", 1)  # every update draws
     with fake_cuda() as device:
         state = TrainingState.start(configure(precision=precision))
         state.update()
@@ -163,8 +162,8 @@ def test_a_step_that_calls_a_function_of_the_user_is_not_captured() -> None:
 
 
 def test_an_ensemble_draws_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (batches, ensemble):
-        monkeypatch.setattr(module, "CHUNK", 1)
+    for module in ("state", "ensemble"):
+        monkeypatch.setattr(f"latentcode.training.{module}.CHUNK", 1)
     config = configure("sraven")
     other = replace(config, task=replace(config.task, split_seed=3),
                     training=replace(config.training, seed=1, weight_decay=0.3))

@@ -148,7 +148,7 @@ def test_a_hub_that_is_out_of_order(pushed: dict[str, bytes], hub: Hub, cache: P
     *((address, None, "is not an address on the hub") for address in (
         "hf://", "hf://tiny", "hf://user/tiny/config.yaml", "hf://user/../tiny",
         "hf://user/tiny@", "hf://spaces/user/tiny", "hf://us er/tiny")),
-    ("hf://user/a--b", None, "is no name of a repository"),
+    ("hf://user/a--b", None, "hf://user/a--b: Cannot have --"),
     *(("hf://user/tiny", revision, "as revision; expected") for revision in (
         "../../../etc", "/etc", "a b", "a..b", "")),
 ])

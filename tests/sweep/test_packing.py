@@ -13,7 +13,7 @@ import latentcode as lc
 from latentcode.config import RunConfig
 from latentcode.errors import ConfigError
 from latentcode.sweep.grid import Grid, with_fields
-from latentcode.sweep.packing import halve, member_bytes, members_that_fit, pack
+from latentcode.sweep.run import halve, member_bytes, members_that_fit, pack
 from latentcode.training.ensemble import can_share, ensemble_key
 
 BASE = lc.preset("smoke", "logic", "softmax")

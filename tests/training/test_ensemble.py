@@ -27,8 +27,7 @@ from latentcode.models.kernels.fused import written_out
 from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import ensemble, train, train_ensemble
-from latentcode.training.ensemble import Ensemble, can_share, ensemble_key
-from latentcode.training.graph import StepGraph
+from latentcode.training.ensemble import Ensemble, StepGraph, can_share, ensemble_key
 from latentcode.training.optimizer import BETAS, EPSILON, adamw_
 from latentcode.training.session import mean_over_members
 from latentcode.training.state import TrainingState

@@ -24,8 +24,7 @@ from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import train, train_ensemble, training_step
-from latentcode.training.batches import CHUNK, TrainingBatches
-from latentcode.training.state import TrainingState
+from latentcode.training.state import CHUNK, TrainingBatches, TrainingState
 
 Make = Callable[..., RunConfig]
 Meddle = Callable[[int, Callable[[Tensor], Tensor]], AbstractContextManager[None]]

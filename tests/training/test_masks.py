@@ -10,8 +10,8 @@ import torch
 
 from latentcode.config import RunConfig
 from latentcode.models.config import ModelConfig
-from latentcode.training.batches import CHUNK
 from latentcode.training.ensemble import Ensemble, can_be_drawn_ahead, draw_masks
+from latentcode.training.state import CHUNK
 
 CONFIG = ModelConfig(n_layers=3, attention_dropout=0.25)
 INPUTS = torch.zeros(CHUNK, 2, 4, 7, 5)

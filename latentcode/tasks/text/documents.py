@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.lines import rows_in
-from latentcode.files.storage import read_json
+from latentcode.files.storage import read_json, rows_in
 from latentcode.tasks.text.failures import one_sentence
 
 READING = 1

@@ -22,7 +22,7 @@ from latentcode.experiments.benchmarks import (
     training_step,
 )
 from latentcode.experiments.benchmarks.browser import browser_path
-from latentcode.training.batches import CHUNK
+from latentcode.training.state import CHUNK
 
 FRAME = {"question", "command", "started", "finished", "cores", "load_average", "settings",
          "environment", "cases"}
