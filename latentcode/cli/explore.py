@@ -76,8 +76,7 @@ def _here(folder: str, copies: Path) -> Path:
     """
     import shutil
 
-    from latentcode.hub.address import is_address, origin
-    from latentcode.hub.sharing import fetch
+    from latentcode.hub import fetch, is_address, origin
     from latentcode.runs.named import ZOO_PREFIX, folder_of, zoo_folders
 
     if not is_address(folder):

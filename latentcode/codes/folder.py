@@ -15,7 +15,7 @@ from latentcode.errors import ArtifactError, check
 from latentcode.files.formats import header, read_checked
 from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, map_tensors, replace_file, write_json
-from latentcode.hub.address import origin
+from latentcode.hub import origin
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from latentcode.codes.folder import (
 from latentcode.codes.labels import check_new_label, described, label_values
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
 from latentcode.files.storage import create_tensors, replace_folder, write_instances
-from latentcode.hub.address import is_address
-from latentcode.hub.sharing import fetch
+from latentcode.hub import fetch, is_address
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -303,7 +302,7 @@ class LatentCodes:
         `HubError` that says why nothing was pushed.
         """
         from latentcode.codes.sharing import data_card
-        from latentcode.hub.sharing import push
+        from latentcode.hub import push
 
         with TemporaryDirectory() as temporary:
             return push(self.save(Path(temporary) / "codes"), "codes", repo, private=private,

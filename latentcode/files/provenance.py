@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -92,11 +91,6 @@ def environment(device: str) -> dict[str, Any]:
 def now() -> str:
     """Return the present moment, UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def new_id() -> str:
-    """Return 12 random hex digits."""
-    return uuid.uuid4().hex[:12]
 
 
 def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:

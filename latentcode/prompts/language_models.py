@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from latentcode.errors import check
-from latentcode.hub.address import is_address
+from latentcode.hub import is_address
 from latentcode.models.config import kind_of
 from latentcode.models.opening import AT, as_dtype, is_run
 from latentcode.models.pretrained import load_pretrained

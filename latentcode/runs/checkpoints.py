@@ -9,10 +9,9 @@ says that the run came so far. Reading what there is needs no torch.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from latentcode.config.reading import from_dict
-from latentcode.errors import ArtifactError, ConfigError, RunError, check
+from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.files.formats import check_format, header
 from latentcode.files.provenance import software
 from latentcode.files.storage import (
-    TEMPORARY,
     check_checksum,
     checksums,
     read_json,
@@ -72,19 +70,6 @@ def write_checkpoint(
         "sha256": checksums(folder, (MODEL, OPTIMIZER, RNG))})
 
 
-def publish_checkpoint(source: Path, folder: Path) -> None:
-    """Copy the model of a checkpoint into an empty folder, without what training needs to go on.
-
-    `ArtifactError` when the model is not the one that was written.
-    """
-    known = Checkpoint.open(source).sha256
-    check(MODEL in known, f"{source} was published without {MODEL}", ArtifactError)
-    shutil.copyfile(source / MODEL, folder / MODEL)
-    check_checksum(folder / MODEL, known[MODEL])
-    state = check_format(read_json(source / STATE), FORMAT, source / STATE)
-    write_json(folder / STATE, {**state, "sha256": checksums(folder, (MODEL,))})
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """The state of a run after `step` updates; tensors are read when they are restored.
@@ -102,16 +87,22 @@ class Checkpoint:
     sha256: Mapping[str, str]
 
     @classmethod
-    def open(cls, path: Path) -> Checkpoint:
-        """Read `state.json`; `ArtifactError` names what is missing or of another version."""
+    def open(cls, path: Path, step: int, config_hash: str) -> Checkpoint:
+        """Read `state.json`; `ArtifactError` names what is missing or of another version, step or
+        run."""
         file = path / STATE
         state = check_format(read_json(file), FORMAT, file)
         told = {key: value for key, value in state.items() if key not in (
             *header(FORMAT), "provenance")}
         try:
-            return from_dict(cls, {"path": path, **told}, what="checkpoint")
+            checkpoint = from_dict(cls, {"path": path, **told}, what="checkpoint")
         except ConfigError as error:
             raise ArtifactError(f"{file}: {error}") from None
+        check(checkpoint.config_hash == config_hash, f"{path} belongs to a run with configuration "
+              f"hash {checkpoint.config_hash}; expected {config_hash}", ArtifactError)
+        check(checkpoint.step == step, f"{path} says that it is of step {checkpoint.step}; "
+              f"expected {step}", ArtifactError)
+        return checkpoint
 
     def __post_init__(self) -> None:
         check(self.step >= 0, f"step is {self.step}; expected a whole number of at least 0")
@@ -123,6 +114,17 @@ class Checkpoint:
     def is_published(self) -> bool:
         """Whether the model is here alone, without what training needs to go on."""
         return OPTIMIZER not in self.sha256
+
+    def publish(self, folder: Path) -> None:
+        """Copy the model into an empty folder, without what training needs to go on.
+
+        `ArtifactError` when the model is not the one that was written.
+        """
+        check(MODEL in self.sha256, f"{self.path} was published without {MODEL}", ArtifactError)
+        shutil.copyfile(self.path / MODEL, folder / MODEL)
+        check_checksum(folder / MODEL, self.sha256[MODEL])
+        state = read_json(self.path / STATE)
+        write_json(folder / STATE, {**state, "sha256": checksums(folder, (MODEL,))})
 
     def check_model(self) -> None:
         """Raise `ArtifactError` unless the weights are there, and those that were written."""
@@ -216,79 +218,9 @@ def _to_torch(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-# The checkpoints of a run: their folders found, opened, deleted.
-
-DAMAGED = "damaged_"
-"""What the name of a checkpoint begins with that was found damaged."""
-
-
 def step_folders(run: Path) -> dict[int, Path]:
     """Return the folders of the checkpoints in a run's folder by step, rising, whole or not."""
     folder = run / CHECKPOINTS
     named = [(re.fullmatch(r"step_(\d{7,})", entry.name), entry)
              for entry in (folder.iterdir() if folder.is_dir() else ())]
     return dict(sorted((int(match[1]), entry) for match, entry in named if match))
-
-
-def kept_steps(run: Path) -> list[int]:
-    """Return the steps of the complete checkpoints in a run's folder, rising."""
-    return [step for step, folder in step_folders(run).items() if (folder / STATE).is_file()]
-
-
-def folder_of_step(run: Path, step: int) -> Path:
-    """Return the folder of a step's checkpoint."""
-    return run / CHECKPOINTS / f"step_{step:07d}"
-
-
-def open_step(run: Path, step: int | None, config_hash: str) -> Checkpoint:
-    """Return the checkpoint of a step, or the newest; see `Run.load_checkpoint`."""
-    steps = kept_steps(run)
-    check(bool(steps), f"{run} holds no complete checkpoint yet", RunError)
-    step = steps[-1] if step is None else step
-    check(step in steps, f"{run} has no checkpoint of step {step}; expected one of: "
-          f"{', '.join(map(str, steps))}", RunError)
-    return _open_folder(run, step, config_hash)
-
-
-def problem_of(run: Path, step: int, config_hash: str) -> str | None:
-    """What keeps training from going on from the checkpoint of a step? None: it is whole."""
-    try:
-        _open_folder(run, step, config_hash).check_files()
-    except ArtifactError as error:
-        return str(error)
-    return None
-
-
-def _open_folder(run: Path, step: int, config_hash: str) -> Checkpoint:
-    checkpoint = Checkpoint.open(folder_of_step(run, step))
-    check(checkpoint.config_hash == config_hash, f"{checkpoint.path} belongs to a run with "
-          f"configuration hash {checkpoint.config_hash}; expected {config_hash}", ArtifactError)
-    check(checkpoint.step == step, f"{checkpoint.path} says that it is of step "
-          f"{checkpoint.step}; expected {step}", ArtifactError)
-    return checkpoint
-
-
-def delete_step(run: Path, step: int) -> None:
-    """Delete the checkpoint of a step."""
-    # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
-    path = folder_of_step(run, step)
-    doomed = path.with_name(f"{TEMPORARY}{path.name}")
-    os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def set_aside(run: Path, step: int) -> Path:
-    """Rename a damaged checkpoint, so that it is neither used nor ever deleted; return where."""
-    path = folder_of_step(run, step)
-    aside = path.with_name(f"{DAMAGED}{path.name}")
-    while aside.exists():  # from an earlier time
-        aside = aside.with_name(f"{aside.name}_again")
-    os.rename(path, aside)
-    return aside
-
-
-def delete_old_steps(run: Path, keep: int | None, milestones: Collection[int]) -> None:
-    """Delete all but the newest `keep` checkpoints (None: none) and those of milestones."""
-    for old in kept_steps(run)[:-keep] if keep is not None else []:
-        if old not in milestones:
-            delete_step(run, old)

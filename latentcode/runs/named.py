@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from latentcode.errors import RunError, UnknownNameError, check, check_choice
-from latentcode.hub.address import is_address
-from latentcode.hub.sharing import fetch
+from latentcode.hub import fetch, is_address
 from latentcode.runs.run import CARD, Run
 
 ZOO = Path(__file__).parents[1] / "models" / "zoo"
@@ -37,7 +36,7 @@ def folder_of(name_or_path: str | Path) -> Path:
     begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
     exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
     `UnknownNameError` for what is neither lists the names. For an address it raises what
-    `latentcode.hub.sharing.fetch` raises.
+    `latentcode.hub.fetch` raises.
     """
     if isinstance(name_or_path, str) and is_address(name_or_path):
         return fetch(name_or_path)

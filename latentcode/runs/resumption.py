@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from latentcode.config import RunConfig, config_hash, fill_in, flatten, to_dict
 from latentcode.config.training import HOW_FIELDS
 from latentcode.errors import ArtifactError, RunError, check
 from latentcode.files.storage import read_json, write_json
-from latentcode.runs.checkpoints import delete_step, problem_of, set_aside, step_folders
+from latentcode.runs.checkpoints import Checkpoint, step_folders
 from latentcode.runs.metric_file import METRICS, cut_metrics, cut_torn_line
 from latentcode.runs.run import PROVENANCE, TIMING
 
@@ -67,9 +68,11 @@ def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]
     for step in sorted(common, reverse=True):
         whole = True
         for run, of_run in zip(runs, damaged, strict=True):
-            problem = problem_of(run.path, step, config_hash(run.config))
-            if problem is not None:
-                of_run[step], whole = problem, False
+            try:
+                Checkpoint.open(
+                    run.checkpoint_path(step), step, config_hash(run.config)).check_files()
+            except ArtifactError as error:
+                of_run[step], whole = str(error), False
         if whole:
             return step, damaged
     for run, of_run in zip(runs, damaged, strict=True):
@@ -98,12 +101,16 @@ def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[s
 
     told = []
     for newer, problem in damaged.items():
-        aside = set_aside(run.path, newer)
+        path = run.checkpoint_path(newer)
+        aside = path.with_name(f"damaged_{path.name}")
+        while aside.exists():  # from an earlier time
+            aside = aside.with_name(f"{aside.name}_again")
+        os.rename(path, aside)
         told.append(f"the checkpoint of step {newer} is damaged ({problem}); training goes on from "
                     f"step {step or 0}, and the damaged one is kept as {aside}")
     for newer in run.checkpoints():
         if step is None or newer > step:
-            delete_step(run.path, newer)
+            run.delete_checkpoint(newer)
     cut_metrics(run.path / METRICS, -1 if step is None else step)
     cut_torn_line(run.path / TIMING)
     note = {"step": step or 0, "time": now(), **environment(run.config.training.device)}

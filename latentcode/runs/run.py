@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -28,6 +29,7 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from latentcode.config import RunConfig, config_hash, load_config, to_yaml
 from latentcode.config.run import check_registered, registered_in
@@ -45,7 +47,7 @@ from latentcode.files.storage import (
     write_json,
     write_text,
 )
-from latentcode.hub.address import origin
+from latentcode.hub import PAGE, PICTURES, TAGS, origin, page, push
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.checkpoints import (
@@ -53,11 +55,7 @@ from latentcode.runs.checkpoints import (
     MODEL,
     STATE,
     Checkpoint,
-    delete_old_steps,
-    folder_of_step,
-    kept_steps,
-    open_step,
-    publish_checkpoint,
+    step_folders,
     write_checkpoint,
 )
 from latentcode.runs.metric_file import (
@@ -109,7 +107,7 @@ class Run:
         `RunError` when the folder already holds something: a run is replaced with `overwrite`
         only, and not while it is being trained; anything else is never touched.
         """
-        from latentcode.files.provenance import environment, new_id, now
+        from latentcode.files.provenance import environment, now
 
         path = with_name(path)
         check_writable(path)
@@ -122,7 +120,7 @@ class Run:
                   "resume=True), choose another folder, or overwrite it (--overwrite, "
                   "overwrite=True)", RunError)
         provenance = {
-            **header(FORMAT), "id": new_id(), "created": now(),
+            **header(FORMAT), "id": uuid4().hex[:12], "created": now(),
             "config_hash": config_hash(config), **environment(config.training.device),
             "resumed": []}
         if imported is not None:
@@ -224,11 +222,12 @@ class Run:
 
     def checkpoints(self) -> list[int]:
         """Return the steps of the complete checkpoints, rising."""
-        return kept_steps(self.path)
+        return [step for step, folder in step_folders(self.path).items()
+                if (folder / STATE).is_file()]
 
     def checkpoint_path(self, step: int) -> Path:
         """Return the folder of a step's checkpoint."""
-        return folder_of_step(self.path, step)
+        return self.path / CHECKPOINTS / f"step_{step:07d}"
 
     def save_checkpoint(
         self,
@@ -249,15 +248,30 @@ class Run:
         self._delete_old_checkpoints()
 
     def _delete_old_checkpoints(self) -> None:
-        training = self.config.training
-        delete_old_steps(self.path, training.keep_checkpoints, training.milestones)
+        keep = self.config.training.keep_checkpoints
+        for step in self.checkpoints()[:-keep] if keep is not None else []:
+            if step not in self.config.training.milestones:
+                self.delete_checkpoint(step)
+
+    def delete_checkpoint(self, step: int) -> None:
+        """Delete the checkpoint of a step."""
+        # Renamed first: a kill half-way must not leave something that looks like a checkpoint.
+        path = self.checkpoint_path(step)
+        doomed = path.with_name(f"{TEMPORARY}{path.name}")
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def load_checkpoint(self, step: int | None = None) -> Checkpoint:
         """Return the checkpoint of a step, by default the newest.
 
         `RunError` says which steps there are; `ArtifactError` what is wrong with the files.
         """
-        return open_step(self.path, step, config_hash(self.config))
+        steps = self.checkpoints()
+        check(bool(steps), f"{self.path} holds no complete checkpoint yet", RunError)
+        step = steps[-1] if step is None else step
+        check(step in steps, f"{self.path} has no checkpoint of step {step}; expected one of: "
+              f"{', '.join(map(str, steps))}", RunError)
+        return Checkpoint.open(self.checkpoint_path(step), step, config_hash(self.config))
 
     def publish(
         self, out: str | Path, *, step: int | Sequence[int] | None = None, overwrite: bool = False
@@ -294,7 +308,7 @@ class Run:
             for checkpoint in checkpoints:
                 target = folder / CHECKPOINTS / checkpoint.path.name
                 target.mkdir(parents=True)
-                publish_checkpoint(checkpoint.path, target)
+                checkpoint.publish(target)
         return Run.open(out)
 
     def push_to_hub(
@@ -314,8 +328,6 @@ class Run:
         Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
         what `publish` raises, and `HubError` that says why nothing was pushed.
         """
-        from latentcode.hub.sharing import PICTURES, push
-
         with TemporaryDirectory() as temporary:
             shared = self.publish(Path(temporary) / "run", step=step)
             if (self.path / CARD).is_file():
@@ -450,8 +462,6 @@ def _model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
         license: What the page says; None for nothing.
     """
     from huggingface_hub import EvalResult, ModelCardData
-
-    from latentcode.hub.sharing import PAGE, TAGS, page
 
     task, table = run.config.task.name, shared.newest_metrics()
     results = [

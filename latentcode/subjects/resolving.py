@@ -14,7 +14,7 @@ import torch
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check
-from latentcode.hub.address import Address, is_address
+from latentcode.hub import Address, is_address
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
 from latentcode.prompts.language_models import check_bridged
 from latentcode.runs import Run

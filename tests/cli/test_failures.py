@@ -14,7 +14,6 @@ import pytest
 from latentcode.cli import main
 from latentcode.cli.show import Show
 from latentcode.errors import RunError
-from latentcode.files.storage import check_free
 
 CPU = ("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
        "you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)")
@@ -96,20 +95,3 @@ def test_an_output_that_is_full_is_one_line() -> None:
                               stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "error: cannot read or write: No space left on device\n"
-
-
-def test_a_place_that_cannot_be_written_is_named_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(RunError, match=r"file/x/y cannot be made, because .*/file is a file; exp"):
-        check_free(file / "x" / "y", overwrite=False, marker="meta.json")
-
-    def refuse(self: Path, *_: object, **__: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(RunError, match=rf"/x/y cannot be made in {tmp_path}: Permission denied$"):
-        check_free(tmp_path / "x" / "y", overwrite=False, marker="meta.json")
-    assert list(tmp_path.iterdir()) == [file]

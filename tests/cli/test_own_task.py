@@ -32,32 +32,6 @@ def latentcode(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_every_question_is_asked_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    own_names: Callable[[], None],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
-    shutil.copy(EXAMPLE, tmp_path / "modadd.py")
-
-    def ask(*arguments: str) -> str:
-        main([*arguments, "--import", "modadd.py"])
-        return capsys.readouterr().out
-
-    assert "wrote run run" in ask("train", "modadd", "--out", "run", *LITTLE)
-    small = ["--labels", "sum", "--layers", "1", "--n-train", "300", "--n-heldout", "300"]
-    assert "residual" in ask("decode", "run", "--out", "decoding", *small)
-    assert "23 unrelated classes" in ask(
-        "similarity", "run", "--out", "similarity", "--label", "sum", "--n", "300")
-    assert "wrote result" in ask(
-        "project", "run", "--out", "projection", "--method", "pca", "--n", "100")
-    ask("extract", "run", "--out", "codes", "--n", "20", "--pairs", "all")
-    assert "3 pairs" in ask("show", "codes")
-    assert "hyla on modadd" in ask("show", "run")
-    ask("train", "modadd", *LITTLE, "--resume", "--out", "run")
-
-
-@pytest.mark.slow
 def test_the_example_learns_what_cannot_be_remembered(
     tmp_path: Path, own_names: Callable[[], None]
 ) -> None:

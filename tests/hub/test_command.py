@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,22 +41,6 @@ def test_questions_take_an_address(
     with pytest.raises(SystemExit, match="2"):
         main(["decode", "hf://user/none", "--out", str(tmp_path / "result")])
     assert capsys.readouterr().err.startswith("error: hf://user/none does not exist on http://")
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_asks_the_hub_of_its_environment(
-    run: lc.Run, hub: Hub, cache: Path
-) -> None:
-    def latentcode(*words: str) -> str:
-        environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache),
-                       "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-        return subprocess.run([sys.executable, "-m", "latentcode", *words], env=environment,
-                              capture_output=True, text=True, check=True, timeout=120).stdout
-
-    pushed = latentcode("push", str(run.path), "user/tiny").removeprefix("pushed ").strip()
-    assert pushed in latentcode("show", "hf://user/tiny")
-    assert [path.name for path in cache.iterdir() if path.name.startswith("models--")] == [
-        "models--user--tiny"]
 
 
 def test_the_explorer_opens_a_copy(

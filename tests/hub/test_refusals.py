@@ -15,8 +15,7 @@ from huggingface_hub import HfApi
 
 import latentcode as lc
 from latentcode.errors import HubError, LatentCodeError
-from latentcode.hub.address import Address, origin
-from latentcode.hub.sharing import check_names
+from latentcode.hub import Address, check_names, origin
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 
@@ -113,7 +112,7 @@ def test_sizes_are_bounded(
     pushed: dict[str, bytes], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("latentcode.hub.sharing.MOST_BYTES", {False: 100, True: 2**36})
+        patch.setattr("latentcode.hub.MOST_BYTES", {False: 100, True: 2**36})
         assert re.search(r"hf://user/tiny holds \S+\.json of \d+ bytes; expected at most 100",
                          refused())
         assert downloaded(cache) == []

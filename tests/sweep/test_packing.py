@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import latentcode as lc
 from latentcode.config import RunConfig
-from latentcode.errors import ConfigError
 from latentcode.sweep.grid import Grid, with_fields
 from latentcode.sweep.run import halve, member_bytes, members_that_fit, pack
 from latentcode.training.ensemble import can_share, ensemble_key
@@ -60,11 +58,6 @@ def test_members_go_on_together_only_from_a_checkpoint_that_all_have() -> None:
     checkpoints = {paths[0]: [10, 20], paths[2]: [20, 30], paths[3]: [30, 40]}
     assert [list(job) for job in pack(members, 10, checkpoints)] == [
         [paths[0], paths[2]], [paths[1], paths[4]], [paths[3]]]
-
-
-def test_groups_need_room() -> None:
-    with pytest.raises(ConfigError, match="members_at_once is 0"):
-        pack(configs({"training.seed": (0,)}), 0)
 
 
 def test_halves() -> None:

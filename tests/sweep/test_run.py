@@ -76,17 +76,6 @@ def test_a_sweep_trains_its_members_and_goes_on_where_it_was(here: Here, tmp_pat
 
 
 @pytest.mark.slow
-def test_groups_equal_members_alone_within_rounding(here: Here, tmp_path: Path) -> None:
-    alone = sweep(SEEDS, tmp_path / "alone")
-    together = sweep(SEEDS, tmp_path / "together", members_at_once=3)
-    assert [len(job) for job in here.seen] == [1, 1, 1, 1, 2, 2]
-    keys = ["member", "split", "metric", "step"]
-    assert together.table[keys].equals(alone.table[keys])
-    assert together.table["mean"].tolist() == pytest.approx(alone.table["mean"].tolist(),
-                                                            rel=1e-3, abs=1e-4)
-
-
-@pytest.mark.slow
 def test_a_group_that_fails_is_halved_until_it_works(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,8 @@ def test_the_command_says_what_it_wrote(
     monkeypatch.setattr(texts, "write_packages", few)
     main(["zoo", "text", "packages", str(tmp_path / "text")])
     assert f"documents of 1 packages, 0.0 MB, to {tmp_path / 'text'}" in capsys.readouterr().out
+    main(["zoo", "text", "spans", str(tmp_path / "spans")])
+    assert f"wrote 8,000 documents to {tmp_path / 'spans'}" in capsys.readouterr().out
 
 
 def test_a_text_of_spans_can_be_copied(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import ensemble, train, train_ensemble
 from latentcode.training.ensemble import Ensemble, StepGraph, can_share, ensemble_key
-from latentcode.training.optimizer import BETAS, EPSILON, adamw_
 from latentcode.training.session import mean_over_members
 from latentcode.training.state import TrainingState
 
@@ -100,28 +99,6 @@ def test_float32_trajectories_differ_by_rounding(task: str) -> None:
     # AdamW divides by the root of the second moment: rounding in a gradient that is nearly zero
     # moves a weight by a visible part of the learning rate, 1e-3.
     compare(members(preset("smoke", task, "hyla")), 10, 2e-4)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the program is not interpreted on a GPU")
-@pytest.mark.parametrize("graphed", [False, True])
-def test_the_weights_go_the_same_way_by_the_program_of_a_gpu(
-    tiny: Make, monkeypatch: pytest.MonkeyPatch, graphed: bool
-) -> None:
-    pytest.importorskip("triton", reason="Triton is for Linux alone")
-    from latentcode.training.optimizer_on_gpu import adamw
-
-    def by_program(weights: Tensor, gradients: Tensor, moments: tuple[Tensor, Tensor],
-                   rates: Tensor, decay: Tensor) -> None:
-        adamw(weights, gradients, *moments, rates, decay, *BETAS, EPSILON)
-
-    weights = []
-    for update in (adamw_, by_program):
-        monkeypatch.setattr(ensemble, "adamw_", update)
-        learner = Ensemble(members(tiny(learning_rate=1e-3)), graphed=graphed)
-        for _ in range(4):
-            learner.update()
-        weights.append(learner.weights)
-    torch.testing.assert_close(*weights, rtol=0, atol=2e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

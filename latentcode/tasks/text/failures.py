@@ -23,7 +23,7 @@ def one_sentence(name: str, what: str = "dataset", here: str = HERE) -> Iterator
         from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
         from huggingface_hub import errors
 
-        from latentcode.hub.sharing import unreachable
+        from latentcode.hub import unreachable
 
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
         if isinstance(cause, LatentCodeError):

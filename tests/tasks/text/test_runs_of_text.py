@@ -16,7 +16,7 @@ from latentcode.config import RunConfig, fill_in
 from latentcode.config.presets import follow_task
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.files.storage import read_json, write_json
-from latentcode.hub.sharing import to_share
+from latentcode.hub import to_share
 from latentcode.runs.resumption import check_resumable
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task

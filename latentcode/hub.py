@@ -1,5 +1,8 @@
 """Runs and codes on the Hugging Face hub: pushed in one commit, fetched and verified.
 
+Addresses are those of `huggingface_hub`: `hf://user/name` of a repository of models, where runs
+lie, `hf://datasets/user/name` of one of data sets, where codes lie, either with `@revision`.
+
 A shared folder is one commit of a repository. Data go there and come back, never code: the files of
 `PATTERNS`, in formats that hold no code, and no other. `manifest.json` holds the SHA-256 of each.
 The names and sizes that the hub lists are checked before anything is downloaded, and checksums
@@ -13,18 +16,29 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.errors import ArtifactError, HubError, LatentCodeError, check
 from latentcode.files.formats import check_format, header
 from latentcode.files.provenance import package_version, software
 from latentcode.files.storage import checksum, read_json, write_json
-from latentcode.hub.address import COMMIT, MAIN, NAME, TITLES, Address, Kind
 
 if TYPE_CHECKING:
     from huggingface_hub import CardData, HfApi
+
+PREFIX = "hf://"
+MAIN = "main"
+"""The revision that is meant where none is named: the newest commit."""
+NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+REVISION = r"(?!.*\.\.)[A-Za-z0-9_][\w./+-]*"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+Kind = Literal["run", "codes"]
+"""What a shared folder holds."""
+TITLES: Mapping[Kind, str] = {"run": "a shared run", "codes": "shared codes"}
+"""Kinds in words."""
 
 FORMAT = "latentcode.manifest"
 KEYS = {"format", "format_version", "provenance", "kind", "sha256"}
@@ -51,6 +65,74 @@ MOST_BYTES: Mapping[bool, int] = {False: 2**28, True: 2**36}
 LOG_IN = "`hf auth login`, HF_TOKEN or token="
 Token = str | bool | None
 """A token of the hub; None and True stand for the one that was saved, False for none."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A repository of the hub, at a revision.
+
+    repo      `user/name`
+    kind      `codes` for a repository of data sets, `run` for one of models
+    revision  a branch, a tag or a commit; None for the newest commit
+    """
+
+    repo: str
+    kind: Kind = "run"
+    revision: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, revision: str | None = None) -> Address:
+        """Read an address; `HubError` for what is none, and for two revisions that differ."""
+        match = re.fullmatch(rf"{PREFIX}(datasets/)?({NAME})(?:@([^@\s]+))?", text, re.ASCII)
+        if match is None:
+            raise HubError(f"{text!r} is not an address on the hub; expected {PREFIX}user/name or "
+                           f"{PREFIX}datasets/user/name, either with @revision")
+        datasets, repo, named = match.groups()
+        check(None in (revision, named) or revision == named, f"{text} names revision {named}; "
+              f"expected no other, but revision is {revision!r}", HubError)
+        revision = named if revision is None else revision
+        # It becomes part of a path in the cache.
+        check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
+              f"{text} has {revision!r} as revision; expected a branch, a tag or a commit",
+              HubError)
+        return cls(repo, "codes" if datasets else "run", revision)
+
+    @property
+    def repo_type(self) -> str:
+        """What the hub calls the kind of the repository."""
+        return "dataset" if self.kind == "codes" else "model"
+
+    def check_kind(self, wanted: Kind | None) -> None:
+        """Raise `HubError` unless this is the address of a kind; None takes either."""
+        how = {"run": f"lc.load_run({str(self)!r}) opens it",
+               "codes": f"LatentCodes.load({str(self)!r}) opens them"}[self.kind]
+        check(wanted in (None, self.kind), f"{self} is the address of {TITLES[self.kind]}; "
+              f"expected {TITLES[wanted or self.kind]} ({how})", HubError)
+
+    def __str__(self) -> str:
+        datasets = "datasets/" if self.kind == "codes" else ""
+        at = "" if self.revision is None else f"@{self.revision}"
+        return f"{PREFIX}{datasets}{self.repo}{at}"
+
+
+def is_address(text: object) -> bool:
+    """Whether a text is meant as an address on the hub."""
+    return isinstance(text, str) and text.startswith(PREFIX)
+
+
+def origin(folder: Path) -> Address | None:
+    """Return where a folder was downloaded from, at its commit; None for any other folder.
+
+    The cache of `huggingface_hub` says so in its paths: `models--user--name/snapshots/commit`.
+    """
+    parts = folder.absolute().parts[-3:]
+    if len(parts) < 3 or parts[1] != "snapshots" or not COMMIT.fullmatch(parts[2]):
+        return None
+    match = re.fullmatch(r"(models|datasets)--(.+)", parts[0])
+    repo = "" if match is None else match[2].replace("--", "/", 1)
+    if match is None or not re.fullmatch(NAME, repo, re.ASCII):
+        return None
+    return Address(repo, "codes" if match[1] == "datasets" else "run", parts[2])
 
 
 def fetch(
@@ -319,5 +401,5 @@ def _message(address: Address, token: Token, error: BaseException) -> str | None
     return f"{address}: {line}" if isinstance(error, OSError | ValueError) else None
 
 
-__all__ = ["MANIFEST", "PAGE", "PICTURES", "TAGS", "Token", "check_names", "fetch", "one_sentence",
-           "page", "push", "to_share", "unreachable"]
+__all__ = ["MANIFEST", "PAGE", "PICTURES", "TAGS", "Address", "Token", "check_names", "fetch",
+           "is_address", "one_sentence", "origin", "page", "push", "to_share", "unreachable"]
