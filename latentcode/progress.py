@@ -69,7 +69,8 @@ class Bar:
         self.enabled, self.transient, self.unasked = enabled, transient, unasked
         self.console: Console | None = None
         self.bars: rich.progress.Progress | None = None
-        self._created = time.monotonic()
+        self._start = done
+        self._began = self._last_line = time.monotonic()
         self._ended = False
 
     def __enter__(self) -> Bar:
@@ -90,7 +91,7 @@ class Bar:
         """
         self.done, self.total = done, total
         if self not in _shown:
-            waits = self.unasked and (_shown or time.monotonic() - self._created < PATIENCE)
+            waits = self.unasked and (_shown or time.monotonic() - self._began < PATIENCE)
             if self._ended or waits:
                 return
             self._begin()
@@ -121,8 +122,8 @@ class Bar:
 
     def _begin(self) -> None:
         _shown.append(self)
-        self._start, self._began = self.done, time.monotonic()
-        self._last_line = self._began
+        self._start = self.done
+        self._began = self._last_line = time.monotonic()
         if not self.enabled:
             return
         from rich import progress
