@@ -65,6 +65,14 @@ settings.register_profile("latentcode", derandomize=True, deadline=None)
 settings.load_profile("latentcode")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Iterator[None]:
+    """Files are flushed to the disk for the day on which the power fails, which no test is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="module")
 def unchecked_signatures() -> Iterator[None]:
     """Users have no checks of signatures: what comes from files and notebooks must meet errors of

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from threading import Lock
 
 import pytest
 
 from latentcode.files.cache import VARIABLE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_components_of_others() -> Iterator[None]:
+    """Whenever AppTest opens a page, Streamlit reads about every installed package."""
+    with pytest.MonkeyPatch.context() as patch:
+        if find_spec("streamlit") is not None:
+            patch.setattr(
+                "streamlit.components.v2.manifest_scanner.scan_component_manifests", list)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -102,8 +102,8 @@ class Foreign(torch.nn.Module):
         return self.own.run_with_hooks(*args, **kwargs)
 
 
-@pytest.mark.parametrize("positions", ["t5", "rotary"])
-@pytest.mark.parametrize("kind", ATTENTION_KINDS)
+@pytest.mark.parametrize(("kind", "positions"), [
+    *((kind, "t5") for kind in ATTENTION_KINDS), ("softmax", "rotary"), ("hyla", "rotary")])
 def test_rows_of_the_pattern_are_the_pattern(
     kind: str, positions: str, spied: list[Spied]
 ) -> None:
@@ -181,7 +181,7 @@ def test_dropout_is_off_and_the_mode_restored() -> None:
 # --- Which instances ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 8, 100])
+@pytest.mark.parametrize("batch_size", [3, 8, 100])
 def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
     batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +189,7 @@ def test_instances_depend_neither_on_the_batch_size_nor_on_their_number(
     task, config = make_task(PERMUTED), SMALL(n_layers=1)
     model = HookedTransformer(config).eval()
     whole = extract(model, task, split="ood", n=21, residuals=True)
-    for n in (1, 8, 13, 21):
+    for n in (1, 13, 21):
         part = extract(model, task, split="ood", n=n, batch_size=batch_size, residuals=True)
         exact = ["combination", "target_0", "context_1_2", "accuracy"]
         assert part.labels[exact].equals(whole.labels[exact][:n])

@@ -27,6 +27,7 @@ from latentcode.tasks.text.patterns import PATTERNS
 KINDS = ("text-softmax", "text-hyla", "text-linear")
 PAIRS = tuple(PATTERNS)
 BOTH = (0, 1)
+N = 20
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -39,7 +40,7 @@ def softmax() -> OwnLanguageModel:
     return OwnLanguageModel.of_run(lc.load_run("text-softmax"))
 
 
-def as_prompts_of(model: OwnLanguageModel, n: int = 40) -> tuple[np.ndarray, pd.DataFrame]:
+def as_prompts_of(model: OwnLanguageModel, n: int) -> tuple[np.ndarray, pd.DataFrame]:
     """Return numbers of instances of the run, and each up to its query as a prompt."""
     run = lc.load_run(model.settings["run"])
     task, batch = lc.make_task(run.config.task), lc.instances(run, n=n)
@@ -57,9 +58,9 @@ def as_prompts_of(model: OwnLanguageModel, n: int = 40) -> tuple[np.ndarray, pd.
 
 
 def test_codes_of_prompts_are_those_of_the_same_tokens(any_kind: OwnLanguageModel) -> None:
-    kept, frame = as_prompts_of(any_kind)
+    kept, frame = as_prompts_of(any_kind, N)
     run = lc.load_run(any_kind.settings["run"])
-    expected = lc.extract(run, n=40, pairs=PAIRS, residuals=True)
+    expected = lc.extract(run, n=N, pairs=PAIRS, residuals=True)
     codes = lc.extract(lc.subject(any_kind, frame, prepend_bos=False), residuals=True)
     assert len({len(ids) for ids in Prompts.from_frame(frame).tokenize(any_kind, False).ids}) > 3
     np.testing.assert_allclose(codes.scores, expected.scores[kept], atol=2e-5, rtol=1e-3)
@@ -71,9 +72,9 @@ def test_codes_of_prompts_are_those_of_the_same_tokens(any_kind: OwnLanguageMode
     for column in ("query_token", "key_token"):
         assert codes.labels[f"{column}_0"].tolist() == expected.labels[column].iloc[kept].tolist()
     # What it says comes next is what it says at the query, whatever follows in the excerpt.
-    batch = lc.instances(run, n=40)
+    batch = lc.instances(run, n=N)
     with torch.no_grad():
-        said = any_kind.model(batch.inputs).argmax(-1)[torch.arange(40), batch.info["query"]][kept]
+        said = any_kind.model(batch.inputs).argmax(-1)[torch.arange(N), batch.info["query"]][kept]
     assert codes.labels["next_token"].tolist() == any_kind.texts(said.tolist())
     assert {name: codes.meta[name] for name in ("run", "run_id", "step", "architecture",
                                                 "prepend_bos", "kind")} == {
@@ -171,7 +172,7 @@ def test_the_control_has_the_initial_weights_of_the_run(softmax: OwnLanguageMode
 
 def minimal_pairs(model: OwnLanguageModel) -> pd.DataFrame:
     """Return prompts with another word at both ends, whose answers are what the model says."""
-    words = ("jagur", "gokes", "lihin", "kebek", "gojop", "likes", "godal", "lidal")
+    words = ("jagur", "gokes", "lihin", "kebek")
     ids = {word: model.encode(f"{word} babek hudal {word}")[0] for word in words}
     with torch.no_grad():
         said = {word: int(model.model(torch.tensor([row]))[0, -1].argmax())
@@ -181,7 +182,7 @@ def minimal_pairs(model: OwnLanguageModel) -> pd.DataFrame:
              "label": one, "source_label": other}
             for one in words for other in words
             if said[one] != said[other] and len(ids[one]) == len(ids[other])]
-    assert len(rows) > 5
+    assert len(rows) > 3
     return pd.DataFrame(rows)
 
 

@@ -40,13 +40,18 @@ def gpt2(small_models: SmallModels) -> Any:
     return load_pretrained(small_models("gpt2"))
 
 
+def rows_of(model: Any) -> list[dict[str, Any]]:
+    """Return six pairs of each of two layouts, in turn."""
+    pairs = pairs_of(model)
+    short, long = ([row for row in pairs if row["prompt"].startswith(f"{word} ")][::4][:6]
+                   for word in ("The", "Then"))
+    assert len(short) == 6
+    return [row for both in zip(short, long, strict=True) for row in both]
+
+
 @pytest.fixture(scope="module")
 def rows(model: Any) -> list[dict[str, Any]]:
-    """Pairs of two layouts, in turn."""
-    pairs = pairs_of(model)
-    short, long = ([row for row in pairs if row["prompt"].startswith(f"{word} ")]
-                   for word in ("The", "Then"))
-    return [row for both in zip(short[:10], long[:10], strict=True) for row in both]
+    return rows_of(model)
 
 
 def generator() -> torch.Generator:
@@ -64,11 +69,12 @@ def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -
                                       n_bootstrap=100, **settings))
 
 
-def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[str, Any]]) -> None:
+def test_every_prompt_is_in_one_batch_of_its_layout(gpt2: Any) -> None:
+    model, rows = gpt2, rows_of(gpt2)
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
-    batches = list(task.batches("prompts", len(rows), 8, generator()))
+    batches = list(task.batches("prompts", len(rows), 4, generator()))
     assert sum(map(len, batches)) == len(rows)
-    assert all(len(batch) <= 8 for batch in batches)
+    assert all(len(batch) <= 4 for batch in batches)
     shown = [
         {"prompt": ids, "source": source, "answer": answer, "source_answer": source_answer,
          "label": task.constituents[base_label], "source_label": task.constituents[target]}
@@ -89,10 +95,10 @@ def test_every_prompt_is_in_one_batch_of_its_layout(model: Any, rows: list[dict[
     member = task.membership(drawn.bases)
     assert torch.equal(member[:, 0].long().argmax(1), drawn.base_label)
     assert bool((member.sum((1, 2)) == 1).all())
-    with pytest.raises(ConfigError, match="n is 20; expected at most 10"):
-        task.sample("prompts", 20, generator())
-    with pytest.raises(ConfigError, match="n is 21; expected at most 20"):
-        next(task.batches("prompts", 21, 8, generator()))
+    with pytest.raises(ConfigError, match="n is 12; expected at most 6"):
+        task.sample("prompts", 12, generator())
+    with pytest.raises(ConfigError, match="n is 13; expected at most 12"):
+        next(task.batches("prompts", 13, 8, generator()))
 
 
 def test_scopes_are_the_named_codes(gpt2: Any) -> None:
@@ -128,11 +134,14 @@ def test_scopes_are_the_named_codes(gpt2: Any) -> None:
 def test_identity_changes_nothing_and_noise_does(
     model: Any, rows: list[dict[str, Any]], site: str
 ) -> None:
-    for scope in ("pair" if site == "value" else "row", "everything"):
-        same = patch(model, rows, "identity", scope, BOTH, site)
-        assert (same["unchanged"], same["flip"], same["kl"], same["moved"]) == (1.0, 0.0, 0.0, 0.0)
-        noise = patch(model, rows, "random", scope, BOTH, site)
-        assert noise["kl"] > 1e-3
+    scopes = ("pair" if site == "value" else "row", "everything")
+    found = intervene(model, pd.DataFrame(rows), [
+        Patch(value, scope, BOTH, site) for value in ("identity", "random") for scope in scopes],
+        n_bootstrap=100).table.set_index(["patch", "scope", "metric"])["value"].sort_index()
+    for scope in scopes:
+        same = found["identity", scope]
+        assert same[["unchanged", "flip", "kl", "moved"]].tolist() == [1.0, 0.0, 0.0, 0.0]
+        assert found["random", scope, "kl"] > 1e-3
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
     for pairs in task.batches("prompts", len(rows), 8, generator()):
         places = [(site, layer) for layer in BOTH]
@@ -230,13 +239,14 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
     assert task.labels.tolist() == [[0, 1], [0, 1]]
 
 
-def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, Any]]) -> None:
+def test_the_control_is_needed_to_be_written(gpt2: Any) -> None:
+    model, rows = gpt2, rows_of(gpt2)
     frame = pd.DataFrame(rows)
     with pytest.raises(ConfigError, match=r"'control' cannot be written: .* no column control"):
         intervene(model, frame, [Patch("control", "row", (0,))])
     bare = PromptCounterfactuals(model, frame)
     assert not any(i.value == "control" for i in prompt_interventions(bare, range(2)))
-    result = intervene(model, frame, [Patch("interchange", "row", (0,))])
+    result = intervene(model, frame, [Patch("interchange", "row", (0,))], n_bootstrap=100)
     assert "there is no control" in repr(result)
     # A control that the model answers otherwise is none, and does not count.
     with_same = frame.assign(control=frame["source"])
@@ -244,7 +254,7 @@ def test_the_control_is_needed_to_be_written(model: Any, rows: list[dict[str, An
     assert {i.value for i in prompt_interventions(task, range(2))} == {
         "interchange", "control", "elsewhere", "shuffled", "random", "identity"}
     result = intervene(model, with_same, [
-        Patch("interchange", "row", (0,)), Patch("control", "row", (0,))])
+        Patch("interchange", "row", (0,)), Patch("control", "row", (0,))], n_bootstrap=100)
     assert "there is no control" not in repr(result)
     source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
                                                                              "control"))
@@ -271,7 +281,8 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
     assert set(asked) == {i for i in every if not i.renormalize} < {*every}
 
 
-def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, Any]]) -> None:
+def test_means_want_one_layout_and_every_label(gpt2: Any) -> None:
+    model, rows, few = gpt2, rows_of(gpt2), {"n_bootstrap": 100}
     writes = [Patch("class_mean", "row", BOTH), Patch("class_mean_base", "row", BOTH),
               Patch("steer", "row", BOTH, alpha=2.0), Patch("mean_ablation", "row",
                                                                           BOTH),
@@ -279,7 +290,7 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
     one = [row for row in one if row["source_label"] in labels]
-    result = intervene(model, pd.DataFrame(one), writes, batch_size=100)
+    result = intervene(model, pd.DataFrame(one), writes, batch_size=100, **few)
     table = result.table[result.table["metric"] == "kl"].set_index("patch")
     assert (table.loc[["class_mean", "steer", "mean_ablation", "resample", "erase"],
                       "value"] > 1e-6).all()
@@ -298,7 +309,7 @@ def test_means_want_one_layout_and_every_label(model: Any, rows: list[dict[str, 
         intervene(model, pd.DataFrame(named), writes[:1])
     half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
             for i, row in enumerate(one)]
-    result = intervene(model, pd.DataFrame(half), writes[:1])
+    result = intervene(model, pd.DataFrame(half), writes[:1], **few)
     assert result.settings["n"] == len(half) // 2
     assert result.settings["n_reference"] == len(half) - len(half) // 2
     assert "were written to" not in repr(result)
@@ -312,13 +323,13 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
     long = pairs_of(gpt2, ("Then the river in {}",))[:1]
     names = ("interchange", "shuffled", "resample", "random")
     result = intervene(gpt2, pd.DataFrame([*short[:2], *long, *short[2:]]),
-                           [Patch(name, "row", BOTH) for name in names])
+                       [Patch(name, "row", BOTH) for name in names], n_bootstrap=100)
     n = result.table[result.table["metric"] == "flip"].set_index("patch")["n"]
     assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
     intervene(gpt2, pd.DataFrame([*short, *long]),
-                      [Patch("interchange", "row", BOTH)],
+                      [Patch("interchange", "row", BOTH)], n_bootstrap=100,
                       progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
@@ -331,7 +342,7 @@ def test_few_bits_are_enough(small_models: SmallModels) -> None:
     result = intervene(model, pd.DataFrame(rows), [
         Patch("identity", "row", BOTH), Patch("interchange", "everything", (0,),
                                                             "residual"),
-        Patch("steer", "row", BOTH), Patch("random", "row", BOTH)])
+        Patch("steer", "row", BOTH), Patch("random", "row", BOTH)], n_bootstrap=100)
     kl = result.table[result.table["metric"] == "kl"].set_index("patch")["value"]
     assert kl["identity"] == 0.0
     assert (kl[["interchange", "steer", "random"]] > 1e-3).all()

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_bridges import make
 from small_language_models import SmallModels, make_tokenizer
@@ -40,11 +40,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gpt2", "llama", "neox"])
-def model(request: pytest.FixtureRequest, small_models: SmallModels) -> Any:
-    return load_pretrained(small_models(request.param))
-
-
 @pytest.fixture(scope="module")
 def gpt2(small_models: SmallModels) -> Any:
     return load_pretrained(small_models("gpt2"))
@@ -64,8 +59,12 @@ def one_by_one(model: Any, prompts: Prompts, names: list[str]) -> list[list[Tens
     return seen
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_codes_are_those_of_every_prompt_alone(model: Any, batch_size: int) -> None:
+@pytest.mark.parametrize(("architecture", "batch_size"), [
+    ("gpt2", 1), ("gpt2", 4), ("llama", 4), ("neox", 4)])
+def test_codes_are_those_of_every_prompt_alone(
+    small_models: SmallModels, architecture: str, batch_size: int
+) -> None:
+    model = load_pretrained(small_models(architecture))
     prompts = Prompts.from_frame(frame())
     codes = lc.extract(model, prompts, residuals=True, batch_size=batch_size)
     assert codes.scores.shape == (6, 2, 1, 4)
@@ -257,6 +256,7 @@ def prompts_of(combinations: list[int], labels: list[int]) -> Prompts:
         "combination": combinations, "label": labels}))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2)), min_size=2, max_size=40),
        st.floats(0.05, 0.8), st.integers(0, 3))
 def test_a_split_holds_out_combinations_and_no_label(

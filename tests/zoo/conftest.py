@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_zoo import NAME, tiny_run, tiny_zoo
+from small_zoo import NAME, tiny_zoo
 
 import latentcode as lc
 from latentcode.runs import named
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return tiny_run(tmp_path_factory.mktemp("runs") / "hyla")
+def run(smoke_run: Callable[[str, str], lc.Run]) -> lc.Run:
+    return smoke_run("sraven", "hyla")
 
 
 @pytest.fixture(scope="session")

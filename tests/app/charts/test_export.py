@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from small_app import PAIR, drawn_codes, open_folders
-from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app.charts import export
@@ -90,9 +90,9 @@ def test_the_snippet_is_python_whatever_a_label_is_called(chosen: Chosen) -> Non
 
 @pytest.mark.slow
 def test_the_snippet_of_a_run_reads_its_codes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smoke_run: Callable[[str, str], lc.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tiny_run(tmp_path / "runs" / "tiny")
+    run = smoke_run("sraven", "hyla").publish(tmp_path / "runs" / "tiny")
     open_folders(monkeypatch, [tmp_path / "runs"])
     entry_ = data.entry("runs/tiny")
     codes = data.codes(entry_, "ood", 40)

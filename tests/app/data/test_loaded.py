@@ -14,7 +14,6 @@ import pytest
 import streamlit as st
 from places import EXAMPLE
 from small_app import drawn_codes, open_folders
-from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app.data import loaded as data
@@ -28,8 +27,10 @@ from latentcode.imports import import_file
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> lc.Run:
-    return tiny_run(tmp_path_factory.mktemp("data") / "runs" / "tiny")
+def run(
+    smoke_run: Callable[[str, str], lc.Run], tmp_path_factory: pytest.TempPathFactory
+) -> lc.Run:
+    return smoke_run("sraven", "hyla").publish(tmp_path_factory.mktemp("data") / "runs" / "tiny")
 
 
 @pytest.fixture

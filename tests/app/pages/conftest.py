@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from small_app import drawn_codes, open_folders
-from small_zoo import tiny_run
 
 import latentcode as lc
 from latentcode.app.data.catalog import ROOTS
@@ -19,24 +19,29 @@ from latentcode.runs import Run
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return tiny_run(tmp_path_factory.mktemp("runs") / "tiny")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Codes of two models of the same instances, `a` and `b`, and of other ones, `other`."""
+    root = tmp_path_factory.mktemp("saved")
+    for name, codes in (("a", drawn_codes(0)), ("b", drawn_codes(1)),
+                        ("other", drawn_codes(2, instances=1))):
+        codes.save(root / name)
+    return root
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Codes of two models of the same instances, `a` and `b`, and of other ones, `other`."""
-    drawn_codes(0).save(tmp_path / "runs" / "a")
-    drawn_codes(1).save(tmp_path / "runs" / "b")
-    drawn_codes(2, instances=1).save(tmp_path / "runs" / "other")
+def folder(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of these codes, which a test may change."""
+    shutil.copytree(saved, tmp_path / "runs")
     open_folders(monkeypatch, [tmp_path / "runs"])
     return tmp_path / "runs"
 
 
 @pytest.fixture
-def run(trained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(
+    smoke_run: Callable[[str, str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """A trained run without results."""
-    copy = trained.publish(tmp_path / "runs" / "tiny")
+    copy = smoke_run("sraven", "hyla").publish(tmp_path / "runs" / "tiny")
     open_folders(monkeypatch, [tmp_path / "runs"])
     return copy
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_app import drawn_codes, open_folders
-from small_zoo import tiny_run
 from streamlit.testing.v1 import AppTest
 
 from latentcode.app.share.address import VERSION, checksum
+from latentcode.runs import Run
 from latentcode.runs.checkpoints import MODEL
 
 
@@ -67,9 +68,9 @@ def test_other_weights_are_said() -> None:
 
 
 def test_checksums_are_those_that_are_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    smoke_run: Callable[[str, str], Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tiny_run(tmp_path / "runs" / "run")
+    run = smoke_run("sraven", "hyla").publish(tmp_path / "runs" / "run")
     codes = drawn_codes().save(tmp_path / "runs" / "codes")
     open_folders(monkeypatch, [tmp_path / "runs"])
     stored = run.load_checkpoint().sha256[MODEL]

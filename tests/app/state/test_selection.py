@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.app.state.selection import PRECISION, Selection, has_label
@@ -54,6 +54,7 @@ def test_shapes_and_clicks_are_united() -> None:
 coordinate = st.floats(-1e3, 1e3, allow_nan=False)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(coordinate, coordinate), min_size=3, max_size=60),
        st.sampled_from(["lasso", "box"]),
        st.text("abcxyz0123456789.->!/=, ", max_size=30))
@@ -99,6 +100,7 @@ def test_instances_are_found_by_their_labels(asked: str, rows: list[int]) -> Non
     assert np.flatnonzero(has_label(labels, asked)).tolist() == rows
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=40), st.text(max_size=20), st.lists(st.text(max_size=20), max_size=4))
 def test_what_was_searched_for_and_hidden_comes_through_the_url(
     asked: str, label: str, hidden: list[str]

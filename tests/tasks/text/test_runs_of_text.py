@@ -38,14 +38,28 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lc.Run:
     return lc.train(config, tmp_path / "run", progress=False)
 
 
-@pytest.fixture
-def elsewhere(run: lc.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A published copy of the run, alone on another machine."""
-    run.publish(tmp_path / "copy")
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
+    """The configuration of a run whose text is gone, and a published copy."""
+    root = tmp_path_factory.mktemp("published")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LATENTCODE_CACHE", str(root / "cache"))
+        patch.setattr(cache, "_KNOWN", {})
+        run = lc.train(configured(write_documents(root / "text")), root / "run", progress=False)
+    run.publish(root / "copy")
     for name in ("run", "cache", "text"):
-        shutil.rmtree(tmp_path / name)
+        shutil.rmtree(root / name)
+    return run.config, root / "copy"
+
+
+@pytest.fixture
+def elsewhere(
+    published: tuple[RunConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The published copy alone on another machine."""
+    monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_KNOWN", {})
-    return tmp_path / "copy"
+    return Path(shutil.copytree(published[1], tmp_path / "copy"))
 
 
 def drawn(config: RunConfig) -> torch.Tensor:
@@ -65,8 +79,10 @@ def test_the_run_says_which_text_it_was_trained_on(run: lc.Run) -> None:
         check_resumable(run, other)
 
 
-def test_a_run_is_read_where_its_text_is_not(run: lc.Run, elsewhere: Path) -> None:
-    before = run.config
+def test_a_run_is_read_where_its_text_is_not(
+    published: tuple[RunConfig, Path], elsewhere: Path
+) -> None:
+    before, _ = published
     with pytest.raises(ConfigError, match="does not exist"):
         make_task(before.task)
     copy = lc.Run.open(elsewhere)
