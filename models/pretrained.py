@@ -96,12 +96,17 @@ def layout(model: Any) -> Layout:
     patterns = {layer: f"blocks.{layer}.attn.hook_pattern" for layer in layers}
     residuals = {layer: f"blocks.{layer}.hook_resid_pre" for layer in range(config.n_layers)}
     ours = not hasattr(model, "original_model")
-    causal = (config.causal if ours
-              else getattr(config, "attention_dir", "causal") == "causal")
     writable, normalized = (True, True) if ours else _tried(
         model, tuple(patterns.values()), tuple(residuals.values()))
     return Layout(config.n_layers, config.n_heads, config.d_model, layers, patterns, residuals,
-                  {} if ours else other_layers(model), writable, normalized, causal)
+                  {} if ours else other_layers(model), writable, normalized, is_causal(model))
+
+
+def is_causal(model: Any) -> bool:
+    """Whether a query of a model, one of ours or a bridge, sees no later key."""
+    if hasattr(model, "original_model"):
+        return bool(getattr(model.cfg, "attention_dir", "causal") == "causal")
+    return bool(model.cfg.causal)
 
 
 def _tried(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.models.pretrained import layout
+from latentcode.models.pretrained import is_causal
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.factorial import FACTORS, Grid
 from latentcode.prompts.outcomes import AMONG, Among, PromptOutcomes
@@ -95,7 +95,7 @@ class PromptCounterfactuals(PromptOutcomes):
             f" expected prepend_bos={not self.begins} (--prepend-bos "
             f"{'no' if self.begins else 'yes'}) if the model was trained the other way")
         names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
-        if layout(asked.model).causal:
+        if is_causal(asked.model):
             tokens.check_causal(self.prompts)
         for i, p in np.argwhere(tokens.query == 0):
             check(False, f"pair {self.prompts.pairs[p].name!r} of {names[i]} has query 0, the "
