@@ -170,7 +170,7 @@ def load_pretrained(
     `blocks.{l}.attn.hook_pattern` shows the codes and, where `layout(model).writable`, takes them.
     No layer keeps its pattern after its turn. Weights are read from safetensors only: a pickle
     runs whatever code it contains. The model is in evaluation mode. `cfg.model_name` is the name,
-    with `@revision` where one was asked for.
+    with `@revision` where one was asked for; `to_tokens` of text begins as the tokenizer does.
 
     `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
     do not fit, and for a name or a revision that cannot be fetched; `ConfigError` for an
@@ -210,12 +210,19 @@ def _in_hand(network: Any, tokenizer: Any, *, untrained: bool, seed: int) -> Tra
         network = fresh_network(network.config, weights[0].dtype, seed).to(weights[0].device)
     network.set_attn_implementation("eager")
     network.config.output_attentions = False
-    # TransformerLens reads a tokenizer again from where it says it is from, which need not be so.
+    return bridge_of(name, network.eval(), tokenizer)
+
+
+def bridge_of(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridge:
+    """Return the bridge of a model of `transformers`, as `as_bridge`, with a tokenizer in hand.
+
+    TransformerLens reads a tokenizer again from where it says it is from, which need not be so.
+    """
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         found = copy.deepcopy(tokenizer)
         found.init_kwargs["name_or_path"] = folder
-        return as_bridge(name, network.eval(), found)
+        return as_bridge(name, network, found)
 
 
 def load_network(
@@ -300,6 +307,7 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
     """
     from transformer_lens.model_bridge import TransformerBridge
 
+    given = copy.deepcopy(tokenizer)
     architecture = type(network).__name__
     weight = next(network.parameters())
     try:
@@ -321,7 +329,24 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
                           f"{first_line(error)}") from error
     for layer in attention_layers(model):
         model.blocks[layer].attn.register_forward_hook(_forget_pattern)
+    # TransformerLens sets the tokenizer to begin with BOS, and has a default for each architecture.
+    model.given_tokenizer = (given, model.tokenizer)
+    model.cfg.default_prepend_bos = adds_bos(tokenizer_of(model))
     return model.eval()
+
+
+def tokenizer_of(model: Any) -> Any:
+    """Return the tokenizer of a bridge as it was given to `as_bridge`; or that which the bridge
+    was given since, or which it has if it was made elsewhere."""
+    given, changed = getattr(model, "given_tokenizer", (None, None))
+    return model.tokenizer if given is None or changed is not model.tokenizer else given
+
+
+def adds_bos(tokenizer: Any) -> bool:
+    """Return whether a tokenizer of `transformers` puts its BOS token before a text."""
+    whole, bare = (tokenizer("a", add_special_tokens=added)["input_ids"]
+                   for added in (True, False))
+    return whole[:1] == [tokenizer.bos_token_id] and len(whole) > len(bare)
 
 
 def _wordless() -> Any:
@@ -371,5 +396,5 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["INSTEAD", "Layout", "as_bridge", "fresh_network", "is_run", "layout",
-           "load_network", "load_pretrained"]
+__all__ = ["INSTEAD", "Layout", "adds_bos", "as_bridge", "bridge_of", "fresh_network", "is_run",
+           "layout", "load_network", "load_pretrained", "tokenizer_of"]

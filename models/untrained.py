@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from latentcode.errors import check
-from latentcode.models.pretrained import as_bridge, fresh_network
+from latentcode.models.pretrained import bridge_of, fresh_network, tokenizer_of
 from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def untrained(model: Any, seed: int = 0) -> HookedTransformer | TransformerBridg
           "bridge in compatibility mode, whose weights were folded; expected one as "
           "boot_transformers or lc.load_pretrained returns it")
     network = fresh_network(model.original_model.config, weight.dtype, seed)
-    return as_bridge(str(model.cfg.model_name), network.to(weight.device).eval(), model.tokenizer)
+    return bridge_of(
+        str(model.cfg.model_name), network.to(weight.device).eval(), tokenizer_of(model))
 
 
 __all__ = ["untrained"]

@@ -132,10 +132,11 @@ def train(
     splitter: Any = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer: Any = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>")
+        tokenizer_object=splitter, bos_token=BEGINNING, eos_token=BEGINNING, unk_token="<unk>",
+        add_bos_token=True)
     # Padded with the beginning, which is never predicted.
-    tokens = pad_sequence([torch.tensor(ids) for ids in tokenizer(
-        [BEGINNING + text for text in texts])["input_ids"]], batch_first=True)  # [N, T]
+    tokens = pad_sequence([torch.tensor(ids) for ids in tokenizer(list(texts))["input_ids"]],
+                          batch_first=True)  # [N, T]
     sizes: dict[str, Any] = {"width": width, "layers": layers, "heads": heads, "context": context}
     further: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     if architecture != "gpt2":

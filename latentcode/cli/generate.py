@@ -53,7 +53,7 @@ class Generate:
     """cpu or cuda."""
     dtype: Annotated[str | None, default_is("float32")] = None
     """Type of the weights, such as bfloat16."""
-    prepend_bos: Annotated[Literal["yes", "no"] | None, default_is("as the model is used")] = None
+    prepend_bos: Annotated[Literal["yes", "no"] | None, default_is("as the tokenizer does")] = None
     """Whether the prompt begins with the BOS token."""
     out: Annotated[Path | None, default_is("none")] = None
     """Folder to save the codes in: with --without those of the patched model."""

@@ -63,7 +63,7 @@ class PromptReader(Reader):
             self.asked.model, prompts.pairs, n=len(prompts), layers=layers, residuals=residuals,
             batch_size=batch_size, meta={
                 **self.asked.settings, "split": "prompts", "prompts": prompts.digest(),
-                "prepend_bos": self.asked.begins(prepend_bos),
+                **self.asked.beginning(prepend_bos),
                 "latentcode_version": package_version("latentcode"), **(meta or {})})
 
     def _queries(self) -> Tensor:

@@ -17,7 +17,7 @@ from latentcode.errors import check
 from latentcode.hub import is_address
 from latentcode.models.config import kind_of
 from latentcode.models.opening import AT, as_dtype, is_run
-from latentcode.models.pretrained import load_pretrained
+from latentcode.models.pretrained import adds_bos, load_pretrained, tokenizer_of
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
@@ -47,6 +47,7 @@ class LanguageModel(ABC):
     context     tokens that a prompt may have at most; None: any number
     vocabulary  number of token ids, each of which can be an answer
     padding     the id that fills up shorter prompts of a batch
+    bos         text of the BOS token; None where there is none
     """
 
     model: Any
@@ -54,20 +55,29 @@ class LanguageModel(ABC):
     context: int | None
     vocabulary: int
     padding: int
+    bos: str | None = None
 
     @abstractmethod
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
         """Return the tokens of a text.
 
-        prepend_bos  whether they begin with the BOS token; None: as the model is used
+        prepend_bos  whether the BOS token is put before a text that does not begin with it; None:
+                     as the tokenizer does
         """
 
     @abstractmethod
     def begins(self, prepend_bos: bool | None = None) -> bool:
-        """Return whether prompts begin with the BOS token, as `encode` has them.
+        """Return whether `encode` puts the BOS token before a text.
 
-        `ConfigError` for a model whose tokenizer does not follow `prepend_bos`.
+        `ConfigError` for a model whose tokenizer has none to put there.
         """
+
+    def beginning(self, prepend_bos: bool | None = None) -> dict[str, Any]:
+        """Return the settings of a result that describe how its texts begin."""
+        begins = self.begins(prepend_bos)
+        return {"prepend_bos": begins, "bos": (
+            f"{self.bos!r} before each text that does not begin with it" if begins
+            else "none but the text's own")}
 
     @abstractmethod
     def texts(self, ids: Sequence[int]) -> list[str]:
@@ -93,48 +103,63 @@ class LanguageModel(ABC):
 class PretrainedLanguageModel(LanguageModel):
     """A `TransformerBridge`, which brings its tokenizer along.
 
+    The tokenizer is that of the model as `transformers` loads it, and texts begin as it is set. Of
+    a bridge that was not made here it is that of the bridge, which TransformerLens sets to begin
+    with BOS.
+
     `ConfigError` for a tokenizer that does not tell which characters a token stands for.
     """
 
     def __init__(self, model: Any) -> None:
         check(getattr(getattr(model, "tokenizer", None), "is_fast", False), "the model has no "
               "tokenizer that tells which characters a token stands for; expected a 'fast' one")
-        self.model, self.tokenizer = model, model.tokenizer
+        self.model, self.tokenizer = model, tokenizer_of(model)
         name = str(getattr(model.cfg, "model_name", ""))
         self.settings = {
             "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
             "architecture": getattr(model.cfg, "architecture", None), **_version(name, model)}
         self.context = getattr(model.cfg, "n_ctx", None)
         self.vocabulary = getattr(model.cfg, "d_vocab", len(self.tokenizer))
-        self.padding = self.tokenizer.pad_token_id or 0
+        self.padding = model.tokenizer.pad_token_id or 0
+        known = self.tokenizer.bos_token_id is not None and (
+            self.tokenizer.convert_ids_to_tokens(self.tokenizer.bos_token_id)
+            == self.tokenizer.bos_token)
+        self.bos = self.tokenizer.bos_token if known else None
 
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
-        """Return the tokens of `model.to_tokens(text)`."""
-        tokenizer, config = self.tokenizer, self.model.cfg
-        own_bos = getattr(config, "tokenizer_prepends_bos", True)
-        wanted = getattr(config, "default_prepend_bos", True) if prepend_bos is None else (
-            prepend_bos)
-        prefix = ""
-        if wanted and not own_bos and tokenizer.bos_token is not None:
-            atom = tokenizer(tokenizer.bos_token, add_special_tokens=False)["input_ids"]
-            prefix = tokenizer.bos_token if len(atom) == 1 else ""
-        encoded = tokenizer(prefix + text, return_offsets_mapping=True)
-        ids, spans = list(encoded["input_ids"]), list(encoded["offset_mapping"])
-        if getattr(config, "tokenizer_appends_eos", False):
-            while len(ids) > 1 and ids[-1] == tokenizer.eos_token_id:
-                ids, spans = ids[:-1], spans[:-1]
-        if own_bos and not wanted and ids[0] == tokenizer.bos_token_id:
-            ids, spans = ids[1:], spans[1:]
-        shift = len(prefix)
-        return ids, [(max(start - shift, 0), max(end - shift, 0)) for start, end in spans]
+        """Return the tokens of `tokenizer(text)`, without the EOS token that some tokenizers put
+        after a text, which is to go on.
+
+        prepend_bos  as in `LanguageModel.encode`
+        """
+        tokens = self._tokens(text)
+        while len(tokens) > 1 and tokens[-1][::2] == (self.tokenizer.eos_token_id, True):
+            tokens.pop()
+        bos = self.tokenizer.bos_token_id
+        begins_itself = next((
+            token == bos and text[first:end].strip() == self.bos
+            for token, (first, end), added in tokens if not added), False)
+        begun = self.bos is not None and tokens[:1] != [] and tokens[0][::2] == (bos, True)
+        if begun and (begins_itself or prepend_bos is False):
+            tokens = tokens[1:]
+        elif self.bos is not None and prepend_bos and not begun and not begins_itself:
+            tokens = [(bos, (0, 0), True), *tokens]
+        return [token for token, _, _ in tokens], [span for _, span, _ in tokens]
+
+    def _tokens(self, text: str) -> list[tuple[int, tuple[int, int], bool]]:
+        """Return the id of each token, its characters, and whether the tokenizer added it."""
+        encoded = self.tokenizer(
+            text, return_offsets_mapping=True, return_special_tokens_mask=True)
+        return [(token, tuple(span), bool(added)) for token, span, added in zip(
+            encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"],
+            strict=True)]
 
     def begins(self, prepend_bos: bool | None = None) -> bool:
-        bos = self.tokenizer.bos_token_id
-        found = bos is not None and self.encode("a", prepend_bos)[0][:1] == [bos]
-        check(prepend_bos in (None, found), f"prepend_bos is {prepend_bos}, and with this "
-              f"tokenizer prompts begin {'with' if found else 'without'} a BOS token "
-              f"all the same; expected {found}, or None for what the model's own setting says")
-        return found
+        check(self.bos is not None or not prepend_bos, "prepend_bos is True, and the tokenizer has "
+              "no BOS token; expected False, or None for what the tokenizer does")
+        if prepend_bos is not None:
+            return prepend_bos
+        return self.bos is not None and adds_bos(self.tokenizer)
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         return [self.tokenizer.decode([int(i)]) for i in ids]
@@ -186,6 +211,7 @@ class OwnLanguageModel(LanguageModel):
         model.check_alone("prompts")
         self.model, self.tokenizer, self.context, self.seed = model, tokenizer, context, seed
         self.vocabulary, self.padding = config.d_input, tokenizer.end
+        self.bos = tokenizer.decode([tokenizer.end])
         own = {"run": kind_of(config)} if settings is None else dict(settings)
         self.settings = {**own, "kind": kind_of(config), "architecture": type(model).__name__}
 
@@ -210,7 +236,7 @@ class OwnLanguageModel(LanguageModel):
 
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
         ids, spans = self.tokenizer.locate(text)
-        if self.begins(prepend_bos):
+        if self.begins(prepend_bos) and ids[:1] != [self.tokenizer.end]:
             return [self.tokenizer.end, *ids], [(0, 0), *spans]
         return ids, spans
 

@@ -193,7 +193,7 @@ class Prompts:
         """Return the tokens of every prompt, and where its pairs are.
 
         model        a `LanguageModel`, or a bridge
-        prepend_bos  whether they begin with the BOS token; default: the model's setting
+        prepend_bos  whether the BOS token is put before them; default: as the tokenizer does
 
         `ConfigError` names the row whose position does not exist, or whose text is missing or
         ambiguous, and prompts that are longer than the model's context.

@@ -73,7 +73,7 @@ def read_prompt_rows(
                        batch_size=batch_size, meta={
                            **asked.settings, "split": "prompts", "pair": pair,
                            "prompts": prompts.digest(),
-                           "prepend_bos": asked.begins(prepend_bos),
+                           **asked.beginning(prepend_bos),
                            "latentcode_version": package_version("latentcode"), **(meta or {})})
     back = np.argsort(order)
     return replace(rows, labels=rows.labels.iloc[back].reset_index(drop=True),

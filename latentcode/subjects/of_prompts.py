@@ -56,7 +56,7 @@ class PromptSubject(Subject):
     @property
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
         return {**self.of.settings, "dtype": str(next(self.model().parameters()).dtype),
-                "prompts": self.prompts.digest(), "prepend_bos": self.prepend_bos,
+                "prompts": self.prompts.digest(), **self.of.beginning(self.prepend_bos),
                 "latentcode_version": package_version("latentcode")}
 
     @property

@@ -82,7 +82,7 @@ def subject(
         device_map: In place of the device of a pretrained model: `auto`, the GPU with the most
             memory left or else the CPU, or one device for all modules; default: as device says.
         dtype: Type of a pretrained model's weights, such as `bfloat16`; default: float32.
-        prepend_bos: Whether prompts begin with the BOS token; default: as the model's own setting
+        prepend_bos: Whether prompts begin with the BOS token; default: as its tokenizer does
             says.
         batch_size: Problems of one forward pass; default: 512, of prompts 32.
         untrained: Beside codes as the model: as many codes of an untrained one.

@@ -244,6 +244,7 @@ def generate(
     seed = checked_seed(seed)
     asked = load_language_model(model)
     ids = asked.encode(prompt, prepend_bos)[0] if isinstance(prompt, str) else list(prompt)
+    beginning = asked.beginning(prepend_bos) if isinstance(prompt, str) else {}
     _check_prompt(asked, ids, max_new_tokens)
     kept = _Kept(asked.model, layers, max_new_tokens, len(ids) + max_new_tokens)
     device = next(asked.model.parameters()).device
@@ -278,7 +279,7 @@ def generate(
         prompt if isinstance(prompt, str) else _text(asked, ids), _text(asked, new),
         (*ids, *new), len(ids), table, kept.scores[:len(new), ..., :tokens.shape[1]], kept.layers,
         torch.stack(said).numpy() if said else None, passes.cached, settings={
-            **asked.settings, "dtype": str(next(asked.model.parameters()).dtype),
+            **asked.settings, **beginning, "dtype": str(next(asked.model.parameters()).dtype),
             "temperature": temperature, "top_k": top_k, "seed": seed, "cached": passes.cached,
             "latentcode_version": package_version("latentcode")})
 

@@ -93,7 +93,7 @@ def heads(
         n_read: Tokens of each of these, drawn at random, after which it is measured what the model
             says.
         tokens_at_once: Tokens of one forward pass, padding included; less takes less memory.
-        prepend_bos: Whether texts begin with the BOS token; default: as the model's own setting
+        prepend_bos: Whether texts begin with the BOS token; default: as its tokenizer does
             says.
         controls: Also measure untrained models, and what ablations are compared with; a result
             without them is marked.

@@ -280,7 +280,7 @@ class Texts:
     def settings(self) -> dict[str, Any]:
         """What results say of model and texts."""
         return {**self.model.settings, "dtype": str(self._weight.dtype),
-                "texts": self.source.digest(), "prepend_bos": self.prepend_bos,
+                "texts": self.source.digest(), **self.model.beginning(self.prepend_bos),
                 "longest": self.longest, "n": self.n, "tokens_at_once": self.tokens_at_once,
                 "latentcode_version": package_version("latentcode")}
 

@@ -82,4 +82,4 @@ def make_tokenizer() -> Any:
     tokenizer.train_from_iterator([WORDS], trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<|endoftext|>", eos_token="<|endoftext|>",
-        unk_token="<|endoftext|>")
+        unk_token="<|endoftext|>", add_bos_token=True)

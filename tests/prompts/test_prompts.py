@@ -292,7 +292,7 @@ def test_a_tokenizer_without_a_beginning_is_not_asked_for_one() -> None:
     model.tokenizer.bos_token = None
     prompts = Prompts.from_frame(frame())
     assert prompts.tokenize(model).ids == prompts.tokenize(model, False).ids
-    with pytest.raises(ConfigError, match=r"prepend_bos is True, .* begin without "):
+    with pytest.raises(ConfigError, match=r"prepend_bos is True, .* has no BOS token"):
         prompts.tokenize(model, True)
 
 
