@@ -4,8 +4,8 @@
     python -m latentcode.experiments.notebooks.execute my.ipynb
 
 Each runs in an empty folder, so that it cannot rely on other files and leaves none behind.
-Those of this folder get the badge and the first cell of `opening`. A notebook whose cells raise is
-not written; the message is the cell's.
+Those of this folder begin with a badge that opens them in Colab, and a cell that installs. A
+notebook whose cells raise is not written; the message is the cell's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import tyro
 
 from latentcode.codes.browser import WIDGET
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.experiments.notebooks.opening import with_opening
 from latentcode.files.storage import write_text
 from latentcode.progress import SWITCH
 
@@ -34,6 +33,39 @@ METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "na
 
 QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "TQDM_DISABLE": "1", SWITCH: "0"}
 """Progress bars, and hints about them, leave traces that differ from machine to machine."""
+
+REPOSITORY = "latentcode/latentcode"
+"""Where the notebooks are published: owner and name on GitHub. `make notebooks` writes it into
+their badges."""
+BRANCH = "main"
+
+BADGE = ("[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+         f"(https://colab.research.google.com/github/{REPOSITORY}/blob/{BRANCH}/"
+         "experiments/notebooks/{name}.ipynb)")
+
+INSTALL = f"""\
+# Fetches latentcode and the examples of this folder where they are not there yet, as on Colab.
+import importlib.util
+from pathlib import Path
+
+library = importlib.util.find_spec("latentcode")
+if library is None or not Path(library.origin).with_name("experiments").exists():
+    import subprocess
+    import sys
+
+    checkout = Path("latentcode-checkout").resolve()
+    url = "https://github.com/{REPOSITORY}"
+    commands = [[sys.executable, "-m", "pip", "install", "--quiet", "latentcode[jupyter]"]]
+    if not checkout.exists():
+        commands.append(["git", "clone", "--quiet", "--depth", "1", url, str(checkout)])
+    for command in commands:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"latentcode could not be installed:\\n{{done.stderr}}")
+    sys.path.insert(0, str(checkout))
+    importlib.invalidate_caches()"""
+INSTALL_ID = "install"
+"""What the cell is called in every notebook."""
 
 
 def execute(path: Path) -> None:
@@ -67,6 +99,22 @@ def execute(path: Path) -> None:
     notebook.metadata = METADATA
     _drop_widgets(notebook)
     write_text(path, nbformat.writes(notebook) + "\n")
+
+
+def with_opening(notebook: Any, name: str) -> Any:
+    """Return a notebook that begins with its title, its badge, and the cell that installs.
+
+    notebook  as nbformat reads it: its first cell is Markdown, and the first line the title
+    name      of its file, without the ending
+    """
+    from nbformat.v4 import new_code_cell
+
+    first, *others = [cell for cell in notebook.cells if cell.get("id") != INSTALL_ID]
+    title, *text = first.source.split("\n")
+    told = "\n".join(line for line in text if not line.startswith("[![Open in Colab]")).strip("\n")
+    first.source = f"{title}\n\n{BADGE.format(name=name)}\n\n{told}"
+    notebook.cells = [first, new_code_cell(INSTALL, id=INSTALL_ID), *others]
+    return notebook
 
 
 def _drop_widgets(notebook: Any) -> None:

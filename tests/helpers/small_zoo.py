@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import latentcode as lc
-from latentcode.experiments.zoo.entries import measure
+from latentcode.experiments.zoo import measure
 from latentcode.zoo.card import README, Card, CodesOfCard, Evaluation
 
 NAME = "tiny-hyla"

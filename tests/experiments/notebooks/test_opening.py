@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from places import ROOT
 
-from latentcode.experiments.notebooks.opening import INSTALL, REPOSITORY, with_opening
+from latentcode.experiments.notebooks.execute import INSTALL, REPOSITORY, with_opening
 
 FOLDER = ROOT / "experiments" / "notebooks"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))

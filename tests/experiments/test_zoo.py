@@ -13,7 +13,7 @@ import latentcode as lc
 from latentcode import zoo
 from latentcode.config import LogicConfig
 from latentcode.errors import RunError
-from latentcode.experiments.zoo.entries import informative_pairs, main, training_command
+from latentcode.experiments.zoo import informative_pairs, main, training_command
 from latentcode.sweep import load_grid
 from latentcode.zoo.card import README
 

@@ -189,3 +189,7 @@ def training_command(config: RunConfig, name: str) -> tuple[str, str]:
                 return f"latentcode sweep --grid {grid} --out runs/{grid}", f"runs/{grid}/{member}"
     return (f"latentcode train {config.task.name} --config models/zoo/{name}/{CONFIG} "
             f"--out runs/{name}", f"runs/{name}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,1 +1,0 @@
-"""The models of the zoo and their cards are made here."""
