@@ -13,19 +13,29 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from latentcode.config import parse_yaml
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
-from latentcode.experiments.paper.results import N_SPLITS, answers, central, remarks, results_in
 from latentcode.experiments.paper.verdicts import can_agree, expected_false_differs
 from latentcode.figures.markdown import markdown_of, markdown_table
-from latentcode.files.storage import write_text
+from latentcode.files.formats import check_format
+from latentcode.files.storage import read_json, write_text
 
+FORMAT = "latentcode.reproduction"
+RESULT = "result.json"
+"""What a figure or table that was reproduced has in its folder, OUT/PRESET/NAME."""
+KEYS = ("name", "title", "preset", "summary", "notes", "claims", "tables", "figures", "runs",
+        "missing", "minutes", "environment")
+"""What it holds, beside its format."""
+N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
+"""On how many splits a member should have a run; the paper has three seeds."""
 README, VERDICT_TABLE = "README.md", "verdicts.csv"
 TEMPLATE = "verdicts.md.jinja2"
 DEFINITIONS: tuple[str, ...] = ("tabA2", "figA9", "tabA3", "figA1")
@@ -48,6 +58,45 @@ COLUMNS = ("by", "id", "source", "kind", "verdict", "why", "needs", "group", "ob
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""
 Results = Mapping[str, Mapping[str, Any]]
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Return what `result.json` of a result holds; `ArtifactError` for a damaged one."""
+    result = check_format(read_json(folder / RESULT), FORMAT, folder / RESULT)
+    lacking = [key for key in KEYS if key not in result]
+    check(not lacking, f"{folder / RESULT} lacks {', '.join(lacking)}; expected a result as "
+          "`latentcode reproduce` writes it", ArtifactError)
+    return result
+
+
+def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
+    """Return every result of a preset that is there, in the order of the paper."""
+    return {name: read_result(out / preset / name) for name in RESULTS
+            if (out / preset / name / RESULT).exists()}
+
+
+def remarks() -> Mapping[str, str]:
+    """Return claim -> what was tried, for claims that differ."""
+    entries: dict[str, str] = _read("remarks.yaml") or {}
+    return entries
+
+
+def answers() -> Mapping[str, Mapping[str, str]]:
+    """Return claim -> `under`, the reading under which it differs, and `answer`, what the authors
+    could say to that; for claims of the paper that differ."""
+    entries: list[dict[str, Any]] = _read("answers.yaml") or []
+    return {claim: entry for entry in entries for claim in entry["claims"]}
+
+
+def central() -> list[Mapping[str, Any]]:
+    """Return what the paper's abstract says: a `sentence` each, and the `claims` it rests on."""
+    entries: list[Mapping[str, Any]] = _read("central.yaml")
+    return entries
+
+
+def _read(name: str) -> Any:
+    text = files("latentcode.experiments.paper").joinpath(name).read_text("utf-8")
+    return parse_yaml(text, name)
 
 
 def write_pages(results: Path, out: Path) -> list[Path]:
@@ -91,7 +140,7 @@ def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
         at_presets=lambda name: [(preset, by_preset[preset][name]) for preset in N_SPLITS
                                  if name in by_preset.get(preset, {})],
         to=to, judged_by=_judged_by, discussed=_discussed, known=known, answers=answers(),
-        remarks=remarks(), selection=_selection, others=list(_other_pages(out, to)))
+        remarks=remarks(), others=list(_other_pages(out, to)))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
@@ -286,11 +335,6 @@ def _discussed(judged: Judged) -> bool:
     claim = known(judged)
     return (judged["verdict"] == "differs" and judged["id"] in (*answers(), *remarks())) or (
         claim is not None and bool(claim.questioned))
-
-
-def _selection(result: Mapping[str, Any]) -> str:
-    """Return what was chosen from the grid of Table A3 on `test`, beside a choice on `ood`."""
-    return markdown_of(pd.DataFrame(result["selection"]).round(3))
 
 
 def _judged_by(claims: Sequence[Judged]) -> str:

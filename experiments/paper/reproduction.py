@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
 
-from latentcode import __version__
 from latentcode.config import flatten, to_dict
-from latentcode.errors import LatentCodeError, check_choice
-from latentcode.experiments.paper.claims import RESULTS, Claim, Setting, load_claims
+from latentcode.experiments.paper.claims import Claim, Excess, Setting, load_claims
 from latentcode.experiments.paper.runs import PUBLISHED, KnownRuns, split_seed
-from latentcode.experiments.paper.verdicts import evidence
-from latentcode.figures.style import Figure
+from latentcode.experiments.paper.verdicts import COLUMNS, evidence
+from latentcode.figures.style import PALETTE, Figure
 from latentcode.files.storage import replace_file
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
@@ -29,23 +22,17 @@ from latentcode.runs import Run
 R = TypeVar("R", bound=TableResult)
 KIND_TITLES: Mapping[str, str] = {"softmax": "softmax", "linear": "linear", "hyla": "HYLA"}
 """The three main kinds, in the paper's order, as they are written."""
+KIND_STYLES: Mapping[str, tuple[str, str]] = {
+    "softmax": (PALETTE[0], "o"), "linear": (PALETTE[1], "s"), "hyla": (PALETTE[2], "^")}
+"""Colour and marker of each."""
 KINDS = f"kind={','.join(KIND_TITLES)}"
-"""These as an axis of a setting."""
-TOGETHER: Mapping[str, str] = {name: module for module, names in {
-    "curves": ("fig2c", "figA3", "fig4", "figA4", "fig5c", "fig5d", "figA5"),
-    "planes": ("fig2d", "figA2", "fig5ab", "figA6", "figA7"), "decoded": ("fig2b", "fig5f"),
-    "ablations": ("tabA1", "nonlinearity")}.items() for name in names}
-"""Results that share a module below `reproductions`, and its name; others have one of theirs."""
+"""The kinds as an axis of a setting."""
 NO_RUNS: Mapping[str, tuple[Setting, ...]] = {"paper": (), "small": (), "smoke": ()}
 """What figures and tables show that ask no model."""
-MEASURED = "measured"
-"""Below published runs: what was measured of those without weights."""
+MEASURED = PUBLISHED / "measured"
+"""What was measured of published runs without weights."""
 WITHOUT_RUNS = ("tabA2-", "figA9-", "tabA3-", "figA1-no-additional-parameters")
 """How claims begin that are about the task or the settings, and need no trained model."""
-
-
-class OutOfTime(LatentCodeError):
-    """The budget is used up; what was measured is kept."""
 
 
 @dataclass(frozen=True)
@@ -111,43 +98,27 @@ def needs_runs(claim: Claim) -> bool:
     return not claim.id.startswith(WITHOUT_RUNS)
 
 
-def reproduction(name: str) -> Reproduction:
-    """Return a figure or table by name; `UnknownNameError` lists the names."""
-    check_choice("result", name, RESULTS)
-    module = import_module(
-        f"latentcode.experiments.paper.reproductions.{TOGETHER.get(name, name)}")
-    found: Mapping[str, Reproduction] = {one.name: one for one in module.REPRODUCTIONS}
-    return found[name]
-
-
 @dataclass(frozen=True)
 class Work:
     """What a measurement works with.
 
-    preset    `paper`, `small` or `smoke`
-    known     the runs that were found
-    folder    where the measurements of single runs are kept
-    deadline  time (as `time.time`) after which no measurement is begun
-    claims    the claims that are judged: those of the result at `paper`, else none
-    say       told of every measurement that is begun, as each can take minutes
+    preset  `paper`, `small` or `smoke`
+    known   the runs that were found
+    folder  where the measurements of single runs are kept
+    claims  the claims that are judged: those of the result at `paper`, else none
+    say     told of every measurement that is begun, as each can take minutes
     """
 
     preset: str
     known: KnownRuns
     folder: Path
     device: str = "cpu"
-    deadline: float | None = None
     claims: tuple[Claim, ...] = ()
-    say: Callable[[str], None] | None = None
-
-    @property
-    def is_smoke(self) -> bool:
-        """Whether this is a test, in which a few instances are enough."""
-        return self.preset == "smoke"
+    say: Callable[[str], None] = print
 
     def size(self, n: int, smoke: int) -> int:
         """Return n, or `smoke` in a test."""
-        return smoke if self.is_smoke else n
+        return smoke if self.preset == "smoke" else n
 
     def runs_of(self, settings: Setting | Iterable[Setting]) -> Iterator[tuple[str, Run]]:
         """Yield (member, finished run) of settings, in the order of their grids; a run once."""
@@ -166,66 +137,49 @@ class Work:
 
         kind  what it returns
         """
-        folder = self._place([run], function, arguments)
+        folder = self.folder / measured_name(run, function, arguments)
         if not (folder / kind.marker()).exists():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            self._in_time(partial(function, run, device=self.device, **arguments),
-                          f"{function.__name__}, {run.name}").save(folder, figures=False)
+            self._announce(function, run)
+            function(run, device=self.device, **arguments).save(folder, figures=False)
         return kind.load(folder)
 
     def table(
-        self, run: Run, function: Callable[..., pd.DataFrame], **arguments: Any
+        self, run: Run | None, function: Callable[..., pd.DataFrame], **arguments: Any
     ) -> pd.DataFrame:
-        """Return the table `function(run, **arguments)`, which is computed once for a run."""
-        published = PUBLISHED / MEASURED / measured_name(run, function, arguments)
-        if published.exists():
-            return pd.read_parquet(published)
-        return self._kept_table(self._place([run], function, arguments),
-                                partial(function, run, device=self.device, **arguments),
-                                f"{function.__name__}, {run.name}")
+        """Return the table `function(run, **arguments)`, which is computed once for a run.
 
-    def task_table(self, function: Callable[..., pd.DataFrame], **arguments: Any) -> pd.DataFrame:
-        """Return the table `function(**arguments)`, which needs no run and is computed once."""
-        return self._kept_table(self._place([], function, arguments),
-                                partial(function, **arguments), function.__name__)
-
-    def _kept_table(
-        self, place: Path, compute: Callable[[], pd.DataFrame], what: str
-    ) -> pd.DataFrame:
-        path = place.with_suffix(".parquet")
+        Without a run it is `function(**arguments)`.
+        """
+        name = f"{measured_name(run, function, arguments)}.parquet"
+        if (MEASURED / name).exists():
+            return pd.read_parquet(MEASURED / name)
+        path = self.folder / name
         if not path.exists():
-            found = self._in_time(compute, what)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._announce(function, run)
+            measured = (function(**arguments) if run is None
+                        else function(run, device=self.device, **arguments))
             with replace_file(path) as temporary:
-                found.to_parquet(temporary, index=False)
+                measured.to_parquet(temporary, index=False)
         return pd.read_parquet(path)
 
-    def _place(
-        self, runs: Sequence[Run], function: Callable[..., Any], arguments: Mapping[str, Any]
-    ) -> Path:
-        # Another version of the library may measure something else.
-        what = [[(run.id, run.checkpoints()[-1]) for run in runs], function.__qualname__,
-                {key: repr(value) for key, value in arguments.items()}, __version__]
-        digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:8]
-        return self.folder / f"{function.__name__}-{digest}"
-
-    def _in_time(self, compute: Callable[[], Any], what: str) -> Any:
-        if self.deadline is not None and time.time() >= self.deadline:
-            raise OutOfTime("the budget is used up; the same command continues")
-        if self.say is not None:
-            self.say(f"measuring {what.replace('_', ' ')}")
-        return compute()
+    def _announce(self, function: Callable[..., Any], run: Run | None) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.say("measuring " + function.__name__.replace("_", " ")
+                 + ("" if run is None else f", {run.name}"))
 
 
 def measured_name(
-    run: Run, function: Callable[..., Any], arguments: Mapping[str, Any] | None = None
+    run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]
 ) -> str:
-    """Return the file below `MEASURED` that holds `function(run, **arguments)`.
+    """Return the name under which `function(run, **arguments)` is kept.
 
-    Whatever becomes of the function: what it measured cannot be measured again without weights.
+    Whatever becomes of the function: what it measured of a published run cannot be measured again
+    without weights.
     """
-    said = "".join(f"-{key}={value}" for key, value in (arguments or {}).items())
-    return f"{function.__name__}{said}-{run.id}-{run.checkpoints()[-1]}.parquet"
+    words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
+    if run is not None:
+        words += [run.id, str(run.checkpoints()[-1])]
+    return "-".join(words)
 
 
 def about(member: str, run: Run) -> dict[str, Any]:
@@ -235,9 +189,9 @@ def about(member: str, run: Run) -> dict[str, Any]:
 
 
 def final_metrics(
-    work: Work, settings: Iterable[Setting], fields: Sequence[str] = ()
+    work: Work, settings: Iterable[Setting], split: str, metric: str, fields: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return the last evaluation of every run: a row per split and metric, with standard error.
+    """Return a metric of every run at its last evaluation, with its standard error; a row each.
 
     fields  of the configurations, as further columns: `task.n_examples` makes one of `n_examples`
     """
@@ -245,11 +199,12 @@ def final_metrics(
     rows = []
     for member, run in work.runs_of(settings):
         config = flatten(to_dict(run.config))
-        known = {**about(member, run), "id": run.id,
-                 **{name: config[field] for name, field in zip(names, fields, strict=True)}}
-        rows += [{**known, "split": row["split"], "metric": row["metric"], "value": row["mean"],
-                  "se": row["se"], "n": row["n"]}
-                 for row in run.newest_metrics().to_dict("records")]
+        axes = {name: config[field] for name, field in zip(names, fields, strict=True)}
+        newest = run.newest_metrics()
+        chosen = newest[(newest["split"] == split) & (newest["metric"] == metric)]
+        rows += [{**about(member, run), "id": run.id, **axes, "split": split, "metric": metric,
+                  "value": row["mean"], "se": row["se"], "n": row["n"]}
+                 for row in chosen.to_dict("records")]
     return pd.DataFrame(rows, columns=[
         "member", "kind", "run", "seed", "split_seed", "id", *names, "split", "metric", "value",
         "se", "n"])
@@ -257,7 +212,24 @@ def final_metrics(
 
 def metric_evidence(work: Work, claim: Claim, metric: str, split: str) -> pd.DataFrame:
     """Return the values by which a claim is judged: a metric of all runs of its setting."""
-    table = final_metrics(work, [claim.setting])
-    chosen = table[(table["split"] == split) & (table["metric"] == metric)]
-    return evidence({str(key): value for key, value in row.items()} for row in chosen[
-        ["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
+    return value_evidence(final_metrics(work, [claim.setting], split, metric))
+
+
+def value_evidence(table: pd.DataFrame) -> pd.DataFrame:
+    """Return evidence of the `value` of each run alone, of a table with a row per run."""
+    return as_evidence(
+        table[["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
+
+
+def as_evidence(rows: Iterable[Mapping[Any, Any]], **more: str) -> pd.DataFrame:
+    """Return evidence, of rows that may say more of a run than evidence does.
+
+    more  columns that all rows have, such as the control
+    """
+    return evidence({name: row[name] for name in COLUMNS if name in row} | more for row in rows)
+
+
+def controls_of(claim: Claim) -> tuple[str, ...]:
+    """Return what is subtracted from the quantity of a claim that is judged by an excess."""
+    assert isinstance(claim.rule, Excess), claim.id
+    return claim.rule.controls

@@ -12,19 +12,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
-from math import isnan
 from pathlib import Path
 
-from latentcode.config import RunConfig, flatten, to_dict
+from latentcode.config import RunConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.claims import Setting
 from latentcode.files.locks import is_locked
 from latentcode.models.config import kind_of
-from latentcode.models.flops import training_flops_per_token
-from latentcode.runs.metric_file import recorded_step
 from latentcode.runs.named import ZOO
 from latentcode.runs.run import CONFIG, LOCK, Run
 from latentcode.sweep.grid import with_fields
@@ -32,13 +29,6 @@ from latentcode.sweep.grid import with_fields
 TRAINING: tuple[str, ...] = (
     "steps", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "grad_clip")
 """What of a training tells runs apart."""
-SEARCHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    "logic": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.03, 0.1)},
-    "sraven": {"training.learning_rate": (3e-4, 1e-3), "training.weight_decay": (0.1, 0.3),
-               "training.warmup_steps": (1_000, 3_000)},
-    "language": {"training.learning_rate": (1e-3, 3e-3), "training.weight_decay": (0.1, 0.03),
-                 "training.warmup_steps": (1_000,)}}
-"""The grid of Table A3, by task."""
 PUBLISHED = Path(str(files("latentcode.experiments"))) / "results" / "runs"
 """Where a checkout's trained runs lie."""
 DEEPEST = 3
@@ -82,79 +72,17 @@ def folder_name(config: RunConfig) -> str:
 
 @dataclass(frozen=True)
 class KnownRuns:
-    """Every run that was found.
-
-    finished   complete ones by signature, each once, in the order of their seeds
-    begun      folder -> configuration of those that are not complete
-    """
+    """Every finished run that was found, by signature, each once, in the order of their seeds."""
 
     finished: Mapping[str, tuple[Run, ...]]
-    begun: Mapping[Path, RunConfig] = field(default_factory=dict)
 
     def of(self, config: RunConfig) -> tuple[Run, ...]:
         """Return the finished runs of a configuration, whatever their seeds."""
         return self.finished.get(signature(config), ())
 
     def of_setting(self, setting: Setting) -> dict[str, tuple[Run, ...]]:
-        """Return member of a setting -> its finished runs, of the setting itself or, where the
-        grid of Table A3 was run, of its best point."""
-        return {name: self.of(self.chosen(config))
-                for name, config in setting.grid.members().items()}
-
-    def chosen(self, config: RunConfig, select_on: str = "test") -> RunConfig:
-        """Return the best point of the grid of Table A3, or the configuration itself where the
-        grid was not run: the best mean over runs of the task's headline on `select_on`."""
-        from latentcode.tasks import task_class  # brings torch
-
-        best = min if task_class(config.task).lower_is_better else max
-        scores = {point: headline(self.of(point), select_on) for point in self._grid(config)}
-        return best((point for point, score in scores.items() if not isnan(score)),
-                    key=scores.__getitem__, default=config)
-
-    def selection(self, settings: Iterable[Setting]) -> list[dict[str, object]]:
-        """Return, for every member whose grid was run, what was chosen on `test`, and what a
-        choice on `ood`, which the paper's text allows, would have given."""
-        rows: list[dict[str, object]] = []
-        for setting in settings:
-            for member, config in setting.grid.members().items():
-                if self._grid(config):
-                    row: dict[str, object] = {"task": setting.task, "member": member}
-                    for split in ("test", "ood"):
-                        best = self.chosen(config, split)
-                        row[f"chosen on {split}"] = ", ".join(
-                            f"{axis.rpartition('.')[2]} "
-                            f"{getattr(best.training, axis.rpartition('.')[2])}"
-                            for axis in SEARCHED[config.task.name])
-                        row[f"ood, chosen on {split}"] = headline(self.of(best), "ood")
-                    if row not in rows:
-                        rows.append(row)
-        return rows
-
-    def _grid(self, config: RunConfig) -> tuple[RunConfig, ...]:
-        """Return the points of the grid of Table A3 where all were run, otherwise none.
-
-        A point that has fewer splits than the configuration itself (of three or more: than three)
-        is unfinished: chosen from so few, it would take the place of more runs.
-        """
-        # Its own runs first: most configurations have none, and points take time to make.
-        if config.task.name not in SEARCHED or not self.of(config):
-            return ()
-        points = searched(config)
-        splits = [len({split_seed(run.config) for run in self.of(point)}) for point in points]
-        return points if len(points) > 1 and min(splits) >= min(splits[0], 3) else ()
-
-    @cached_property
-    def _begun(self) -> dict[tuple[str, int], Path]:
-        return {(signature(config), split_seed(config)): path
-                for path, config in self.begun.items()}
-
-    def under_way(self, config: RunConfig) -> str | None:
-        """Say how far a run of this configuration and split is that was begun, or None."""
-        path = self._begun.get((signature(config), split_seed(config)))
-        if path is None:
-            return None
-        state = "training now" if is_locked(path / LOCK) else "paused"
-        return f"at update {recorded_step(path):,} of {config.training.steps:,}, {state}"
+        """Return member of a setting -> its finished runs."""
+        return {name: self.of(config) for name, config in setting.grid.members().items()}
 
 
 def default_folders() -> list[Path]:
@@ -163,15 +91,14 @@ def default_folders() -> list[Path]:
 
 
 def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
-    """Return all runs in some folders, and in those below them.
+    """Return the finished runs in some folders, and in those below them.
 
     A run that lies in several places counts once, and so does a training that was repeated with
     the same seeds: one with its weights, in float32 where it was, and otherwise the one that is
-    found first. Damaged ones
-    raise what `Run.open` raises; `RunError` for a folder that is not there.
+    found first. Damaged ones raise what `Run.open` raises; `RunError` for a folder that is not
+    there.
     """
     complete: dict[str, dict[tuple[int, int], Run]] = {}
-    begun: dict[Path, RunConfig] = {}
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is no folder; expected one of runs", RunError)
         for path in _run_folders(folder):
@@ -181,33 +108,13 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
                 if is_locked(path / LOCK):  # being made at this moment
                     continue
                 raise
-            if run.imported is not None:
-                continue
-            if run.is_complete:
+            if run.imported is None and run.is_complete:
                 runs = complete.setdefault(signature(run.config), {})
                 known = runs.setdefault(_seeds_of(run), run)
                 if _merit(run) > _merit(known):
                     runs[_seeds_of(run)] = run
-            else:
-                begun[path] = run.config
-    finished = {key: tuple(sorted(runs.values(), key=_seeds_of)) for key, runs in complete.items()}
-    return KnownRuns(finished, begun)
-
-
-def headline(runs: Sequence[Run], split: str) -> float:
-    """Return the mean over runs of the task's headline metric at their last update.
-
-    NaN for a split that the task does not have, such as `ood` where nothing is held out.
-    """
-    from latentcode.tasks import task_class
-
-    name = task_class(runs[0].config.task).headline
-    values: list[float] = []
-    for run in runs:
-        newest = run.newest_metrics()
-        chosen = newest[(newest["split"] == split) & (newest["metric"] == name)]
-        values += chosen["mean"].tolist()
-    return sum(values) / len(values) if values else float("nan")
+    return KnownRuns({key: tuple(sorted(runs.values(), key=_seeds_of))
+                      for key, runs in complete.items()})
 
 
 def _run_folders(folder: Path) -> list[Path]:
@@ -237,25 +144,23 @@ def _merit(run: Run) -> tuple[bool, bool]:
 
 
 def missing(
-    settings: Sequence[Setting], known: KnownRuns, n_splits: int, *, search: bool = False
+    settings: Sequence[Setting], known: KnownRuns, n_splits: int
 ) -> dict[str, RunConfig]:
     """Return the runs that settings lack: name of a folder -> configuration.
 
     n_splits  splits on which every member should have a run; for those that are missing, see
               `_seed_of`
-    search    every point of the grid of Table A3, and not that of the preset alone
     """
-    found: dict[str, RunConfig] = {}
+    lacking: dict[str, RunConfig] = {}
     configs = [config for setting in settings for config in setting.grid.members().values()]
     of_members = [_seeds(known.of(config)) for config in configs]
-    for config in configs:
-        for point in searched(config) if search else (config,):
-            there = {split for split, _ in _seeds(known.of(point))}
-            lacking = [split for split in range(n_splits + len(there)) if split not in there]
-            for split in lacking[:max(0, n_splits - len(there))]:
-                wanted = seeded(point, _seed_of(split, of_members), split)
-                found[folder_name(wanted)] = wanted
-    return found
+    for config, seeds in zip(configs, of_members, strict=True):
+        there = {split for split, _ in seeds}
+        others = [split for split in range(n_splits + len(there)) if split not in there]
+        for split in others[:max(0, n_splits - len(there))]:
+            wanted = seeded(config, _seed_of(split, of_members), split)
+            lacking[folder_name(wanted)] = wanted
+    return lacking
 
 
 def missing_of_same_seeds(
@@ -265,7 +170,7 @@ def missing_of_same_seeds(
 
     n_seeds  pairs of seeds, of split and model, of which every member should have a run
     """
-    configs = [known.chosen(config) for config in setting.grid.members().values()]
+    configs = list(setting.grid.members().values())
     of_members = [_seeds(known.of(config)) for config in configs]
     of_all = set.intersection(*of_members)
     splits = {split for split, _ in of_all}
@@ -287,32 +192,3 @@ def _seed_of(split: int, of_members: Iterable[set[tuple[int, int]]]) -> int:
     compared seed by seed with the fewest trainings, or else the split's own."""
     counts = Counter(seed for of_member in of_members for at, seed in of_member if at == split)
     return min(counts, key=lambda seed: (-counts[seed], seed != split, seed), default=split)
-
-
-@cache
-def searched(config: RunConfig) -> tuple[RunConfig, ...]:
-    """Return a configuration at every point of the grid of Table A3, its own first.
-
-    One that is no point itself, such as a shorter training with a warm-up of its own, stays alone.
-    """
-    axes = SEARCHED.get(config.task.name, {})
-    own = flatten(to_dict(config))
-    if any(own[axis] not in values for axis, values in axes.items()):
-        return (config,)
-    points: list[Mapping[str, float]] = [{}]
-    for axis, values in axes.items():
-        points = [{**point, axis: value} for point in points for value in values]
-    others = [with_fields(config, point) for point in points]
-    return config, *(other for other in others if signature(other) != signature(config))
-
-
-def training_flops(config: RunConfig) -> float:
-    """Return the operations of a training, forward and backward, as its equations need them."""
-    tokens = config.training.steps * config.training.batch_size * config.task.n_tokens
-    return tokens * training_flops_per_token(config.model, config.task.n_tokens)
-
-
-def on_device(members: Mapping[str, RunConfig], device: str) -> dict[str, RunConfig]:
-    """Return configurations that are trained on a device."""
-    return {name: replace(config, training=replace(config.training, device=device))
-            for name, config in members.items()}

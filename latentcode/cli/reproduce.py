@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,16 +46,8 @@ class Reproduce:
     """cpu or cuda."""
     no_train: bool = False
     """Work with the runs that are there, and train none."""
-    search: bool = False
-    """Train every point of the grid of Table A3 and choose the best on test, not the one setting
-    of the preset."""
-    kinds: tuple[str, ...] = ()
-    """Train runs of these kinds of attention alone, such as hyla; default: of all."""
     missing: bool = False
-    """Only what is not there yet or lacks runs, and first what takes the least training."""
-    budget: Annotated[str | None, default_is("none")] = None
-    """Time by which training has stopped at a checkpoint: 90s, 30m, 2h; a measurement that has
-    begun is finished, which can take minutes more."""
+    """Only what is not there yet or lacks runs."""
 
     report: bool = False
     """Write the page about all that --out holds, alone or after what the names say."""
@@ -78,15 +69,11 @@ class Reproduce:
                 print(f"wrote {path}")
 
     def _reproduce(self) -> None:
-        began = time.time()  # a budget begins before the imports, which take seconds
         from latentcode.experiments.paper.reproduce import Request, names_of, reproduce
-        from latentcode.sweep import parse_budget
 
         names = names_of(self.names)
-        deadline = None if self.budget is None else began + parse_budget(self.budget)
-        request = Request(
-            self.preset, self.out, self.work, self.runs, self.device, not self.no_train,
-            self.search, self.missing, deadline, self.kinds)
+        request = Request(self.preset, self.out, self.work, self.runs, self.device,
+                          not self.no_train, self.missing)
         done = reproduce(names, request, lambda text: print(text, flush=True))
         print(f"{len(done)} of {len(names)} complete; wrote the results to "
               f"{self.out / self.preset}")

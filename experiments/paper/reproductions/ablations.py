@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import fill
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from latentcode.experiments.paper.claims import Claim, Setting, printed
-from latentcode.experiments.paper.measuring.drawing import Numbers, beside_published
-from latentcode.experiments.paper.measuring.scores import METRIC, learning, scores
-from latentcode.experiments.paper.measuring.words import (
-    NOTHING,
-    beside_ceiling,
-    of_kinds,
-    sentences,
-)
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     Findings,
@@ -23,6 +18,10 @@ from latentcode.experiments.paper.reproduction import (
     Work,
     metric_evidence,
 )
+from latentcode.experiments.paper.scores import LETTERS_PER_INCH, METRIC, learning, scores
+from latentcode.experiments.paper.wording import NOTHING, beside_ceiling, of_kinds, sentences
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.probes.common.figures import panels
 
 ROWS = {
     "softmax": "Softmax attention",
@@ -73,7 +72,7 @@ def of_table(work: Work) -> Findings:
         "tabA1", work, OF_TABLE[work.preset], _summary(runs), rows,
         pd.concat([table for table in runs.values() if len(table)] or list(runs.values()),
                   ignore_index=True),
-        [Numbers(rows[rows["task"] == task], title) for task, title in COLUMNS.items()],
+        {title: rows[rows["task"] == task] for task, title in COLUMNS.items()},
         "Rows marked ? leave room for another reading; the column `reading` says which one was "
         "run.")
 
@@ -95,21 +94,22 @@ def of_reviews(work: Work) -> Findings:
             if len(done) else "",
             f"Softmax attention: {softmax['ours']:.1f}." if softmax["n"] else "",
             beside_ceiling(runs)) or NOTHING,
-        rows, runs, [Numbers(rows, "100 × OOD accuracy")])
+        rows, runs, {"100 × OOD accuracy": rows})
 
 
 def _beside_printed(
     name: str, work: Work, settings: Sequence[Setting], summary: str, rows: pd.DataFrame,
-    runs: pd.DataFrame, columns: Sequence[Numbers], *notes: str,
+    runs: pd.DataFrame, columns: Mapping[str, pd.DataFrame], *notes: str,
 ) -> Findings:
-    found = learning(work, settings)
+    """Return the findings of a table; `columns` are its rows by what the numbers are."""
+    heading, of_runs = learning(work, settings)
     return Findings(
         summary=summary,
         tables={"rows": rows, "runs": runs},
-        figures=beside_published(name, columns, found.heading),
+        figures={name: _figure(columns, heading)} if rows["ours"].notna().any() else {},
         evidence={claim.id: metric_evidence(work, claim, METRIC[claim.setting.task], "ood")
                   for claim in work.claims},
-        notes=(*found.notes, *notes))
+        notes=(*of_runs, *notes))
 
 
 def in_points(values: pd.DataFrame) -> dict[str, float]:
@@ -160,6 +160,44 @@ def _summary(runs: dict[str, pd.DataFrame]) -> str:
             (fuzzy, "R² on held-out functions"), (sraven, "OOD accuracy on SRAVEN"))
           if table["kind"].isin(list(KIND_TITLES)).any()),
         beside_ceiling(sraven))
+
+
+def _figure(columns: Mapping[str, pd.DataFrame], heading: str) -> Figure:
+    """Return numbers of ours beside published ones: a panel per column, a line per row."""
+    n_rows, width = max(map(len, columns.values())), 4.1 * len(columns) + 2.2
+    with panels(1, len(columns), width, 0.27 * n_rows + 1.3,
+                fill(heading, int(LETTERS_PER_INCH * width)),
+                sharey=True) as (figure, (row,)):
+        for axes, (xlabel, table) in zip(row, columns.items(), strict=True):
+            _numbers(axes, table)
+            axes.set_xlabel(xlabel)
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _numbers(axes: Axes, table: pd.DataFrame) -> None:
+    lines = np.arange(len(table))
+    axes.errorbar(table["published"], lines - 0.13, xerr=table["published_error"], fmt="D",
+                  color=GREY, markersize=3.5, capsize=2, label="published")
+    axes.errorbar(table["ours"], lines + 0.13, xerr=table["ours_error"].fillna(0.0), fmt="o",
+                  color=PALETTE[0], markersize=4, capsize=2, label="ours")
+    axes.set_yticks(lines, table["row"])
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+    for line, row in zip(lines, table.to_dict("records"), strict=True):
+        printed = f"{row['published']:.1f} ± {row['published_error']:.1f}"
+        for text, points, color in ((printed, 6, GREY), (_written(row), 64, PALETTE[0])):
+            axes.annotate(text, (1.0, line), xycoords=axes.get_yaxis_transform(),
+                          xytext=(points, 0), textcoords="offset points", va="center",
+                          fontsize=7.5, color=color)
+
+
+def _written(row: Mapping[Any, Any]) -> str:
+    if not row["n"]:
+        return "no run"
+    error = "" if np.isnan(row["ours_error"]) else f" ± {row['ours_error']:.1f}"
+    return f"{row['ours']:.1f}{error} ({row['n']:.0f})"
 
 
 REPRODUCTIONS = (

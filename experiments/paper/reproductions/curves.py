@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from textwrap import fill
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from latentcode.experiments.paper.claims import Claim, Setting
-from latentcode.experiments.paper.measuring.drawing import Curves, curves_of_kinds
-from latentcode.experiments.paper.measuring.scores import learning, no_kind_is_always_lowest, scores
-from latentcode.experiments.paper.measuring.words import beside_ceiling, of_kinds, sentences
 from latentcode.experiments.paper.reproduction import (
+    KIND_STYLES,
     KIND_TITLES,
     KINDS,
     Findings,
     Reproduction,
     Work,
     by_preset,
+    final_metrics,
     metric_evidence,
 )
+from latentcode.experiments.paper.scores import LETTERS_PER_INCH, learning, scores
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
+from latentcode.experiments.paper.wording import beside_ceiling, of_kinds, sentences
+from latentcode.figures.style import GREY, Figure
+from latentcode.probes.common.figures import panels
+
+AXIS_TITLES: Mapping[str, str] = {
+    "n_examples": "sequence length", "ood_fraction": "held-out share", "d_model": "d_model",
+    "n_layers": "layers", "instances": "training instances", "n_heads": "heads",
+    "n_features": "features M"}
+"""Columns of tables in words."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,10 @@ class Row:
     """A metric of every run at its last update: a table, and a row of panels.
 
     table    its name; rows of the same name are kept as one
-    ylabel, across, panels  of the picture, see `Curves`; a loss has a logarithmic axis
-    said     how a sentence on it begins; empty: the summary says nothing of it
+    ylabel   of the picture, of which a loss has a logarithmic axis; empty: there is none
+    across   column on the horizontal axis
+    panels   column that tells panels apart; None: one panel
+    opening  how a sentence on it begins; empty: the summary says nothing of it
     setting  which of the settings it is of; default: all
     whole    split that is shown where nothing is held out
     """
@@ -41,18 +56,27 @@ class Row:
     ylabel: str
     across: str
     panels: str | None = None
-    said: str = ""
+    opening: str = ""
     setting: int | None = None
     whole: str | None = None
 
-    def of(self, work: Work, settings: tuple[Setting, ...], axes: tuple[str, ...]) -> pd.DataFrame:
+    def scores(
+        self, work: Work, settings: tuple[Setting, ...], axes: tuple[str, ...]
+    ) -> pd.DataFrame:
         """Return the metric of every run, with the figure's axes."""
-        asked = settings if self.setting is None else settings[self.setting:self.setting + 1]
-        table = scores(work, asked, self.split, self.metric, axes)
+        chosen = settings if self.setting is None else settings[self.setting:self.setting + 1]
+        table = scores(work, chosen, self.split, self.metric, axes)
         if self.whole is None:
             return table
-        other = scores(work, asked, self.whole, self.metric, axes)
+        other = scores(work, chosen, self.whole, self.metric, axes)
         return pd.concat([other[other["ood_fraction"] == 0.0], table], ignore_index=True)
+
+    def parts(self, table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+        """Return (title, rows) of every panel."""
+        if self.panels is None:
+            return [("", table)]
+        return [(f"{AXIS_TITLES[self.panels]} {short(float(str(value)))}", rows)
+                for value, rows in table.groupby(self.panels)]
 
 
 @dataclass(frozen=True)
@@ -77,29 +101,91 @@ class CurveFigure:
     def measure(self, work: Work) -> Findings:
         """Return the tables of all rows, in words, drawn and as evidence."""
         settings, first = self.shows[work.preset], self.rows[0]
-        found = learning(work, settings)
-        tables = [(row, row.of(work, settings, self.axes)) for row in self.rows]
+        heading, notes = learning(work, settings)
+        tables = [(row, row.scores(work, settings, self.axes)) for row in self.rows]
         # What is shown of other combinations, where nothing is held out, is not spoken of.
-        own = [(row.said, table[table["split"] == row.split]) for row, table in tables]
+        spoken = [(row.opening, table[table["split"] == row.split]) for row, table in tables]
+        drawn = [(row, table) for row, table in tables if row.ylabel and len(table)]
         return Findings(
             summary=self.summary(tables[0][1]) if self.summary else sentences(
-                *(of_kinds(table, said) for said, table in own if said),
-                beside_ceiling(own[0][1])),
+                *(of_kinds(table, opening) for opening, table in spoken if opening),
+                beside_ceiling(spoken[0][1])),
             tables={name: pd.concat([table for row, table in tables if row.table == name],
                                     ignore_index=True)
                     for name in dict.fromkeys(row.table for row in self.rows)},
-            figures=curves_of_kinds(self.name, [
-                Curves(table, row.ylabel, row.across, row.panels, log=row.metric == "loss")
-                for row, table in tables if row.ylabel], found.heading),
+            figures={self.name: curves_figure(drawn, heading)} if drawn else {},
             evidence={claim.id: self.judged[claim.id](work, claim) if claim.id in self.judged
                       else metric_evidence(work, claim, first.metric, first.split)
                       for claim in work.claims},
-            notes=(*found.notes, *filter(None, [self.note])))
+            notes=(*notes, *filter(None, [self.note])))
+
+
+def curves_figure(rows: Sequence[tuple[Row, pd.DataFrame]], heading: str) -> Figure:
+    """Return a figure with a row of panels for each table, which has a row per run.
+
+    A point is the mean over the runs of a kind, with its standard error where there are several.
+    """
+    parts = [row.parts(table) for row, table in rows]
+    n_columns = max(map(len, parts))
+    width = max(1.75 * n_columns + 1.6, 4.2)
+    with panels(len(rows), n_columns, width, 2.2 * len(rows) + 0.3,
+                fill(heading, int(LETTERS_PER_INCH * width)), sharey="row") as (figure, grid):
+        for line, (row, table), of_row in zip(grid, rows, parts, strict=True):
+            for axes in line[len(of_row):]:
+                axes.set_visible(False)
+            for axes, (title, block) in zip(line, of_row, strict=False):
+                _curves(axes, row, table, block)
+                axes.set_title(title)
+            line[0].set_ylabel(row.ylabel)
+        labels = {label: handle for axes in grid.flat
+                  for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(labels.values(), labels.keys(), loc="outside right center")
+    return figure
+
+
+def _curves(axes: Axes, row: Row, table: pd.DataFrame, block: pd.DataFrame) -> None:
+    """Draw one panel, `block`, of a row whose panels share their axes."""
+    ticks = sorted(table[row.across].unique())
+    place = {value: i for i, value in enumerate(ticks)}
+    for number, (kind, title) in enumerate(KIND_TITLES.items()):
+        runs = block[block["kind"] == kind]
+        color, marker = KIND_STYLES[kind]
+        if runs.empty:
+            continue
+        groups = runs.groupby(row.across)["value"]
+        mean, error = groups.mean(), groups.sem().fillna(0.0)
+        # Beside each other, or error bars would hide one another.
+        shift = 0.06 * (number - 1)
+        axes.errorbar([place[value] + shift for value in mean.index], mean, yerr=error,
+                      color=color, marker=marker, markersize=4, capsize=2, label=title)
+    if "ceiling" in block:
+        best = block.groupby(row.across)["ceiling"].mean()
+        where = np.array([place[value] for value in best.index])
+        axes.hlines(best, where - 0.35, where + 0.35, color=GREY, linestyle="dashed",
+                    linewidth=1.0, label="Bayes-optimal")
+    axes.set_xticks(range(len(ticks)), [short(value) for value in ticks])
+    axes.set_xlim(-0.5, len(ticks) - 0.5)
+    axes.set_xlabel(AXIS_TITLES[row.across])
+    if row.metric == "loss":
+        axes.set_yscale("log")
+        # Losses span less than a decade or two: a few plain numbers rather than powers of ten.
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    elif 0.0 <= table["value"].min() <= table["value"].max() <= 1.0:
+        axes.set_ylim(-0.03, 1.03)
+
+
+def short(value: float) -> str:
+    """Return a number as ticks have it: 0.3, 96, 96 k, 20 M."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    return f"{value / 1e3:.3g} k" if value >= 1e4 else f"{value:g}"
 
 
 def largest_difference(work: Work, claim: Claim) -> pd.DataFrame:
     """Return the largest difference between two kinds in R² on `test`, one value per seed."""
-    table = scores(work, [claim.setting], "test", "r2")
+    table = final_metrics(work, [claim.setting], "test", "r2")
     kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")
     kinds = kinds.reindex(columns=list(KIND_TITLES)).dropna()
     spread = (kinds.max(axis=1) - kinds.min(axis=1)).rename("value").reset_index()
@@ -107,12 +193,28 @@ def largest_difference(work: Work, claim: Claim) -> pd.DataFrame:
                     for row in spread.to_dict("records"))
 
 
+def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
+    """Has no kind the lowest mean loss on `train` in every cell? Evidence of an exact rule.
+
+    A cell is a member of the setting but for the kind; those without all three kinds are left out.
+    """
+    table = final_metrics(work, [claim.setting], "train", "loss")
+    cells = table["member"].str.replace(r"kind=[a-z]+,?", "", regex=True)
+    means = table.groupby([cells, "kind"])["value"].mean().unstack("kind")
+    means = means.reindex(columns=list(KIND_TITLES)).dropna()
+    if means.empty:
+        return evidence([])
+    lowest = means.idxmin(axis=1)
+    return evidence([{"member": "no kind is lowest in every cell",
+                      "value": float(lowest.nunique() > 1), "n": len(means)}])
+
+
 def over_heads(ood: pd.DataFrame) -> str:
     """Say what one head scores, and what more do; with one there is no hypernetwork."""
-    one, more = ood[ood["n_heads"] == 1], ood[ood["n_heads"] > 1]
-    if one.empty:
+    single, more = ood[ood["n_heads"] == 1], ood[ood["n_heads"] > 1]
+    if single.empty:
         return of_kinds(more, "OOD accuracy")
-    return sentences(of_kinds(one, "OOD accuracy with one head"),
+    return sentences(of_kinds(single, "OOD accuracy with one head"),
                      of_kinds(more, "With more heads") if len(more) else "", beside_ceiling(ood))
 
 
@@ -156,16 +258,16 @@ FIGURES: tuple[CurveFigure, ...] = (
         "fig2c", "R² on held-out functions, over the examples in context and the held-out share",
         HELD_OUT, ("task.n_examples", "task.ood_fraction"),
         (Row("r2", "ood", "r2", "R² on held-out functions", "n_examples", "ood_fraction",
-             said="R² on held-out functions"),)),
+             opening="R² on held-out functions"),)),
     CurveFigure(
         "figA3",
         "Fuzzy logic on held-out functions, on those of training and on unknown terms; training "
         "loss", HELD_OUT, ("task.n_examples", "task.ood_fraction"),
         (Row("scores", "ood", "r2", "A held out, R²", "n_examples", "ood_fraction"),
          Row("scores", "test", "r2", "B training, R²", "n_examples", "ood_fraction",
-             said="R² on functions of training"),
+             opening="R² on functions of training"),
          Row("scores", "unknown", "r2", "C unknown terms, R²", "n_examples", "ood_fraction",
-             said="R² on unknown terms"),
+             opening="R² on unknown terms"),
          Row("scores", "train", "loss", "D training loss", "n_examples", "ood_fraction")),
         LOSS_NOTE.format("functions"),
         judged={"figA3-unknown-terms-fail": partial(metric_evidence, metric="r2", split="unknown"),
@@ -175,17 +277,17 @@ FIGURES: tuple[CurveFigure, ...] = (
         "fig4", "OOD accuracy on SRAVEN over training instances, for several widths and depths",
         SIZES, SCALED,
         (Row("widths", "ood", "accuracy", "A width, OOD accuracy", "instances", "d_model",
-             said="OOD accuracy over widths and instances", setting=0),
+             opening="OOD accuracy over widths and instances", setting=0),
          Row("depths", "ood", "accuracy", "B depth, OOD accuracy", "instances", "n_layers",
-             said="Over depths and instances", setting=1)),
+             opening="Over depths and instances", setting=1)),
         "The width factor scales the number of heads too, as the official code does."),
     CurveFigure(
         "figA4", "Training loss on SRAVEN over training instances, for several widths and depths",
         SIZES, SCALED,
         (Row("widths", "train", "loss", "A width, training loss", "instances", "d_model",
-             said="Training loss over widths and instances", setting=0),
+             opening="Training loss over widths and instances", setting=0),
          Row("depths", "train", "loss", "B depth, training loss", "instances", "n_layers",
-             said="Over depths and instances", setting=1)),
+             opening="Over depths and instances", setting=1)),
         LOSS_NOTE.format("combinations"),
         judged=dict.fromkeys(("figA4-no-consistent-order-over-widths",
                               "figA4-no-consistent-order-over-depths"), no_kind_is_always_lowest)),
@@ -211,10 +313,10 @@ FIGURES: tuple[CurveFigure, ...] = (
               smoke=("task.ood_fraction=0.0,0.25",)),
         ("task.ood_fraction",),
         (Row("accuracy", "ood", "accuracy", "OOD accuracy", "ood_fraction",
-             said="OOD accuracy over held-out shares", whole="test"),
+             opening="OOD accuracy over held-out shares", whole="test"),
          Row("training", "test", "accuracy", "", "ood_fraction")),
         "At a share of 0 no combination is held out: the accuracy there is on fresh instances of "
         "all combinations."),
 )
-REPRODUCTIONS = tuple(Reproduction(one.name, one.title, one.shows, one.measure)
-                      for one in FIGURES)
+REPRODUCTIONS = tuple(
+    Reproduction(figure.name, figure.title, figure.shows, figure.measure) for figure in FIGURES)

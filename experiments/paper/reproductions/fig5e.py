@@ -1,4 +1,7 @@
-"""Fig. 5E: cosines between the mean codes of rules in HYLA, beside the rules that it confuses."""
+"""Fig. 5E: cosines between the mean codes of rules in HYLA, beside the rules that it confuses.
+
+`similarity` has the cosines, the mean codes, and the contrasts that claims are judged by.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,40 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.colors import Normalize, TwoSlopeNorm
 
-from latentcode.experiments.paper.measuring.known_rules import (
-    caveat,
-    confusion,
-    knows_rules,
-    titled,
+from latentcode.codes.instances import instances
+from latentcode.config import SravenConfig
+from latentcode.experiments.paper.reproduction import (
+    Findings,
+    Reproduction,
+    Work,
+    about,
+    as_evidence,
+    by_preset,
+    controls_of,
 )
-from latentcode.experiments.paper.measuring.mean_codes import (
-    LARGEST_OTHER,
-    SHUFFLED,
-    sum_and_difference,
-)
-from latentcode.experiments.paper.measuring.over_runs import controls_of, judged, n_runs, nothing
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, about, by_preset
+from latentcode.experiments.paper.wording import caveat, knows_rules, n_runs, nothing, titled
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import Figure
+from latentcode.models.modes import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import where
 from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.runs import Run
-from latentcode.tasks.sraven.rules import RULES
+from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, complete
+from latentcode.tasks.sraven.task import aligned, rules_shown
 
 SHOWS = by_preset("sraven", kinds="kind=hyla", small=("training.steps=9000",))
 N = {"paper": 4_096, "small": 2_048, "smoke": 300}
+PAIR_OF_RULES = ("sum", "difference")
+"""The rules that the paper says have very similar codes."""
+LARGEST_OTHER = "the largest cosine of sum or difference with any other rule"
+SHUFFLED = "the same of sum and difference with rules shuffled among combinations"
+"""Controls, in the words of the claim."""
+AT_ONCE = 250
+"""Instances of a forward pass."""
 
 
 def measure(work: Work) -> Findings:
@@ -47,20 +59,73 @@ def measure(work: Work) -> Findings:
     last = alike[alike["layer"] == alike["layer"].max()]
     rows = where(last, features="code", centring="raw")
     known = {run.name for _, run in runs if knows_rules(run)}
-    evidence = {claim.id: [
-        {**row, "control": row["against"]} for row in rows[rows["run"].isin(known)].to_dict(
-            "records") if row["against"] in controls_of(claim)] for claim in work.claims}
+    contrasts = rows[rows["run"].isin(known)].assign(control=rows["against"])
+    evidence = {claim.id: as_evidence(contrasts[contrasts["control"].isin(
+        controls_of(claim))].to_dict("records")) for claim in work.claims}
     _, first = runs[0]
     return Findings(
         summary=_said(rows),
         tables={"sum_and_difference": alike, "cosines": cosines, "confusion": confused},
         figures={"fig5e": _drawn(where(cosines, run=first.name), where(confused, run=first.name),
                                  titled([first]))},
-        evidence=judged(evidence),
+        evidence=evidence,
         notes=("Judged on models that know their rules alone, as one that takes sum for difference "
                "would show the same.",
                "The picture is of the first run, the numbers of all. Centred: the mean of the "
                "rules taken away first.", *caveat(run for _, run in runs)))
+
+
+def sum_and_difference(alike: SimilarityResult) -> pd.DataFrame:
+    """Is cos(m_sum, m_difference) larger than with any other rule, and than by chance?
+
+    m_r is the mean code of rule r at the paper's pair, on held-out combinations. A row per layer,
+    `features` (`code`, or the `residual` stream at the query), `centring` and `against`: the cosine
+    (None), or its difference from `LARGEST_OTHER` and, of the code, from `SHUFFLED`, the mean over
+    20 shuffles; `value`, with the 95 % interval over combinations. Nothing for a layer whose codes
+    do not vary, and for a task without these rules.
+    """
+    names = {"largest other": LARGEST_OTHER, "shuffled": SHUFFLED}
+    differences = alike.contrasts.table
+    differences = differences[differences["against"].isin(list(names))]
+    every = pd.concat([alike.cosines.assign(against=None),
+                       differences.assign(against=differences["against"].map(names))])
+    # Classes are in alphabetical order, and a cosine is the same both ways.
+    pair = where(every, row=min(PAIR_OF_RULES), column=max(PAIR_OF_RULES))
+    pair = pair[pair["features"].isin(["code", "residual"])].dropna(subset="value")
+    return pair.sort_values(["layer", "features", "centring"], kind="stable", ignore_index=True)[
+        ["layer", "features", "centring", "against", "value", "low", "high"]]
+
+
+def confusion(run: Run, *, n: int = 4_096, seed: int = 0, device: str = "cpu") -> pd.DataFrame:
+    """Which rule's answers does a model give, under each rule, on held-out combinations?
+
+    A row per rule and rule `as` whose answer it is: `value`, the share of response tokens under
+    `rule` that get the answer that `as` would prescribe and that is not the right one (where `as`
+    is the rule itself: that are right), of the `n` tokens. A wrong answer that several rules give
+    counts for each. Distribute-three prescribes none to a row of another rule.
+    """
+    config = run.config.task
+    assert isinstance(config, SravenConfig)
+    batch = instances(config, "ood", n, seed=seed, device=device)
+    model = run.load_model(device=device)
+    features = aligned(batch.info["grid"], batch.info["permutations"]).movedim(-1, 1)
+    possible = complete(features, config.n_values)[1]  # [B, M, rule]
+    with evaluating(model):
+        logits = torch.cat([model(part) for part in batch.inputs.split(AT_ONCE)])
+    answers = logits[:, -config.n_features:].argmax(-1)
+    right = answers == batch.targets
+    rules = rules_shown(batch)
+    rows = []
+    for rule, name in enumerate(RULES):
+        of_rule = rules == rule
+        for other, given in enumerate(RULES):
+            if other == DISTRIBUTE != rule:
+                continue
+            hit = right if other == rule else (answers == possible[..., other]) & ~right
+            if bool(of_rule.any()):
+                rows.append({"rule": name, "as": given, "n": int(of_rule.sum()),
+                             "value": float(hit[of_rule].float().mean())})
+    return pd.DataFrame(rows)
 
 
 def _of_runs(runs: Sequence[tuple[str, Run]], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -73,14 +138,14 @@ def _last_layer(result: SimilarityResult) -> pd.DataFrame:
 
 
 def _said(rows: pd.DataFrame) -> str:
-    own = rows[rows["against"].isna()]
-    if not len(own):
+    cosines = rows[rows["against"].isna()]
+    if not len(cosines):
         return "The task's held-out combinations lack sums or differences."
     other, shuffled = (where(rows, against=control)["value"].mean()
                        for control in (LARGEST_OTHER, SHUFFLED))
-    mean = own["value"].mean()
+    mean = cosines["value"].mean()
     return (f"In HYLA's last layer the mean codes of sum and difference have a cosine of "
-            f"{mean:.2f} ({n_runs(own)}); the largest of either with another rule is "
+            f"{mean:.2f} ({n_runs(cosines)}); the largest of either with another rule is "
             f"{mean - other:.2f}, with shuffled rules it is {mean - shuffled:.2f}.")
 
 

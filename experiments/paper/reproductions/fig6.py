@@ -1,17 +1,28 @@
-"""Fig. 6: language models, the loss on held-out text over training for three kinds of attention."""
+"""Fig. 6: language models, the loss on held-out text over training for three kinds of attention.
+
+And which tokens they predict well: the loss by what the text has shown before. A token repeats an
+earlier pair where it follows the same token as earlier in the excerpt, `... A B ... A B`, so that
+it can be copied (the induction pair). Such pairs are more frequent than others; their control are
+the same pairs where they are new. Who knows nothing but which token follows which predicts both
+equally well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from torch import Tensor
 
 from latentcode.experiments.paper.claims import Bound
-from latentcode.experiments.paper.measuring.drawing import KIND_STYLES, short
-from latentcode.experiments.paper.measuring.words import NOTHING, count, sentences
 from latentcode.experiments.paper.reproduction import (
+    KIND_STYLES,
     KIND_TITLES,
     Findings,
     Reproduction,
@@ -20,20 +31,30 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
     metric_evidence,
 )
-from latentcode.experiments.paper.runs import training_flops
-from latentcode.experiments.paper.token_losses import CONTROL, REPEATED, token_losses
+from latentcode.experiments.paper.reproductions.curves import short
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
+from latentcode.experiments.paper.wording import NOTHING, count, sentences
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
-from latentcode.models.flops import PEAKS
+from latentcode.models.flops import PEAKS, training_flops_per_token
+from latentcode.models.modes import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
+from latentcode.tasks import make_task
+from latentcode.tasks.text.patterns import previous_same
+from latentcode.tasks.text.task import Text
 
 SHOWS = by_preset("language", small=("task.text=text/packages",), smoke=("task.text=text/smoke",))
 SPLIT, METRIC = "test", "loss"
 GPU, UTILISATION = "H100", (0.4, 0.2)
 """The GPU that hours of a training are stated for, and what share of its peak rate (bfloat16) is
 assumed: what we aim at, and half of it."""
+REPEATED, CONTROL = "repeats an earlier pair", "the same pairs, where they are new"
+NEW, ALL = "the pair is new", "all tokens"
+BATCH = 32
+NOTES = ("Loss is the mean cross-entropy per token, in nats.",
+         "A token repeats an earlier pair where it follows the same token as earlier in its "
+         "excerpt. The control are the same pairs, each as often, where they are new.")
 
 
 def measure(work: Work) -> Findings:
@@ -57,16 +78,57 @@ def measure(work: Work) -> Findings:
         raw={"curves": curves})
 
 
-NOTES = ("Loss is the mean cross-entropy per token, in nats.",
-         "A token repeats an earlier pair where it follows the same token as earlier in its "
-         "excerpt. The control are the same pairs, each as often, where they are new.")
+def pairs_of(tokens: Int[Tensor, "N S"]) -> Int[Tensor, "N T"]:
+    """Return a number for each pair (x_t, x_t+1) of a sequence, the same for the same pair."""
+    ids = tokens[:, :-1] * (int(tokens.max()) + 1) + tokens[:, 1:]
+    return ids.unique(return_inverse=True)[1]
+
+
+def repeats_a_pair(tokens: Int[Tensor, "N S"]) -> Bool[Tensor, "N T"]:
+    """Whether (x_t, x_t+1) = (x_s, x_s+1) for an s < t, of every token t + 1 of a sequence."""
+    return previous_same(pairs_of(tokens)) >= 0
+
+
+def token_losses(run: Run, *, device: str = "cpu") -> pd.DataFrame:
+    """Return the mean loss of each class of tokens over all excerpts of `test`, in nats.
+
+    Rows: class, loss, n. The first two are of the pairs that occur in both; the control has every
+    pair as often as it is repeated: sum_p n_p mean loss of p where it is new / sum_p n_p.
+    """
+    task, model = make_task(run.config.task), run.load_model().to(device)
+    assert isinstance(task, Text)
+    tokens = task.excerpts("test").tokens
+    parts = []
+    with evaluating(model):
+        for batch in tokens.split(BATCH):
+            logits = model(batch[:, :-1].to(device))
+            parts.append(F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten().to(device),
+                                         reduction="none").cpu())
+    return by_class(torch.cat(parts).double().numpy(), pairs_of(tokens).flatten().numpy(),
+                    repeats_a_pair(tokens).flatten().numpy())
+
+
+def by_class(losses: np.ndarray, pairs: np.ndarray, repeated: np.ndarray) -> pd.DataFrame:
+    """Return what `token_losses` does, of the loss, the pair and the class of every token."""
+    size = int(pairs.max()) + 1
+    (n, total), (n_new, total_new) = (
+        (np.bincount(pairs[chosen], minlength=size),
+         np.bincount(pairs[chosen], losses[chosen], size)) for chosen in (repeated, ~repeated))
+    both = (n > 0) & (n_new > 0)
+    n_both = n[both].sum() or np.nan  # without any there is no mean
+    rows = [(REPEATED, total[both].sum() / n_both, n[both].sum()),
+            (CONTROL, (n * total_new)[both] @ (1.0 / n_new[both]) / n_both, n_new[both].sum()),
+            (NEW, losses[~repeated].mean(), n_new.sum()),
+            (ALL, losses.mean(), len(losses))]
+    return pd.DataFrame(rows, columns=["class", "loss", "n"])
 
 
 def price() -> pd.DataFrame:
     """Return what a model of the published setting costs by arithmetic, a row per kind."""
     rows = []
     for config in SHOWS["paper"][0].grid.members().values():
-        flops = training_flops(config)
+        tokens = config.training.steps * config.training.batch_size * config.task.n_tokens
+        flops = tokens * training_flops_per_token(config.model, config.task.n_tokens)
         least, most = (flops / (PEAKS[GPU]["bf16"] * share) / 3600 for share in UTILISATION)
         rows.append({"kind": kind_of(config.model), "flops": flops, "hours_least": least,
                      "hours_most": most})

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from latentcode.experiments.paper.claims import Setting, printed
-from latentcode.experiments.paper.measuring.sraven_instances import instances
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
+from latentcode.experiments.paper.sraven_answers import instances
 from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import mean_metric

@@ -7,16 +7,20 @@ from pathlib import Path
 import pytest
 
 from latentcode.experiments.paper import report
-from latentcode.experiments.paper.claims import load_claims
+from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import (
     GROUPS,
+    N_SPLITS,
     PRINTED,
+    answers,
+    central,
     counted,
     observations,
+    remarks,
+    results_in,
     verdict,
     verdict_in_words,
 )
-from latentcode.experiments.paper.results import N_SPLITS, answers, central, results_in
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 COMMITTED = Path(__file__).parents[3] / "experiments" / "results" / "reproduced"
@@ -54,15 +58,17 @@ def test_the_abstract_rests_on_claims_of_the_paper_that_are_there() -> None:
 
 
 @pytest.mark.skipif(not COMMITTED.exists(), reason="a checkout has the results")
-def test_the_committed_page_is_fair() -> None:
-    found = {preset: results_in(COMMITTED, preset) for preset in N_SPLITS}
-    judged_claims = {claim["id"]: claim for result in found["paper"].values()
-                     for claim in result["claims"]}
-    for name, claim in judged_claims.items():
-        if claim["verdict"] == "differs":
-            assert name in answers(), name
-    assert set(answers()) <= set(judged_claims)
-    text = report.page(found, COMMITTED, COMMITTED.parent)
+def test_what_is_committed_is_judged_whole_and_said_on_its_page() -> None:
+    results = {preset: results_in(COMMITTED, preset) for preset in N_SPLITS}
+    assert list(results["paper"]) == list(RESULTS)
+    claims = [claim for result in results["paper"].values() for claim in result["claims"]]
+    assert [claim["id"] for claim in claims] == [
+        claim.id for name in RESULTS for claim in CLAIMS.values() if claim.result == name]
+    differing = {claim["id"] for claim in claims if claim["verdict"] == "differs"}
+    assert differing == set(remarks())
+    assert differing <= set(answers()) <= set(CLAIMS)
+    text = report.page(results, COMMITTED, COMMITTED.parent)
+    assert (COMMITTED.parent / "README.md").read_text() == text
     places = [text.index("## What the abstract says"), text.index("## One observation: "),
               *(text.index(f"\n## {title}\n") for title in GROUPS.values())]
     assert places == sorted(places)

@@ -18,13 +18,11 @@ from latentcode.experiments.paper.runs import (
     folder_name,
     missing,
     missing_of_same_seeds,
-    searched,
     seeded,
     signature,
     split_seed,
 )
 from latentcode.models.config import kind_of
-from tests.helpers.paper_runs import MadeUpRun
 
 SETTING = Setting("smoke", "logic", ("kind=softmax,hyla",))
 SHORT = Setting("smoke", "logic", ("kind=hyla", "training.steps=12"))
@@ -56,7 +54,6 @@ def test_a_language_model_counts_whatever_the_state_of_its_text_with_every_seed(
     seeds = [seeded(config, seed) for seed in range(3)]
     assert {signature(one) for one in seeds} == {signature(config)}
     assert [split_seed(one) for one in seeds] == [one.training.seed for one in seeds] == [0, 1, 2]
-    assert searched(config) == (config,)
 
 
 def trained(path: Path, config: RunConfig) -> lc.Run:
@@ -67,13 +64,10 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
     config, = SHORT.grid.members().values()
     run = trained(tmp_path / "a" / "one", changed(seeded(config, 1), "training", eval_every=6))
     run.publish(tmp_path / "b" / "copy")
-    begun = seeded(config, 0)
-    lc.Run.create(tmp_path / "c", begun)
+    lc.Run.create(tmp_path / "c", seeded(config, 0))  # begun, which does not count
     known = find_runs([tmp_path, tmp_path / "a"])
     assert [found.id for found in known.of(config)] == [run.id]
     assert known.of_setting(SHORT) == {"kind=hyla,steps=12": known.of(config)}
-    assert known.under_way(begun) == "at update 0 of 12, paused"
-    assert known.under_way(seeded(config, 2)) is None
     wanted = missing([SHORT, SHORT], known, 3)
     assert [split_seed(config) for config in wanted.values()] == [0, 2]
     assert set(wanted) == {folder_name(seeded(config, seed)) for seed in (0, 2)}
@@ -144,47 +138,3 @@ def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
     assert [run.id for run in find_runs([shorter.path]).of(config)] == [shorter.id]
     for order in ([shorter.path, first.path], [first.path, shorter.path]):
         assert [run.id for run in find_runs(order).of(config)] == [first.id]
-
-
-def scored(config: RunConfig, test: float, ood: float, metric: str = "r2") -> MadeUpRun:
-    return MadeUpRun(config, str(test), {("test", metric): test, ("ood", metric): ood})
-
-
-def test_of_language_models_the_lowest_perplexity_counts() -> None:
-    setting = Setting("paper", "language", ("kind=hyla",))
-    config, = setting.grid.members().values()
-    points = searched(config)
-    assert [(point.training.learning_rate, point.training.weight_decay) for point in points] == [
-        (1e-3, 0.1), (1e-3, 0.03), (3e-3, 0.1), (3e-3, 0.03)]
-    known = KnownRuns({signature(point): (scored(point, value, value, "perplexity"),)
-                       for point, value in zip(points, (30.0, 20.0, 25.0, 40.0), strict=True)})
-    assert known.chosen(config) == points[1]
-    assert known.selection([setting])[0]["ood, chosen on test"] == 20.0
-    small, = Setting("small", "language", ("kind=hyla",)).grid.members().values()
-    assert searched(small) == (small,)  # its warm-up is no point of the grid
-
-
-def test_of_a_grid_that_was_run_the_best_on_test_counts() -> None:
-    setting = Setting("paper", "logic", ("kind=hyla",))
-    config, = setting.grid.members().values()
-    points = searched(config)
-    assert len(points) == 4
-    assert points[0] == config
-    runs = {signature(point): (scored(point, 0.1 * i, -0.1 * i),) for i, point in enumerate(points)}
-    known = KnownRuns(runs)  # type: ignore[arg-type]
-    assert known.chosen(config) == points[3]
-    assert known.of_setting(setting)["kind=hyla"] == runs[signature(points[3])]
-    row, = known.selection([setting])
-    assert row["ood, chosen on test"] == pytest.approx(-0.3)
-    assert row["ood, chosen on ood"] == pytest.approx(0.0)
-    # Two of three splits are still to come at a point: one setting.
-    runs[signature(config)] = tuple(scored(seeded(config, seed), 0.0, 0.0) for seed in range(3))
-    assert known.chosen(config) == config
-    runs |= {signature(point): tuple(scored(seeded(point, seed), 0.1 * i, 0.0) for seed in range(3))
-             for i, point in enumerate(points)}
-    assert known.chosen(config) == points[3]
-    runs[signature(config)] += (scored(seeded(config, 3), 0.0, 0.0),)  # further ones change nothing
-    assert known.chosen(config) == points[3]
-    del runs[signature(points[2])]  # not the whole grid: one setting
-    assert known.chosen(config) == config
-    assert known.selection([setting]) == []

@@ -7,10 +7,7 @@ from math import prod
 
 import torch
 
-from latentcode.experiments.paper.measuring.sraven_counts import (
-    count_sraven,
-    distinct_instances,
-)
+from latentcode.experiments.paper.reproductions.figA9 import count_sraven, distinct_grids
 from latentcode.tasks.sraven.rules import feature_grids_per_rule, rules_that_hold
 
 Grid = tuple[tuple[int, ...], ...]
@@ -37,12 +34,12 @@ def test_generating_choices_and_grids_by_brute_force() -> None:
         orders = list(permutations(range(n_features)))
         counts = count_sraven(n_features, n_values, 2)
         combinations = list(combinations_with_replacement(range(8), n_features))
-        assert counts.combinations == len(combinations)
-        assert counts.permutations == len(orders)  # (M!)^(G-1) for G = 2
-        assert counts.tasks == len(combinations) * len(orders)
-        assert counts.instances == len(orders) * sum(
+        assert counts["combinations"] == len(combinations)
+        assert counts["permutations"] == len(orders)  # (M!)^(G-1) for G = 2
+        assert counts["tasks"] == len(combinations) * len(orders)
+        assert counts["instances"] == len(orders) * sum(
             prod(len(by_rule[r]) for r in c) for c in combinations)
-        assert counts.instances_shown == len(orders) * sum(
+        assert counts["instances_shown"] == len(orders) * sum(
             prod(len(by_rule[r]) for r in c) for c in product(range(8), repeat=n_features))
         union = [c for c, any_holds in zip(columns, obeyed.any(1).tolist(), strict=True)
                  if any_holds]
@@ -51,11 +48,10 @@ def test_generating_choices_and_grids_by_brute_force() -> None:
             for order in orders:
                 permuted.add((tuple(features[f][0] for f in order),
                               tuple(feature[1] for feature in features)))
-        assert len(permuted) <= counts.instances_shown
-        estimate = distinct_instances(n_features, n_values, 2, 20_000,
-                                      torch.Generator().manual_seed(0))
-        assert abs(estimate.mean - len(permuted)) < 4 * estimate.se
-        assert estimate.se < 0.02 * estimate.mean
+        assert len(permuted) <= counts["instances_shown"]
+        estimate = distinct_grids(n_features, n_values, 20_000, grid_size=2).iloc[0]
+        assert abs(estimate["distinct"] - len(permuted)) < 4 * estimate["distinct_se"]
+        assert estimate["distinct_se"] < 0.02 * estimate["distinct"]
 
 
 def test_permutations_of_columns_against_each_other() -> None:
@@ -63,14 +59,14 @@ def test_permutations_of_columns_against_each_other() -> None:
     for n_features, grid_size in ((1, 3), (2, 3), (3, 3), (2, 4)):
         shown = product(permutations(range(n_features)), repeat=grid_size)
         distinct = {frozenset(zip(*columns, strict=True)) for columns in shown}
-        assert count_sraven(n_features, 8, grid_size).permutations == len(distinct)
+        assert count_sraven(n_features, 8, grid_size)["permutations"] == len(distinct)
 
 
 def test_the_papers_setting() -> None:
     counts = count_sraven(4, 8, 3)
-    assert counts.combinations == 330
-    assert (counts.permutations, counts.permutations_printed) == (576, 572)
-    assert (counts.tasks, counts.tasks_printed) == (330 * 576, 330 * 572)
+    assert counts["combinations"] == 330
+    assert (counts["permutations"], counts["permutations_printed"]) == (576, 572)
+    assert (counts["tasks"], counts["tasks_printed"]) == (330 * 576, 330 * 572)
     one = count_sraven(1, 8, 3)
-    assert (one.permutations, one.permutations_printed) == (1, 0)
-    assert one.instances == one.instances_shown == sum(feature_grids_per_rule(8, 3))
+    assert (one["permutations"], one["permutations_printed"]) == (1, 0)
+    assert one["instances"] == one["instances_shown"] == sum(feature_grids_per_rule(8, 3))

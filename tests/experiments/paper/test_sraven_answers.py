@@ -12,15 +12,13 @@ import torch
 from scipy.stats import fisher_exact
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.paper.measuring.sraven_answers import (
+from latentcode.experiments.paper.sraven_answers import (
     AnswerPosterior,
     _blocks,
-    ambiguous,
     answer_posterior,
-    bayes_scores,
+    instances_at_once,
     official_ambiguous,
 )
-from latentcode.experiments.paper.measuring.sraven_readings import instances_at_once
 from latentcode.metrics import mean_metric
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.sraven.task import Sraven, tokenize
@@ -116,7 +114,7 @@ def test_posterior_equals_the_whole_generative_process(fields: dict[str, Any]) -
         best_accuracy += max(table[c].values())
     assert accuracy == pytest.approx(best_accuracy, abs=1e-12)
     several = [len(table[c]) > 1 for c in contexts]
-    assert ambiguous(task, batch).tolist() == several
+    assert posterior.ambiguous(batch.targets).tolist() == several
     assert 0 < sum(several) < len(several)
 
 
@@ -211,39 +209,31 @@ def test_official_count_agrees_with_table_a2(n_values: int, published: int) -> N
 
 
 # An independent search over a few hundred to a few thousand instances, rounded.
-@pytest.mark.parametrize("n", [1500, pytest.param(20_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("n_values", "share", "accuracy"), [(4, 0.63, 0.78), (8, 0.25, 0.93), (16, 0.08, 0.98)])
 def test_ambiguity_in_the_papers_words_and_the_ceiling(
-        n_values: int, share: float, accuracy: float, n: int) -> None:
-    task = Sraven(SravenConfig(n_values=n_values))
+    n_values: int, share: float, accuracy: float
+) -> None:
+    n, task = 1_500, Sraven(SravenConfig(n_values=n_values))
     batch = task.sample("test", n, torch.Generator().manual_seed(5))
-    several = ambiguous(task, batch)
+    posterior = answer_posterior(task, batch)
+    several = posterior.ambiguous(batch.targets)
     assert abs(several.double().mean().item() - share) < 0.015 + 3 * (share * (1 - share) / n)**0.5
-    scores = bayes_scores(task, batch)
-    ceiling = mean_metric(scores["accuracy"].numpy())
+    solved = (posterior.best()[0] == batch.targets).all(1)
+    ceiling = mean_metric(solved.numpy())
     assert abs(ceiling.mean - accuracy) < 0.005 + 3 * ceiling.se
     # Ambiguous instances are the only ones that the solver can get wrong.
-    assert scores["accuracy"][~several].all()
+    assert solved[~several].all()
 
 
 def test_posterior_is_calibrated() -> None:
-    # Under the prior that the instances come from, confidence predicts accuracy, for the joint
-    # answer and for every token.
+    """Under the prior that the instances come from, confidence predicts accuracy."""
     task = Sraven(SravenConfig(n_values=4, ood_fraction=0.0))
     batch = task.sample("train", 2000, torch.Generator().manual_seed(6))
-    posterior = answer_posterior(task, batch)
-    best, confidence = posterior.best()
+    best, confidence = answer_posterior(task, batch).best()
     right = (best == batch.targets).all(1).double()
     excess = mean_metric((right - confidence).numpy())
     assert abs(excess.mean) < 3.5 * excess.se
-    marginals = posterior.marginals(4)
-    assert torch.allclose(marginals.sum(-1), torch.ones(2000, 4, dtype=torch.float64))
-    hit = torch.nn.functional.one_hot(batch.targets, 4).double()
-    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
-        inside = (marginals > low) & (marginals <= low + 0.2) & (marginals < 1)
-        excess = mean_metric((hit - marginals)[inside].numpy())
-        assert abs(excess.mean) < 4.5 * excess.se
 
 
 def test_blocks_and_joins_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +241,7 @@ def test_blocks_and_joins_do_not_change_the_result(monkeypatch: pytest.MonkeyPat
     batch = task.sample("train", instances_at_once(4, 3) + 100, torch.Generator().manual_seed(9))
     assert len(list(_blocks(batch.info["grid"]))) == 2
     whole = answer_posterior(task, batch)
-    monkeypatch.setattr("latentcode.experiments.paper.measuring.sraven_readings.ROWS_AT_ONCE", 2000)
+    monkeypatch.setattr("latentcode.experiments.paper.sraven_answers.ROWS_AT_ONCE", 2000)
     tail = answer_posterior(task, batch[-200:])
     late = whole.instance >= len(batch) - 200
     assert torch.equal(whole.answers[late], tail.answers)
@@ -270,5 +260,4 @@ def test_larger_grids_and_more_features() -> None:
         total = torch.zeros(100, dtype=torch.float64).index_add_(
             0, posterior.instance, posterior.probability)
         assert torch.allclose(total, torch.ones(100, dtype=torch.float64))
-        scores = bayes_scores(task, batch)
-        assert scores["accuracy"].mean() > 0.8
+        assert (posterior.best()[0] == batch.targets).all(1).double().mean() > 0.8

@@ -1,22 +1,25 @@
-"""Tests of which rules a model knows, and which it takes for another."""
+"""Which rules a model takes for another, and which have similar codes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import latentcode as lc
 from latentcode.config import SravenConfig
-from latentcode.experiments.paper.measuring.known_rules import (
-    caveat,
+from latentcode.experiments.paper.reproductions import fig5e
+from latentcode.experiments.paper.reproductions.fig5e import (
+    LARGEST_OTHER,
+    SHUFFLED,
     confusion,
-    knows_rules,
-    least_known,
+    sum_and_difference,
 )
+from latentcode.probes.common.results import where
 
 TASK = SravenConfig(n_features=2, n_values=8, permuted=False)
 
@@ -50,19 +53,22 @@ def test_confusion_of_a_model_that_always_adds() -> None:
         assert others["distribute-three"].isna().all()
 
 
-def metrics(**shares: float) -> Any:
-    rows = [{"split": "ood", "metric": f"feature_accuracy[{rule}]", "mean": share}
-            for rule, share in shares.items()]
-    rows += [{"split": "test", "metric": "feature_accuracy[sum]", "mean": 0.1},
-             {"split": "ood", "metric": "accuracy", "mean": 0.2}]
-    return SimpleNamespace(name="a", newest_metrics=lambda: pd.DataFrame(rows))
-
-
-def test_a_model_knows_its_rules_where_each_is_right_in_nine_of_ten_held_out_instances() -> None:
-    assert knows_rules(metrics(sum=0.90, difference=0.99))
-    ignorant = metrics(sum=0.97, difference=0.62)
-    assert least_known(ignorant) == ("difference", 0.62)
-    assert not knows_rules(ignorant)
-    note, = caveat([metrics(sum=0.95), ignorant])
-    assert note.startswith("1 model(s) do not know every rule (least: difference right in 0.62")
-    assert caveat([metrics(sum=0.95)]) == ()
+def test_sum_and_difference_are_compared_as_in_similarity(
+    smoke_run: Callable[[str, str], lc.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out combinations this small have no difference: another rule stands for it."""
+    monkeypatch.setattr(fig5e, "PAIR_OF_RULES", ("sum", "-1"))
+    alike = lc.similarity(smoke_run("sraven", "hyla"), label="rule", n=300, n_bootstrap=100)
+    found = sum_and_difference(alike)
+    place = {"layer": 1, "features": "code", "centring": "raw"}
+    own = where(alike.cosines, **place, row="sum", column="-1").iloc[0]
+    mine = where(found, **place)
+    assert mine[mine["against"].isna()][["value", "low", "high"]].iloc[0].tolist() == pytest.approx(
+        own[["value", "low", "high"]].tolist())
+    both = where(alike.contrasts.table, **place, row="-1", column="sum").set_index("against")
+    for name, control in (("largest other", LARGEST_OTHER), ("shuffled", SHUFFLED)):
+        row = where(mine, against=control).iloc[0]
+        assert row[["value", "low", "high"]].tolist() == (
+            both.loc[name, ["value", "low", "high"]].tolist())
+    assert set(found["features"]) == {"code", "residual"}
+    assert where(found, features="residual", against=SHUFFLED).empty

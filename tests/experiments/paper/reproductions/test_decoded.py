@@ -1,23 +1,75 @@
-"""Tests of which layers and differences claims are judged by."""
+"""Figures that are read from codes: which runs, layers and differences claims are judged by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from latentcode.experiments.paper.measuring.over_runs import over_runs, per_kind
-from latentcode.experiments.paper.measuring.probe_scores import (
+from latentcode.experiments.paper.claims import Excess, load_claims
+from latentcode.experiments.paper.reproduce import REPRODUCTIONS
+from latentcode.experiments.paper.reproduction import Work
+from latentcode.experiments.paper.reproductions.decoded import (
     ALL,
+    CONTROLS,
+    OF_CODE,
+    READINGS,
+    SHOWS,
     SPLITS,
     against,
     best_layer,
     first_varying,
+    of_varying,
+    over_runs,
     probe_scores,
+    reading,
 )
-from latentcode.experiments.paper.measuring.score_figures import of_varying
+from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.runs import Run
+
+NAMES = ("fig2b", "fig2d", "figA2", "fig5ab", "figA6", "figA7", "fig5e", "figA8", "fig5f")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", ["paper", "small", "smoke"])
+def test_without_runs_there_is_a_sentence_and_nothing_else(
+    name: str, preset: str, tmp_path: Path
+) -> None:
+    wanted = REPRODUCTIONS[name]
+    claims = wanted.claims if preset == "paper" else ()
+    found = wanted.measure(Work(preset, KnownRuns({}), tmp_path, claims=claims))
+    assert found.summary.startswith("No run of")
+    assert not any((found.tables, found.figures, found.evidence))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_shown_at_the_published_size_are_those_that_claims_are_about(name: str) -> None:
+    wanted = REPRODUCTIONS[name]
+    for claim in wanted.claims:
+        shown = [config for setting in wanted.shows["paper"]
+                 for config in setting.grid.members().values()]
+        assert all(config in shown for config in claim.setting.grid.members().values())
+
+
+def test_controls_of_decoding_are_those_of_the_claims() -> None:
+    for claim in load_claims():
+        if claim.result == "fig2b" or claim.id == "fig5f-rule-decodable":
+            assert isinstance(claim.rule, Excess)
+            assert set(claim.rule.controls) == set(CONTROLS)
+
+
+def test_each_claim_of_figure_2_names_its_inputs_and_its_setting() -> None:
+    claims = [claim for claim in load_claims() if claim.result in ("fig2b", "fig2d", "figA2")]
+    for claim in claims:
+        assert reading(claim) == (
+            "fixed_query" if claim.id.endswith("-fixed-query") else "fixed_context")
+        assert (claim.setting == OF_CODE) == ("-codes-" in claim.id)
+        assert claim.setting in SHOWS["paper"]
+    assert {(claim.result, reading(claim), claim.setting) for claim in claims} >= set(
+        product(("fig2b", "fig2d"), READINGS, (OF_CODE,)))
 
 
 def table() -> pd.DataFrame:
@@ -45,8 +97,6 @@ def test_over_runs_gives_the_standard_error_and_leaves_a_single_run_as_it_is() -
     several, single = over_runs(rows, ["kind", "layer"]).to_dict("records")
     assert (several["value"], several["low"]) == (pytest.approx(0.3), pytest.approx(0.2))
     assert (single["low"], single["high"]) == (0.0, 1.0)
-    assert per_kind(rows) == "linear 0.50, HYLA 0.30 (linear one run, HYLA 2 runs)"
-    assert per_kind(rows[:2]) == "HYLA 0.30 (2 runs)"
 
 
 def test_a_run_whose_codes_do_not_vary_counts_where_those_of_another_do() -> None:
