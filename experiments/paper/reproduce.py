@@ -85,7 +85,7 @@ class Request:
     work     folder of the runs that are trained for them and of what was measured
     runs     further folders of runs, such as that of a sweep; never written to
     train    train the runs that are missing; otherwise work with those that are there
-    missing  only results that are not there yet, or lacked runs
+    missing  leave alone what is there already, of the same runs
     """
 
     preset: str = "small"
@@ -105,11 +105,6 @@ class Request:
         trained = self.work / "runs"
         return find_runs([*default_folders(), *self.runs, *([trained] if trained.is_dir() else [])])
 
-    def is_done(self, name: str) -> bool:
-        """Whether a result is there that lacked nothing."""
-        folder = self.folder(name)
-        return (folder / RESULT).exists() and not read_result(folder)["missing"]
-
 
 def reproduce(
     names: Sequence[str], request: Request, say: Callable[[str], None] = print
@@ -128,11 +123,10 @@ def reproduce(
     for name in names:  # before long work, not after it
         check_free(request.folder(name), overwrite=True, marker=RESULT)
     check_writable(request.work / "runs")
-    done = [name for name in names if request.missing and request.is_done(name)]
-    wanted = [name for name in names if name not in done]
+    done: list[str] = []
     failed: dict[str, LatentCodeError] = {}
-    for number, name in enumerate(wanted, 1):
-        def say_of(text: str, state: str = f"{number} of {len(wanted)}, {name}") -> None:
+    for number, name in enumerate(names, 1):
+        def say_of(text: str, state: str = f"{number} of {len(names)}, {name}") -> None:
             say(f"{state}: {text}")
 
         try:
@@ -167,6 +161,11 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
     # Another version of the library may measure something else.
     work = Work(request.preset, known, request.work / "measured" / __version__, request.device,
                 wanted.claims if request.preset == "paper" else (), say)
+    runs = [run for _, run in work.runs_of(wanted.settings(request.preset))]
+    folder = request.folder(wanted.name)
+    if request.missing and _is_there(folder, runs, lacking):
+        say("is there already" + (f", without {len(lacking)} runs" if lacking else ""))
+        return not lacking
     findings = wanted.measure(work)
     result = {
         **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
@@ -174,14 +173,23 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
         "claims": [judged_claim(claim, findings.evidence, known) for claim in work.claims],
         "tables": {name: _records(table) for name, table in findings.tables.items()},
         "figures": list(findings.figures),
-        "runs": [_run_row(run) for _, run in work.runs_of(wanted.settings(request.preset))],
+        "runs": [_run_row(run) for run in runs],
         "missing": [{"run": name, "kind": kind_of(config.model), "updates": config.training.steps}
                     for name, config in lacking.items()],
         "minutes": round((time.monotonic() - began) / 60, 2),
         "environment": environment(request.device)}
-    _keep(request.folder(wanted.name), result, findings)
+    _keep(folder, result, findings)
     say(findings.summary)
     return not lacking
+
+
+def _is_there(folder: Path, runs: Sequence[Run], lacking: Iterable[str]) -> bool:
+    """Whether the result that is kept is of these runs, and lacks the same ones."""
+    if not (folder / RESULT).exists():
+        return False
+    kept = read_result(folder)
+    return ([row["id"] for row in kept["runs"]] == [run.id for run in runs]
+            and [row["run"] for row in kept["missing"]] == list(lacking))
 
 
 def _lacking(wanted: Reproduction, request: Request, known: KnownRuns) -> dict[str, RunConfig]:

@@ -149,13 +149,10 @@ def evidence(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def judge(claim: Claim, values: pd.DataFrame) -> Judgement:
     """Judge a claim by its rule, from a table of `evidence`, which may be empty.
 
-    `ConfigError` names the claim and what its rule cannot use: a column that is missing, a member
-    or control that is not the claim's, seeds or intervals that are not there.
+    `ConfigError` names the claim and what its rule cannot use: a member or control that is not the
+    claim's, seeds or intervals that are not there.
     """
-    missing = [name for name in COLUMNS if name not in values]
-    check(not missing, f"values of claim {claim.id} lack column(s) {', '.join(missing)}")
-    _check_names(claim, values)
-    _check_numbers(claim, values)
+    _check_rows(claim, values)
     parts = _parts(claim, values)
     verdict = together(parts)
     # Where the task alone is measured n counts instances.
@@ -478,42 +475,30 @@ def _verb(verdict: Verdict, n: int) -> str:
     return f"{'is' if n == 1 else 'are'} {verdict}"
 
 
-def _check_names(claim: Claim, rows: pd.DataFrame) -> None:
-    """Raise `ConfigError` where a member or a control is not the claim's."""
+def _check_rows(claim: Claim, rows: pd.DataFrame) -> None:
+    """Raise `ConfigError` where a row is not the claim's, or lacks what its rule needs."""
     rule, where = claim.rule, f"values of claim {claim.id}"
-    # Parts of a statement have any names.
-    members = [] if isinstance(rule, Exact) else rows["member"].unique().tolist()
-    compared = isinstance(rule, Bound) and COMPARED in members
-    for name in members:
-        member = name.removesuffix(f": {aspect_of(name)}") if isinstance(rule, Excess) else name
-        check_choice(f"member in {where}", member,
-                     [COMPARED] if compared else claim.setting.grid.points())
-    for control in rows["control"].unique():
-        if isinstance(rule, Excess):
-            check_choice(f"control in {where}", control, rule.controls)
-        else:
-            check(control is None,
-                  f"control in {where} is {control!r}; expected None for rule {rule.name}")
-
-
-def _check_numbers(claim: Claim, rows: pd.DataFrame) -> None:
-    """Raise `ConfigError` where a row lacks the numbers that the rule needs."""
-    rule, where = claim.rule, f"values of claim {claim.id}"
-    if isinstance(rule, Exact):
-        for value in rows["value"]:
-            check(value in (0.0, 1.0),
-                  f"value in {where} is {value!r}; expected 1.0 (holds) or 0.0")
-        return
-    alone = rows["split_seed"].isna()
+    members = ([COMPARED] if isinstance(rule, Bound) and COMPARED in set(rows["member"])
+               else list(claim.setting.grid.points()))
+    controls = rule.controls if isinstance(rule, Excess) else (None,)
     by_instance = isinstance(rule, Welch) and over_instances(claim.published)
-    wrong = [] if isinstance(rule, Bound) else rows.loc[alone != by_instance, "member"].tolist()
-    given, expected = (("given", "se and n of the task alone, without a run") if by_instance else
-                       ("missing", "those of its run"))
-    check(not wrong, f"seeds in {where} are {given} for {', '.join(dict.fromkeys(wrong))}; "
-          f"expected {expected}")
-    needed = (("low", "high") if isinstance(rule, Excess) else () if not alone.any() else
-              ("low", "high", "n") if isinstance(rule, Bound) else ("se", "n"))
-    for name in needed:
-        missing = rows.loc[rows[name].isna() & (alone | isinstance(rule, Excess)), "member"]
-        check(missing.empty, f"{name} in {where} is missing for {', '.join(missing.unique())}; "
-              f"expected a number for rule {rule.name}")
+    for row in rows.to_dict("records"):
+        place = f"{where}, {row['member']},"
+        check(row["control"] in controls, f"control in {place} is {row['control']!r}; expected "
+              f"{' or '.join(map(str, controls))}")
+        if isinstance(rule, Exact):  # whose parts have any names
+            check(row["value"] in (0.0, 1.0),
+                  f"value in {place} is {row['value']!r}; expected 1.0 (holds) or 0.0")
+            continue
+        member = row["member"].partition(": ")[0] if isinstance(rule, Excess) else row["member"]
+        check_choice(f"member in {where}", member, members)
+        alone = pd.isna(row["split_seed"])
+        given, expected = (("given", "se and n of the task alone, without a run") if by_instance
+                           else ("missing", "those of its run"))
+        check(isinstance(rule, Bound) or alone == by_instance,
+              f"seeds in {place} are {given}; expected {expected}")
+        needed = (("low", "high") if isinstance(rule, Excess) else () if not alone else
+                  ("low", "high", "n") if isinstance(rule, Bound) else ("se", "n"))
+        for name in needed:
+            check(not pd.isna(row[name]),
+                  f"{name} in {place} is missing; expected a number for rule {rule.name}")

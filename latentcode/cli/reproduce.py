@@ -47,7 +47,7 @@ class Reproduce:
     no_train: bool = False
     """Work with the runs that are there, and train none."""
     missing: bool = False
-    """Only what is not there yet or lacks runs."""
+    """Leave alone what is there already, of the same runs."""
 
     report: bool = False
     """Write the page about all that --out holds, alone or after what the names say."""

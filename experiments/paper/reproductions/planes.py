@@ -205,16 +205,16 @@ def _dealt(
             np.random.default_rng(0))
 
 
-def agreement_table(found: Sequence[Planes]) -> pd.DataFrame:
+def agreement_table(measured: Sequence[Planes]) -> pd.DataFrame:
     """Return a row per run, layer and label: `agreement`, `shuffled`, and their difference; and
     `reach`, with its interval."""
     rows = []
-    for one in found:
-        for layer in one.layers:
-            for label, excess in one.excess[layer].items():
-                share = float(one.shares[layer][label].mean())
-                reached = one.row(one.reach[layer][label])
-                rows.append(one.row(excess) | _inputs(one) | {
+    for each in measured:
+        for layer in each.layers:
+            for label, excess in each.excess[layer].items():
+                share = float(each.shares[layer][label].mean())
+                reached = each.row(each.reach[layer][label])
+                rows.append(each.row(excess) | _inputs(each) | {
                     "layer": layer, "label": label, "agreement": share,
                     "shuffled": share - float(excess.mean()), "n": len(excess), **{
                         name: reached[key] for name, key in (
@@ -227,41 +227,41 @@ def last_planes(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["layer"] == table.groupby("run")["layer"].transform("max")]
 
 
-def _inputs(one: Planes) -> dict[str, str]:
-    return {"inputs": one.inputs} if one.inputs else {}
+def _inputs(each: Planes) -> dict[str, str]:
+    return {"inputs": each.inputs} if each.inputs else {}
 
 
-def points_table(found: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
+def points_table(measured: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
     """Return the points behind a picture, with few digits: of the first run of each kind."""
     parts = []
-    for one in first_of_each(found):
-        points = one.points[one.points["layer"] == one.layers[-1]] if last_alone else one.points
+    for each in first_of_each(measured):
+        points = each.points[each.points["layer"] == each.layers[-1]] if last_alone else each.points
         # Terms follow from the combination; of rules the last token's cannot be told from it.
         label = "rule" if "rule" in points else "combination"
         parts.append(pd.DataFrame({
-            **_inputs(one), "kind": about(one.member, one.run)["kind"], "layer": points["layer"],
+            **_inputs(each), "kind": about(each.member, each.run)["kind"], "layer": points["layer"],
             "x": points["projection_x"].round(1), "y": points["projection_y"].round(1),
             "target": points["target"].round(2), label: points[label]}))
     return pd.concat(parts, ignore_index=True)
 
 
-def target_over_rule(one: Planes, layers: Sequence[int]) -> np.ndarray:
+def target_over_rule(each: Planes, layers: Sequence[int]) -> np.ndarray:
     """Return per point the agreement on the target minus that on the rule, mean over layers."""
-    return np.asarray(np.mean([one.excess[layer]["target"] - one.excess[layer]["rule"]
+    return np.asarray(np.mean([each.excess[layer]["target"] - each.excess[layer]["rule"]
                                for layer in layers], axis=0))
 
 
-def first_of_each(found: Sequence[Planes]) -> list[Planes]:
+def first_of_each(measured: Sequence[Planes]) -> list[Planes]:
     """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
     chosen: dict[tuple[str, str], Planes] = {}
-    for one in found:
-        chosen.setdefault((one.inputs, about(one.member, one.run)["kind"]), one)
-    return [chosen[inputs, kind] for inputs in dict.fromkeys(one.inputs for one in found)
+    for each in measured:
+        chosen.setdefault((each.inputs, about(each.member, each.run)["kind"]), each)
+    return [chosen[inputs, kind] for inputs in dict.fromkeys(each.inputs for each in measured)
             for kind in KIND_TITLES if (inputs, kind) in chosen]
 
 
 def planes_figure(
-    found: Sequence[Planes], labels: Sequence[Label], *, last_alone: bool,
+    measured: Sequence[Planes], labels: Sequence[Label], *, last_alone: bool,
     layers_across: bool = False, title: str = "", inputs: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return a panel per label and layer (down) and kind (across), of the first run of each.
@@ -272,17 +272,17 @@ def planes_figure(
 
     Below each panel stands the share of neighbours that agree, in brackets that of shuffled labels.
     """
-    shown = first_of_each(found)
-    layers = sorted({layer for one in shown for layer in one.layers})
+    shown = first_of_each(measured)
+    layers = sorted({layer for each in shown for layer in each.layers})
     cells = []
-    for label, layer, one in product(labels, layers[-1:] if last_alone else layers, shown):
-        if layer not in one.excess:
+    for label, layer, each in product(labels, layers[-1:] if last_alone else layers, shown):
+        if layer not in each.excess:
             continue
-        plane = where(one.points, layer=layer)
-        share = one.shares[layer][label.name].mean()
-        shuffled = share - one.excess[layer][label.name].mean()
-        kind, number = KIND_TITLES[about(one.member, one.run)["kind"]], f"layer {layer}"
-        kind += f"\n{inputs[one.inputs]}" if inputs else ""
+        plane = where(each.points, layer=layer)
+        share = each.shares[layer][label.name].mean()
+        shuffled = share - each.excess[layer][label.name].mean()
+        kind, number = KIND_TITLES[about(each.member, each.run)["kind"]], f"layer {layer}"
+        kind += f"\n{inputs[each.inputs]}" if inputs else ""
         down = label.name if last_alone or layers_across else f"{label.name}\n{number}"
         cells.append(ScatterCell(
             down, number if layers_across else kind,
@@ -332,8 +332,8 @@ def fig2d(work: Work) -> Findings:
     tables, figures, raw, sentences = {}, {}, {}, []
     evidence: dict[str, pd.DataFrame] = {}
     for setting, runs in runs_by_setting(work):
-        found = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-        every = [one for of_runs in found.values() for one in of_runs]
+        measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
+        every = [each for of_runs in measured.values() for each in of_runs]
         suffix = SUFFIXES.get(setting, "")
         last = last_planes(agreement_table(every))
         tables[f"neighbours{suffix}"] = last
@@ -347,7 +347,7 @@ def fig2d(work: Work) -> Findings:
             sentences.append(f"{said[0].upper()}{said[1:]}: " + "; ".join(
                 f"{label} {per_kind(where(own, label=label), runs=label == 'target')}"
                 for label in LOGIC) + ".")
-        evidence |= {claim.id: above_shuffled(claim, of_last(claim.id, found[reading(claim)]))
+        evidence |= {claim.id: above_shuffled(claim, of_last(claim.id, measured[reading(claim)]))
                      for claim in work.claims if claim.setting == setting}
     if not tables:
         return nothing("fuzzy logic")
@@ -368,20 +368,20 @@ def figA2(work: Work) -> Findings:
     runs = list(work.runs_of(OF_A2[work.preset]))
     if not runs:
         return nothing("fuzzy logic")
-    found = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-    tables = {inputs: agreement_table(of_runs) for inputs, of_runs in found.items()}
+    measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
+    tables = {inputs: agreement_table(of_runs) for inputs, of_runs in measured.items()}
     said = "; ".join(f"{shared}: {per_kind(_most(tables[inputs]))}"
                      for inputs, shared in READINGS.items())
     evidence = {claim.id: above_shuffled(claim, [
-        one.row(one.excess[layer][label]) | {"member": f"{one.member}: layer {layer}, {label}"}
-        for one in found[reading(claim)] for layer in one.layers for label in CLAIMED])
+        each.row(each.excess[layer][label]) | {"member": f"{each.member}: layer {layer}, {label}"}
+        for each in measured[reading(claim)] for layer in each.layers for label in CLAIMED])
         for claim in work.claims}
     return Findings(
         summary="Share of the 15 nearest neighbours of the same function, term 1 or term 2, above "
                 "that of shuffled labels, in the layer and of the label where it is largest: "
                 f"{said}.",
         tables={"neighbours": pd.concat(tables.values(), ignore_index=True)},
-        figures={name: planes_figure(found[inputs], list(LOGIC.values()), last_alone=False,
+        figures={name: planes_figure(measured[inputs], list(LOGIC.values()), last_alone=False,
                                      title=READINGS[inputs])
                  for name, inputs in (("figA2", "fixed_context"), ("figA2_query", "fixed_query"))},
         evidence=evidence,
@@ -392,7 +392,7 @@ def figA2(work: Work) -> Findings:
                "(in five classes of equal size) are shuffled among instances, terms among "
                "functions.",
                PICTURES),
-        raw={"points": points_table([one for of_runs in found.values() for one in of_runs])})
+        raw={"points": points_table([each for of_runs in measured.values() for each in of_runs])})
 
 
 def _most(table: pd.DataFrame) -> pd.DataFrame:
@@ -403,42 +403,42 @@ def _most(table: pd.DataFrame) -> pd.DataFrame:
 
 def fig5ab(work: Work) -> Findings:
     """Return how neighbours in the plane of the last layer agree on rule and target."""
-    found = planes(work, work.runs_of(OF_5AB[work.preset]), SRAVEN)
-    if not found:
+    measured = planes(work, work.runs_of(OF_5AB[work.preset]), SRAVEN)
+    if not measured:
         return nothing("SRAVEN")
-    table = last_planes(agreement_table(found))
+    table = last_planes(agreement_table(measured))
     said = "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
                      for label in ("rule", "target"))
     return _of_sraven(
-        "fig5ab", work, found, SRAVEN.values(), last_alone=True,
+        "fig5ab", work, measured, SRAVEN.values(), last_alone=True,
         summary=f"{ABOVE.format('with the same label', 'labels')}: {said}.",
         tables={"neighbours": table}, notes=(IN_BRACKETS, PICTURES))
 
 
 def figA6(work: Work) -> Findings:
     """Return how neighbours in the plane of every layer agree on rule and target."""
-    found = planes(work, work.runs_of(OF_A6[work.preset]), SRAVEN)
-    if not found:
+    measured = planes(work, work.runs_of(OF_A6[work.preset]), SRAVEN)
+    if not measured:
         return nothing("SRAVEN with 40 M instances" if work.preset == "paper" else "SRAVEN")
-    change = early_less_late([one for one in found if len(one.layers) > 1], 1)
+    change = early_less_late([each for each in measured if len(each.layers) > 1], 1)
     return _of_sraven(
-        "figA6", work, found, SRAVEN.values(), change=change,
+        "figA6", work, measured, SRAVEN.values(), change=change,
         summary="Agreement of the 15 nearest neighbours on the target minus that on the rule, each "
                 "above shuffled labels, in the first layer whose codes vary less the same in the "
                 f"last: {per_kind(pd.DataFrame(change))}.",
-        tables={"neighbours": agreement_table(found), "first_less_last": pd.DataFrame(change)},
+        tables={"neighbours": agreement_table(measured), "first_less_last": pd.DataFrame(change)},
         notes=(NO_PLANE, IN_BRACKETS, PICTURES))
 
 
 def figA7(work: Work) -> Findings:
     """Return how neighbours in the plane of every layer agree on rule and target."""
-    found = planes(work, work.runs_of(OF_A7[work.preset]), SRAVEN)
-    if not found:
+    measured = planes(work, work.runs_of(OF_A7[work.preset]), SRAVEN)
+    if not measured:
         return nothing("a softmax transformer of 16 layers on SRAVEN")
-    change, table = early_less_late(found, ENDS), agreement_table(found)
+    change, table = early_less_late(measured, ENDS), agreement_table(measured)
     last = where(table[table["layer"] == table["layer"].max()], label="rule")
     return _of_sraven(
-        "figA7", work, found, [SRAVEN["rule"], SRAVEN["target"]], change=change,
+        "figA7", work, measured, [SRAVEN["rule"], SRAVEN["target"]], change=change,
         layers_across=True,
         summary=f"{ABOVE.format('of the same rule', 'rules')}: {per_kind(last)}. Agreement on the "
                 f"target minus that on the rule, first {ENDS} layers less last {ENDS}: "
@@ -448,7 +448,7 @@ def figA7(work: Work) -> Findings:
 
 
 def _of_sraven(
-    name: str, work: Work, found: Sequence[Planes], labels: Iterable[Label], *, summary: str,
+    name: str, work: Work, measured: Sequence[Planes], labels: Iterable[Label], *, summary: str,
     tables: Mapping[str, pd.DataFrame], notes: tuple[str, ...],
     change: Sequence[Mapping[str, Any]] = (), last_alone: bool = False,
     layers_across: bool = False,
@@ -458,17 +458,17 @@ def _of_sraven(
     change         the rows of a claim about early layers; those of others are `of_last`
     layers_across  layers across, of the first run alone
     """
-    runs = [one.run for one in found]
+    runs = [each.run for each in measured]
     return Findings(
         summary=summary, tables=tables,
         figures={name: planes_figure(
-            found[:1] if layers_across else found, list(labels), last_alone=last_alone,
+            measured[:1] if layers_across else measured, list(labels), last_alone=last_alone,
             layers_across=layers_across, title=titled(runs))},
         evidence={claim.id: above_shuffled(
-            claim, change if "early" in claim.id else of_last(claim.id, found))
+            claim, change if "early" in claim.id else of_last(claim.id, measured))
             for claim in work.claims},
         notes=(*notes, *caveat(runs)),
-        raw={"points": points_table(found, last_alone=last_alone)})
+        raw={"points": points_table(measured, last_alone=last_alone)})
 
 
 def above_shuffled(claim: Claim, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -476,27 +476,27 @@ def above_shuffled(claim: Claim, rows: Iterable[Mapping[str, Any]]) -> pd.DataFr
     return as_evidence(rows, control=controls_of(claim)[0])
 
 
-def of_last(claim: str, found: Sequence[Planes]) -> list[dict[str, Any]]:
+def of_last(claim: str, measured: Sequence[Planes]) -> list[dict[str, Any]]:
     """Return a row per run of what a claim about the last layer's plane says: how far places tell
     the function or rule, how often neighbours agree on it, or by how much more than on the target.
     """
-    def values(one: Planes) -> np.ndarray:
-        last = one.layers[-1]
-        excess, label = one.excess[last], "rule" if "rule" in one.excess[last] else "function"
+    def values(each: Planes) -> np.ndarray:
+        last = each.layers[-1]
+        excess, label = each.excess[last], "rule" if "rule" in each.excess[last] else "function"
         if "-reach-" in claim:
-            return one.reach[last][label]
+            return each.reach[last][label]
         if claim.endswith("target-explains-less"):
             return np.asarray(excess[label] - excess["target"])
         return excess["term 1" if claim.endswith("by-first-term") else label]
 
-    return [one.row(values(one)) for one in found]
+    return [each.row(values(each)) for each in measured]
 
 
-def early_less_late(found: Iterable[Planes], n: int) -> list[dict[str, Any]]:
+def early_less_late(measured: Iterable[Planes], n: int) -> list[dict[str, Any]]:
     """Return a row per run: agreement on the target minus that on the rule in the first n layers,
     less the same in the last n."""
-    return [one.row(target_over_rule(one, one.layers[:n]) - target_over_rule(one, one.layers[-n:]))
-            for one in found]
+    return [each.row(target_over_rule(each, each.layers[:n])
+                     - target_over_rule(each, each.layers[-n:])) for each in measured]
 
 
 REPRODUCTIONS = (

@@ -99,18 +99,11 @@ def test_heads_at_smoke_size(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_extraction_at_smoke_size(tmp_path: Path) -> None:
-    extraction.ExtractionSpeed(task=("logic",), kinds=("hyla",), smoke=True, out=tmp_path).run()
-    (case,) = load(tmp_path, "extraction")["cases"]
-    assert case["batches"]["baseline"] == "forward pass"
-    assert len(case["batches"]["speedup"]) == 3
-    assert case["streamed"] == []
-
-
-@pytest.mark.slow
-def test_streams_are_measured_one_by_one(tmp_path: Path) -> None:
     extraction.ExtractionSpeed(task=("sraven",), kinds=("hyla",), smoke=True, n=6_000,
                                out=tmp_path).run()
     (case,) = load(tmp_path, "extraction")["cases"]
+    assert case["batches"]["baseline"] == "forward pass"
+    assert len(case["batches"]["speedup"]) == 3
     few, many = case["streamed"]
     assert (few["n"], many["n"]) == (600, 6_000)
     assert many["mib_on_disk"] > few["mib_on_disk"] > 0
