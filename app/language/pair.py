@@ -133,15 +133,15 @@ def neighbour_table(
 ) -> pd.DataFrame:
     """Return the nearest codes to a code [L, H], nearest first, with their row as `number`.
 
-    text  whose codes are left out
+    text  whose codes are left out, and those of its copies
     """
     of = code if layer is None else code[read.layers.index(layer)]
-    n = NEIGHBOURS
-    left = int((read.rows != text).sum()) if text is not None else len(read.codes)
-    codes = read.codes if text is None else read.codes.subset(np.flatnonzero(read.rows != text))
-    table = nearest_codes(codes, of.ravel(), layer=layer, n=min(n, left), metric="cosine")
-    if text is not None:
-        table["number"] = np.flatnonzero(read.rows != text)[table["number"]]
+    copies = [] if text is None else [
+        i for i, tokens in enumerate(read.tokens) if np.array_equal(tokens, read.tokens[text])]
+    left = np.flatnonzero(~np.isin(read.rows, copies))
+    table = nearest_codes(read.codes.subset(left), of.ravel(), layer=layer,
+                          n=min(NEIGHBOURS, len(left)), metric="cosine")
+    table["number"] = left[table["number"]]
     return table
 
 

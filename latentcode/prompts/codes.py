@@ -53,8 +53,8 @@ class PromptReader(Reader):
         meta: Mapping[str, Any] | None = None,
     ) -> None:
         self.asked = as_language_model(model)
-        self.prompts = prompts
         self.tokens = prompts.tokenize(self.asked, prepend_bos)
+        self.prompts = prompts = prompts.same_tokens(self.tokens.ids)
         self.layout = layout(self.asked.model)
         if self.layout.causal:
             self.tokens.check_causal(prompts)

@@ -43,11 +43,12 @@ class Grid:
 
     @classmethod
     def of(
-        cls, frame: pd.DataFrame, rows: np.ndarray, layouts: np.ndarray, names: Sequence[str],
-        factorial: bool,
+        cls, frame: pd.DataFrame, ids: Sequence[Sequence[int]], rows: np.ndarray,
+        layouts: np.ndarray, names: Sequence[str], factorial: bool,
     ) -> Grid:
         """Arrange the prompts `rows` of a frame.
 
+        ids      the tokens of each prompt of the frame
         layouts  int64 [N], equal where prompts have as many tokens with query and key in the same
                  places
         names    what errors call the rows
@@ -77,10 +78,11 @@ class Grid:
                   f"{called(cells[row].tolist())}, with answers {frame['answer'].iloc[first]!r} "
                   f"and {frame['answer'].iloc[row]!r}; expected each once{split} (a column "
                   f"{TEMPLATE} tells wordings apart)")
-        texts = told["prompt"]
-        for row in rows[texts.duplicated().to_numpy()]:
-            first = rows[(texts == frame["prompt"].iloc[row]).to_numpy()][0]
-            check(False, f"{names[first]}, of {called(cells[first].tolist())}, is the same text as "
+        first_of: dict[tuple[int, ...], int] = {}
+        for row in rows:
+            first = first_of.setdefault(tuple(ids[row]), row)
+            check(first == row, f"{names[first]}, of {called(cells[first].tolist())}, is the same "
+                  "tokens as "
                   f"{names[row]}, of {called(cells[row].tolist())}; expected two that differ")
         grid[tuple(cells[rows].T)] = rows
         for cell in np.argwhere(grid < 0).tolist():

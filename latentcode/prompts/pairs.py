@@ -43,7 +43,7 @@ class PromptCounterfactuals(PromptOutcomes):
     control        a prompt of the same number of tokens with the prompt's answer, the control;
                    without this column `control` cannot be written
     label, source_label  the constituent that differs; default: the answers
-    combination    what the bootstrap resamples as one; default: prompts of equal text
+    combination    what the bootstrap resamples as one; default: prompts of equal tokens
     split          `train` for means and erasers, `ood` to write to; default: all for both
 
     or, for a factorial of sources (`MinimalPairs.others`), instead of `source`, `source_answer`,
@@ -89,6 +89,8 @@ class PromptCounterfactuals(PromptOutcomes):
         self.factorial = factorial and not paired
         asked = as_language_model(model)
         tokens = self.prompts.tokenize(asked, prepend_bos)
+        self.prompts = self.prompts.same_tokens(tokens.ids)
+        frame = self.prompts.labels
         self.begins = asked.begins(prepend_bos)
         self.doubt = (
             f" The prompts begin {'with' if self.begins else 'without'} the BOS token;"
@@ -118,7 +120,8 @@ class PromptCounterfactuals(PromptOutcomes):
         self.layouts = pd.factorize(pd.Series(keys))[0]
         self.constituents, self.labels = self._label(asked, names)
         self.grids = {} if paired else {
-            split: Grid.of(frame, self.rows(split), self.layouts, names, self.factorial)
+            split: Grid.of(frame, self.ids["prompt"], self.rows(split), self.layouts, names,
+                           self.factorial)
             for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
         self.n_vocabulary = asked.vocabulary
         self.scopes = ("pair", "pairs", "row", "everything")

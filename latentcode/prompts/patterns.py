@@ -35,7 +35,7 @@ def pattern_prompts(
     model     as in `as_language_model`; its tokenizer is used alone
     texts     the texts, or a DataFrame with a column `text`, whose other columns (such as `kind`
               and `source`) become labels; texts of one `document`, and those that are the same
-              but for white space, are one combination
+              tokens up to `longest`, or the same but for white space, are one combination
     pairs     names of patterns (`latentcode.tasks.text.patterns.PATTERNS`); default: all
     per_text  prompts made of one text at most, which are one combination, too
     longest   tokens of a text that are read at most
@@ -43,8 +43,8 @@ def pattern_prompts(
 
     A prompt is a text up to a token, drawn at random among those for which every pattern has a
     key and no two the same, and which the tokenizer still ends with that token when the rest is
-    left out. Labels are those of `token_labels`, and `target`, the text of the token that comes
-    next in fact.
+    left out; of texts that begin alike, a prompt that both have is taken of the first alone.
+    Labels are those of `token_labels`, and `target`, the text of the token that comes next in fact.
 
     `ConfigError` for texts none of which has such a token; `UnknownNameError` for a pattern.
     """
@@ -53,12 +53,13 @@ def pattern_prompts(
     check_count("per_text", per_text)
     asked = as_language_model(model)
     frame = frame.reset_index(drop=True)
-    documents = documents_of(frame)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
     table = asked.table
     most = min(longest, asked.context or longest)
     encoded = [asked.encode(text, prepend_bos) for text in frame["text"]]
+    documents = documents_of(frame, [ids[:most] for ids, _ in encoded])
     tokens = [torch.tensor([ids[:most + 1]], dtype=torch.int64) for ids, _ in encoded]
+    document_of: dict[tuple[int, ...], Any] = {}
     rng = np.random.default_rng(checked_seed(seed))
     found: list[pd.DataFrame] = []
     for row, (ids, (_, spans)) in enumerate(zip(tokens, encoded, strict=True)):
@@ -69,7 +70,8 @@ def pattern_prompts(
             if len(chosen) == per_text:
                 break
             shorter, _ = asked.encode(text[:spans[query][1]], prepend_bos)
-            if shorter == ids[0, :query + 1].tolist():
+            if shorter == ids[0, :query + 1].tolist() and (
+                    document_of.setdefault(tuple(shorter), documents[row]) == documents[row]):
                 chosen.append(query)
         if chosen:
             given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}

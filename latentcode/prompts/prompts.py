@@ -19,6 +19,7 @@ import pandas as pd
 
 from latentcode.errors import ArtifactError, ConfigError, SplitError, check, check_choice, reason
 from latentcode.files.storage import parse_json
+from latentcode.prompts.identity import joined
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
 
@@ -42,7 +43,8 @@ class Prompts:
 
     `combination` says which prompts belong together: none of them is held out while another is
     trained on, and the bootstrap resamples them as one. By default prompts of equal text do, or, of
-    prompts with the columns `operation` and `operands`, those of the same operands. The
+    prompts with the columns `operation` and `operands`, those of the same operands; and to a model
+    those that have the same tokens (`same_tokens`), whatever their characters. The
     label cannot be what they share, because a held-out label could not be decoded; where prompts
     share a template or a subject, give that, or the intervals come out too narrow.
     """
@@ -134,6 +136,37 @@ class Prompts:
         single = len(self.positions) == 1
         return tuple(Pair(name, f"{name} of each prompt", None if single else p)
                      for p, name in enumerate(self.positions))
+
+    def same_tokens(self, ids: Sequence[Sequence[int]]) -> Prompts:
+        """Return the prompts, of which those of the same tokens are one combination.
+
+        ids  the tokens of each prompt
+
+        `SplitError` names two prompts of the same tokens in different splits.
+        """
+        given = self.labels["combination"].tolist()
+        together = joined(given, map(tuple, ids))
+        if together == given:
+            return self
+        if "split" in self.labels:
+            first: dict[tuple[int, ...], int] = {}
+            texts, splits = self.labels["prompt"].tolist(), self.labels["split"].tolist()
+            for i, tokens in enumerate(ids):
+                j = first.setdefault(tuple(tokens), i)
+                check(splits[i] == splits[j], f"{row_name(j, texts[j])} and "
+                      f"{row_name(i, texts[i])} are the same tokens to the model, and in splits "
+                      f"{splits[j]} and {splits[i]}; expected them in one, so that what is held "
+                      "out was never trained on", SplitError)
+        return Prompts(self.labels.assign(combination=together), self.positions)
+
+    def for_model(self, model: Any, prepend_bos: bool | None = None) -> Prompts:
+        """Return the prompts as a model is given them, before they are divided: `same_tokens` of
+        its tokens."""
+        from latentcode.prompts.language_models import as_language_model
+
+        model = as_language_model(model)
+        return self.same_tokens([model.encode(text, prepend_bos)[0]
+                                 for text in self.labels["prompt"]])
 
     def split(self, heldout: float = 0.3, seed: int = 0, label: str = "label") -> Prompts:
         """Return the prompts with a column `split`: whole combinations are held out as `ood`.

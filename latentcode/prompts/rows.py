@@ -53,6 +53,7 @@ def read_prompt_rows(
     pair = names[0] if pair is None else pair
     check_choice("pair", pair, names)
     tokens = prompts.tokenize(asked, prepend_bos)
+    prompts = prompts.same_tokens(tokens.ids)
     shape = layout(asked.model)
     if shape.causal:
         tokens.check_causal(prompts)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from latentcode.errors import SplitError, check
+from latentcode.prompts.identity import joined
 from latentcode.prompts.language_models import as_language_model
 from latentcode.prompts.prompts import Prompts, row_name
 
@@ -38,7 +36,7 @@ def whole_texts(
     prepend_bos  as in `subject`, to be given there, too
 
     Each text is a prompt, to be read at `PAIRS`, and its document the `combination`. Documents that
-    share a text, apart from white space, are one.
+    share a text are one: the same tokens, or the same characters apart from white space.
 
     `ConfigError` names a text that is empty, has a single token, is longer than the model's context
     or whose pattern is larger than `LARGEST`; `SplitError` a document that is in both splits.
@@ -52,10 +50,12 @@ def whole_texts(
     frame = frame.reset_index(drop=True)
     asked = as_language_model(model)
     heads = int(asked.model.cfg.n_heads)
+    tokens: list[Sequence[int]] = []
     for i, text in enumerate(frame[TEXT]):
         check(isinstance(text, str) and bool(text.strip()), f"text of row {i} is {text!r}; "
               "expected text")
-        n, where = len(asked.encode(text, prepend_bos)[0]), row_name(i, text)
+        tokens.append(asked.encode(text, prepend_bos)[0])
+        n, where = len(tokens[-1]), row_name(i, text)
         check(n > 1, f"text of {where} has a single token; expected two at least")
         check(asked.context is None or n <= asked.context, f"text of {where} has {n} tokens; "
               f"expected at most {asked.context}, the context of the model: cut it, or give its "
@@ -64,28 +64,23 @@ def whole_texts(
         check(size <= LARGEST, f"text of {where} has {n} tokens, and the pattern of a layer "
               f"{size / 2**30:.1f} GiB; expected at most {LARGEST / 2**30:.0f} GiB: give its parts "
               f"a row each with the same {DOCUMENT!r}")
-    documents = documents_of(frame)
+    documents = documents_of(frame, tokens)
     _check_split(frame, documents)
     pairs: list[Any] = [PAIRS] * len(frame)
     return Prompts.from_frame(frame.rename(columns={TEXT: "prompt"}).assign(
         combination=documents, pairs=pairs))
 
 
-def documents_of(frame: pd.DataFrame) -> list[Any]:
-    """Return the document of every text, by the name of the first of those that share a text."""
+def documents_of(frame: pd.DataFrame, tokens: Sequence[Sequence[int]]) -> list[Any]:
+    """Return the document of every text, by the name of the first of those that share a text.
+
+    tokens  of each text, as far as a model reads it
+    """
     given = frame[DOCUMENT] if DOCUMENT in frame else pd.Series(range(len(frame)))
     check(not given.isna().any(), f"the document of row {int(given.isna().argmax())} is missing; "
           "expected one for every text, or no such column")
-    of_document, names = pd.factorize(given)
-    of_text, _ = pd.factorize(frame[TEXT].map(lambda text: " ".join(str(text).split())))
-    n = len(names) + int(of_text.max()) + 1
-    # scipy 1.11 wants indices of 32 bits.
-    edges = tuple(x.astype(np.int32) for x in (of_document, len(names) + of_text))
-    graph = coo_array((np.ones(len(frame)), edges), shape=(n, n))
-    _, together = connected_components(graph, directed=False)
-    first: dict[int, Any] = {}
-    return [first.setdefault(int(together[document]), names[int(document)])
-            for document in of_document]
+    return joined(given, map(tuple, tokens),
+                  frame[TEXT].map(lambda text: " ".join(str(text).split())))
 
 
 def _check_split(frame: pd.DataFrame, documents: Sequence[Any]) -> None:

@@ -47,7 +47,7 @@ class PromptSubject(Subject):
         """prompts  None: a subclass has a property that makes them when they are needed"""
         self.of = model
         if prompts is not None:
-            self.prompts = prompts
+            self.prompts = prompts.for_model(model, prepend_bos)
         # Once for all, as the untrained model may have another setting of its own.
         self.prepend_bos = model.begins(prepend_bos)
         self.batch_size = BATCH_SIZE if batch_size is None else batch_size

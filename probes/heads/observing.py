@@ -129,6 +129,11 @@ class Sums:
         """Return sums of nothing, of L layers, H heads and M metrics."""
         return cls(np.zeros((GROUPS, *shape)), np.zeros((GROUPS, shape[-1])))
 
+    @property
+    def n_groups(self) -> int:
+        """How many groups of texts there are to resample."""
+        return int(self.n.any(axis=1).sum())
+
     def add(self, batch: TextBatch, sums: Tensor, n: Tensor) -> None:
         """Add what was observed of a batch."""
         np.add.at(self.sums, batch.group, sums.double().cpu().numpy())

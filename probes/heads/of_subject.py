@@ -147,7 +147,7 @@ def heads(
             "n_untrained": len(fresh), "n_directions": DIRECTIONS if controls else 0,
             "n_bootstrap": n_bootstrap, "seed": seed, "effects": list(beyond.effects),
             "tells": list(beyond.tells), "n_ablated": n_ablated, "n_read": n_read,
-            **measured.settings, "n_texts": sums.n_texts, **partial,
+            **measured.settings, "n_texts": sums.n_texts, "n_groups": sums.n_groups, **partial,
             "notes": [*observer.notes(), *left_out, *measured.settings["notes"]]})
 
     finished: list[str] = []

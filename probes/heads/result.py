@@ -17,6 +17,7 @@ from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.heads.batches import GROUPS
 from latentcode.probes.heads.tables import (
     BEYOND,
     COLUMNS,
@@ -122,8 +123,13 @@ class HeadsResult(TableResult):
             notes.append("Intervals of interchange and of sets are over texts, so that differences "
                          "of no size are apart from nothing, too: of pairs of heads with random "
                          "weights a good part is (experiments/results/heads). Look at the sizes.")
-        if self.settings["n_texts"] < 2:
+        n_texts = int(self.settings["n_texts"])
+        n_groups = int(self.settings.get("n_groups", min(n_texts, GROUPS)))
+        if n_groups < 2:
             notes.append("There is a single text, so that there are no intervals.")
+        elif n_groups < min(n_texts, GROUPS):
+            notes.append(f"{n_texts:,} texts count as {n_groups} in intervals: copies (texts of "
+                         "the same tokens) and what is of one document or combination are one.")
         return tuple(notes)
 
     def said(self) -> list[str]:

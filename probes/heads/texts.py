@@ -10,7 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from latentcode.models.memory import available
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
 from latentcode.prompts.codes import PATTERN_BYTES
+from latentcode.prompts.identity import TextNumbers, joined
 from latentcode.prompts.texts_file import SUFFIXES, rows_in
 from latentcode.prompts.tokens import next_token
 from latentcode.runs import Run
@@ -61,7 +62,8 @@ class Given:
     answer    of a prompt, a token or its id; None: nothing is read there
     is_prompt whether the answer alone is read, not every next token
     tokens    of an excerpt, one more than the model is given
-    number    which text it is of, for the bootstrap: what belongs together has the same
+    number    which text it is of, for the bootstrap: what belongs together has the same; None:
+              texts of the same tokens do
     after     how far the source is read then, of its `total`
     """
 
@@ -70,7 +72,7 @@ class Given:
     answer: Any
     is_prompt: bool
     tokens: Sequence[int] | None
-    number: int
+    number: int | None
     after: int
 
 
@@ -94,7 +96,7 @@ class Source(ABC):
 class Listed(Source):
     """Texts or prompts in memory.
 
-    numbers  which text each is of; default: each its own
+    numbers  which text each is of; default: each its own, and copies the same
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Listed(Source):
         for i, text in enumerate(self.texts):
             yield Given(named(PROMPT if self.is_prompt else TEXT, i, text), text,
                         None if self.answers is None else self.answers[i], self.is_prompt, None,
-                        i if self.numbers is None else int(self.numbers[i]), i + 1)
+                        None if self.numbers is None else int(self.numbers[i]), i + 1)
 
     def digest(self) -> str:
         content = repr([list(self.texts), None if self.answers is None else list(self.answers),
@@ -159,7 +161,7 @@ class File(Source):
                   "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
             text = row[known[0]]
             yield Given(named(known[0], number, text), text, row.get(ANSWER), known == [PROMPT],
-                        None, number, after)
+                        None, None, after)
 
     def digest(self) -> str:
         return checksum(self.path)
@@ -236,7 +238,7 @@ class _Row:
     tokens: Sequence[int]
     targets: Sequence[int]
     first: int
-    number: int
+    number: int | None
     row: int
 
 
@@ -312,10 +314,15 @@ class Texts:
         """
         rows: list[_Row] = []
         n_tokens, after, readable = 0, 0, False
+        numbers = TextNumbers()
         for number, given in enumerate(islice(self.source.read(), self.n)):
             row = self._tokenized(given, number)
             after = given.after
-            if row is not None:
+            if row is None:
+                numbers.skip()
+            else:
+                if row.number is None:
+                    row = replace(row, number=numbers.number(row.tokens))
                 rows.append(row)
                 n_tokens, readable = n_tokens + len(row.tokens), True
             if n_tokens >= GATHERED * self.tokens_at_once:
@@ -495,5 +502,6 @@ def _of_subject(of: Subject, reading: Mapping[str, Any]) -> Texts:
     excerpts = of.task.excerpts(of.task.splits[-1])
     model = OwnLanguageModel.of_run(of.run, step=of.step, device=placed(of.device))
     n = reading["n"] or EXCERPTS
-    return Texts(model, Excerpted(excerpts.tokens[:n].tolist(),
-                                  excerpts.document[:n, 0].tolist()), **reading)
+    tokens = excerpts.tokens[:n].tolist()
+    documents = joined(excerpts.document[:n, 0].tolist(), (tuple(row[:-1]) for row in tokens))
+    return Texts(model, Excerpted(tokens, documents), **reading)

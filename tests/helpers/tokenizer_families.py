@@ -78,3 +78,18 @@ def make_tokenizer(family: str, add_bos_token: bool | None = None, **options: An
         names["add_bos_token"] = add_bos_token
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", eos_token="</s>", **names, **options)
+
+
+def bridge_of(tokenizer: Any) -> Any:
+    """Return a small model with random weights and a tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from latentcode.models.pretrained import load_pretrained
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = LlamaForCausalLM(LlamaConfig(
+            vocab_size=400, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+            num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64))
+    return load_pretrained(network, tokenizer=tokenizer)

@@ -262,7 +262,7 @@ def changed(**cells: Any) -> Callable[[pd.DataFrame], pd.DataFrame]:
     (dropped, "no prompt of split 'train' has operation 'food' and operands 'Peru' in template"),
     (changed(operands="Italy"), "row 1 .* and row 5 .* both have operation 'capital' and operands "
      "'Italy' .* each once of split 'ood'"),
-    (changed(prompt="the capital of Italy is"), "row 1 .* is the same text as row 5 .*'Chile'"),
+    (changed(prompt="the capital of Italy is"), "row 1 .* is the same tokens as row 5 .*'Chile'"),
     (changed(prompt="the capital of of Chile is"), "row 5 .* another number of tokens than row 1"),
     (changed(key="of"), "row 5 .* its query or key in another place"),
     (lambda frame: frame[frame["operation"] == "food"], "have the single operation 'food'"),

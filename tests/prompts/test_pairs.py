@@ -307,8 +307,10 @@ def test_means_want_one_layout_and_every_label(gpt2: Any) -> None:
     named = [{**row, "source_label": "elsewhere"} for row in one]
     with pytest.raises(ConfigError, match="no prompt to measure on has the label 'elsewhere'"):
         intervene(model, pd.DataFrame(named), writes[:1])
-    half = [{**row, "split": ("train", "ood")[i % 2], "combination": i}
-            for i, row in enumerate(one)]
+    half = [{**row, **{column: row[column].replace("capital", what)
+                       for column in ("prompt", "source")},
+             "split": split, "combination": f"{what} {row['label']}"}
+            for split, what in (("train", "capital"), ("ood", "river")) for row in one]
     result = intervene(model, pd.DataFrame(half), writes[:1], **few)
     assert result.settings["n"] == len(half) // 2
     assert result.settings["n_reference"] == len(half) - len(half) // 2

@@ -62,7 +62,7 @@ def test_prompts_can_be_read_and_depend_on_the_seed(gpt2: Any) -> None:
 
 def test_the_space_before_a_word_is_kept() -> None:
     class Pieces:
-        is_fast, eos_token_id, pad_token_id = True, 0, None
+        is_fast, eos_token_id, bos_token_id, pad_token_id = True, 0, None, None
 
         def __len__(self) -> int:
             return 3

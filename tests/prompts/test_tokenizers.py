@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-from tokenizer_families import FAMILIES, WORDS, make_tokenizer
+from tokenizer_families import FAMILIES, WORDS, bridge_of, make_tokenizer
 
 import latentcode as lc
 from latentcode.errors import ConfigError
@@ -16,17 +14,6 @@ from latentcode.prompts import LanguageModel, as_language_model
 
 SETTINGS = [(family, add_bos) for family in FAMILIES for add_bos in (None, True, False)
             if not (add_bos and FAMILIES[family].bos is None)]
-
-
-def bridge_of(tokenizer: Any) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = LlamaForCausalLM(LlamaConfig(
-            vocab_size=400, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-            num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=64))
-    return lc.load_pretrained(network, tokenizer=tokenizer)
 
 
 def ids_of(model: LanguageModel, texts: Sequence[str], prepend_bos: bool | None) -> list[list[int]]:

@@ -52,7 +52,9 @@ def test_what_shares_a_text_is_one_document_however_far() -> None:
     """a and b share one, b and c another, so that a and c belong together, too."""
     frame = pd.DataFrame({"text": ["1 2", "1  2", "3", "\t3 ", "4"],
                           "document": ["a", "b", "b", "c", "d"]})
-    assert documents_of(frame) == ["a", "a", "a", "a", "d"]
+    assert documents_of(frame, [[i] for i in range(5)]) == ["a", "a", "a", "a", "d"]
+    other = pd.DataFrame({"text": list("12345"), "document": ["a", "b", "b", "c", "d"]})
+    assert documents_of(other, [[7], [7], [8, 9], [8, 9], [8]]) == ["a", "a", "a", "a", "d"]
 
 
 def test_a_split_divides_no_document(gpt2: Any) -> None:

@@ -115,9 +115,9 @@ def test_streams_and_batches_change_nothing(
 def test_intervals_resample_texts(known: HeadsResult) -> None:
     """The spread of a mean over texts is that of the texts, not that of their tokens."""
     asked = known_heads()
-    twice = lc.heads(asked, TEXTS + TEXTS, n_bootstrap=400, controls=False)
+    more = lc.heads(asked, sentences(80), n_bootstrap=400, controls=False)
     once = lc.heads(asked, TEXTS, n_bootstrap=400, controls=False)
-    width = [float((result.heads["high"] - result.heads["low"]).mean()) for result in (once, twice)]
+    width = [float((result.heads["high"] - result.heads["low"]).mean()) for result in (once, more)]
     assert width[1] < 0.85 * width[0]
     one = lc.heads(asked, TEXTS[:1], n_bootstrap=100, controls=False)
     assert one.heads[["low", "high"]].isna().all(axis=None)
