@@ -69,8 +69,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, path: str, mistake: Callable[[Tensor]
 
 
 everywhere = pytest.mark.parametrize(("name", "place"), [
-    pytest.param(name, place, marks=[] if place == "the loss" else pytest.mark.slow)
-    for name in FOUR for place in PLACES])
+    *((name, "the loss") for name in FOUR),
+    *(pytest.param("item", place, marks=pytest.mark.slow)
+      for place in PLACES if place != "the loss")])
 
 
 @everywhere

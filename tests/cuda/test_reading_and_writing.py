@@ -72,7 +72,7 @@ def on_the_host(task: object, batch: Batch) -> pd.DataFrame:
     return pd.DataFrame(index=range(len(batch)))
 
 
-@kinds_and_tasks("hyla-logic", "softmax-sraven")
+@kinds_and_tasks("hyla-logic", "softmax-sraven", all_kinds=True)
 def test_what_is_written_never_waits(kind: str, task: str) -> None:
     config = configure(task, kind)
     with fake_cuda() as device:

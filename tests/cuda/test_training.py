@@ -25,7 +25,7 @@ from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training import train
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.loop import make_learner
-from latentcode.training.state import CHUNK, TrainingState
+from latentcode.training.state import TrainingState
 
 pytestmark = without_cuda
 
@@ -40,7 +40,7 @@ def lies_there(batch: Batch) -> bool:
                   inputs=inputs)
       for inputs in ("uniform", "fixed_context", "fixed_query")),
     *(SravenConfig(n_features=2, n_values=5, permuted=permuted, rule_order=order)
-      for permuted in (True, False) for order in ("random", "sorted"))])
+      for permuted, order in ((True, "random"), (False, "sorted")))])
 def test_sampling_never_waits(config: TaskConfig) -> None:
     with fake_cuda() as device:
         task = make_task(config)
@@ -49,14 +49,15 @@ def test_sampling_never_waits(config: TaskConfig) -> None:
             task.sample(split, 4, generator)
             with device.never_waits():
                 assert lies_there(task.sample(split, 4, generator))
-                pairs = make_counterfactuals(task).sample(split, 4, generator)
-            assert all(map(lies_there, (pairs.bases, pairs.sources, pairs.control)))
+        with device.never_waits():
+            pairs = make_counterfactuals(task).sample(split, 4, generator)
+        assert all(map(lies_there, (pairs.bases, pairs.sources, pairs.control)))
         assert {where for where, _ in device.waits} == {
             "FuzzyLogic._tables" if config.name == "logic" else "Sraven._combinations_on"}
 
 
 @kinds_and_tasks("softmax-logic", "linear-logic", "hyla_deep-logic", "hyla_moe-logic",
-                 "hyla-sraven")
+                 "hyla-sraven", all_kinds=True)
 def test_an_update_never_waits(kind: str, task: str) -> None:
     with fake_cuda() as device:
         state = TrainingState.start(configure(task, kind))
@@ -114,7 +115,7 @@ def test_other_models_compute_on_the_device(
         assert len(device.waits) == before  # of the second
 
 
-@kinds_and_tasks("hyla-logic", "hyla-sraven")
+@kinds_and_tasks("hyla-logic", "hyla-sraven", all_kinds=True)
 def test_the_captured_step_of_an_ensemble(kind: str, task: str) -> None:
     with fake_cuda() as device:
         learner = make_learner(configure(task, kind))  # how a model is trained on CUDA
@@ -126,9 +127,11 @@ def test_the_captured_step_of_an_ensemble(kind: str, task: str) -> None:
             learner.update()  # a replay
 
 
-def test_what_a_captured_step_starts() -> None:
+def test_what_a_captured_step_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """No mask, no sort, one update of all weights; and fills of its inputs around it."""
     pytest.importorskip("triton", reason="Triton is for Linux alone")
+    for module in ("state", "ensemble"):
+        monkeypatch.setattr(f"latentcode.training.{module}.CHUNK", 3)
     config = configure("logic", "hyla")
     configs = [config, replace(config, training=replace(config.training, seed=1))]
     started = []
@@ -139,7 +142,7 @@ def test_what_a_captured_step_starts() -> None:
             with Operators() as step:
                 members.update()
             started.append(step.seen)
-        while members.step < CHUNK:
+        while members.step < 3:
             members.update()
         with Operators() as drawing:
             members.update()

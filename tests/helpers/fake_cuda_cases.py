@@ -21,10 +21,11 @@ without_cuda = pytest.mark.skipif(
     torch.version.cuda is not None, reason="stands in for CUDA where torch was built without it")
 
 
-def kinds_and_tasks(*of_every_day: str) -> pytest.MarkDecorator:
-    """Return some `kind-task`, and beside them all kinds on one task, slow: what a kind waits for
-    is the model's and what a task waits for its own."""
-    every = dict.fromkeys([*of_every_day, *(f"{kind}-logic" for kind in ATTENTION_KINDS)])
+def kinds_and_tasks(*of_every_day: str, all_kinds: bool = False) -> pytest.MarkDecorator:
+    """Return some `kind-task`, and beside them, if asked for, all kinds on one task, slow: what a
+    kind waits for is the model's and what a task waits for its own."""
+    others = [f"{kind}-logic" for kind in ATTENTION_KINDS] if all_kinds else []
+    every = dict.fromkeys([*of_every_day, *others])
     return pytest.mark.parametrize(("kind", "task"), [
         pytest.param(*name.split("-"), id=name,
                      marks=[] if name in of_every_day else pytest.mark.slow) for name in every])

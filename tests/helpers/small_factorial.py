@@ -29,10 +29,10 @@ class LearntModels:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def __call__(self, architecture: str) -> Path:
-        folder = self.root / architecture
+    def __call__(self, architecture: str, steps: int = 150) -> Path:
+        folder = self.root / f"{architecture}-{steps}"
         if not folder.exists():
             sentences = factorial_prompts((*TEMPLATES, LONGER))
             train((sentences["prompt"] + sentences["answer"]).tolist(), folder, architecture,
-                  steps=150)
+                  steps=steps)
         return folder

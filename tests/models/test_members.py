@@ -12,7 +12,7 @@ from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.transformer import HookedTransformer
 
 SMALL = ModelConfig(
-    d_input=5, d_output=3, n_layers=2, d_model=12, n_heads=3, d_head=4, d_head_v=2, d_mlp=7,
+    d_input=5, d_output=3, n_layers=2, d_model=12, n_heads=4, d_head=2, d_head_v=3, d_mlp=7,
     n_buckets=6, max_distance=6, n_experts=3, top_k=2, attention_dropout=0.25)
 SEEDS = (3, 0, 7)
 OTHERS = {

@@ -22,7 +22,7 @@ READ = torch.rand(3, 8, generator=torch.Generator().manual_seed(0)) > 0.5
 
 def own_model(kind: str) -> HookedTransformer:
     return HookedTransformer(ModelConfig(
-        d_input=50, d_output=50, n_layers=3, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=64,
+        d_input=50, d_output=50, n_layers=3, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=64,
         embedding="token", readout="tied", causal=True, positions="rotary", attention_dropout=0.0,
         normalization="softmax" if kind == "softmax" else "rms_head",
         value_network="linear" if kind == "softmax" else "hyla",

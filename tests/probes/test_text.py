@@ -56,7 +56,6 @@ def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
 
 
 @pytest.mark.parametrize("command", [
-    ["project", "--n", "100", "--method", "pca"], ["similarity", "--n", "100"],
     ["knn-purity", "--n", "100", "--labels", "copied"],
     ["value-networks", "--n", "256", "--labels", "copied"]])
 def test_commands_answer(

@@ -44,7 +44,7 @@ from latentcode.models.kernels.on_cpu import SHARED_ROWS
 def test_forward_and_gradients_are_those_of_the_reference(kind: Any, causal: bool) -> None:
     for members, (b, n_query, n_key) in itertools.product(
             (0, 2), ((19, 5, 5), (16, 4, 7), (3, 7, 4), (33, 1, 1))):
-        compare(attention_inputs(b, n_query, n_key, 3, 2, 2, members=members), causal, kind, 1e-10)
+        compare(attention_inputs(b, n_query, n_key, 4, 2, 3, members=members), causal, kind, 1e-10)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_any_shape(
 @pytest.mark.parametrize("value_network", ["linear", "hyla"])
 @pytest.mark.parametrize("phi", NONLINEARITIES)
 def test_every_nonlinearity(phi: str, value_network: str) -> None:
-    compare(attention_inputs(18, 4, 4, 3, 2, 2), False, ("rms_head", value_network, phi), 1e-10)
+    compare(attention_inputs(18, 4, 4, 4, 2, 3), False, ("rms_head", value_network, phi), 1e-10)
     compare(attention_inputs(18, 4, 4, 3, 2, 2, dtype=torch.float32), False,
              ("rms_head", value_network, phi), 1e-5)
 
@@ -129,7 +129,7 @@ def test_float32_softmax_of_small_and_large_scores(spread: float) -> None:
 @pytest.mark.parametrize(("kind"), [("rms_head", "hyla", "relu"),
                                     ("softmax_rms_head", "linear", "silu")], ids="-".join)
 def test_gradcheck(kind: Any) -> None:
-    inputs = attention_inputs(3, 3, 3, 2, 2, 2)
+    inputs = attention_inputs(3, 3, 3, 2, 2, 3)
     assert torch.autograd.gradcheck(
         lambda *x: fused(*x, inputs[4], True, kind), inputs[:4], check_undefined_grad=False)
 
@@ -169,24 +169,24 @@ def test_equal_bit_for_bit_whatever_the_number_of_threads() -> None:
 
 def test_views_are_read_in_place_and_left_as_they_are() -> None:
     kind = ("rms_head", "hyla", "relu")
-    packed = draw(6, 18, 5, 3, 4, 2).requires_grad_()
+    packed = draw(6, 18, 5, 3, 4, 2, dtype=torch.float32).requires_grad_()
     views = packed.unbind(2)
-    kept = (draw(7, 5, 5) > -1).double().expand(1, 1, 5, 5)
-    bias = draw(8, 5, 5, 4).permute(2, 0, 1)[None]
+    kept = (draw(7, 5, 5) > -1).float().expand(1, 1, 5, 5)
+    bias = draw(8, 5, 5, 4, dtype=torch.float32).permute(2, 0, 1)[None]
     before = packed.detach().clone()
     got = fused(*views, bias, kept, False, kind)
     wanted = reference(*views, bias, kept, False, kind)
-    assert relative_error(got, wanted.detach()) < 1e-12
+    assert relative_error(got, wanted.detach().double()) < 1e-5
     assert torch.equal(packed, before)
     # The cotangent of a sum is one number seen everywhere.
-    for function in (torch.Tensor.sum, lambda z: (z.transpose(1, 3) * draw(9, *z.mT.shape[:1],
-                                                                            2, 4, 5)).sum()):
+    for function in (torch.Tensor.sum, lambda z: (z.transpose(1, 3) * draw(
+            9, *z.mT.shape[:1], 2, 4, 5, dtype=torch.float32)).sum()):
         gradients = [torch.autograd.grad(function(z), packed, retain_graph=True)[0]
                      for z in (got, wanted)]
-        assert relative_error(*gradients) < 1e-12
-    spread_out = draw(10, 18, 5, 4, 4).requires_grad_()[..., ::2]
-    assert relative_error(fused(spread_out, *views[1:], bias, kept, False, kind),
-                           reference(spread_out, *views[1:], bias, kept, False, kind)) < 1e-12
+        assert relative_error(gradients[0], gradients[1].double()) < 1e-5
+    spread_out = draw(10, 18, 5, 4, 4, dtype=torch.float32).requires_grad_()[..., ::2]
+    spread = spread_out, *views[1:], bias, kept, False, kind
+    assert relative_error(fused(*spread), reference(*spread).double()) < 1e-5
 
 
 @pytest.fixture(params=["cpu", "triton"])
@@ -228,7 +228,7 @@ def test_an_empty_batch(n_instances: int) -> None:
 
 def _sum_in_a_process(threads: int) -> float:
     torch.set_num_threads(threads)
-    inputs = attention_inputs(40, 4, 4, 3, 2, 2)
+    inputs = attention_inputs(40, 4, 4, 4, 2, 3)
     return float(results(fused, inputs, False, ("rms_head", "hyla", "relu"))[1].sum())
 
 

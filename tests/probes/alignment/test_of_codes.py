@@ -148,15 +148,23 @@ def noise(seed: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda scores: rng.normal(size=scores.shape)
 
 
-@pytest.fixture(scope="module")
-def result(planted: Planted) -> AlignmentResult:
+def models_of(planted: Planted, **changes: Callable[[np.ndarray], np.ndarray]) -> Any:
     both = planted("train", instances=12), planted("ood", instances=12)
-    changes = {"a": lambda s: s, "permuted": lambda s: s[..., ORDER] * SIGN, "noise": noise(0)}
-    models: Any = [tuple(named(codes, run, change) for codes in both)
-                   for run, change in changes.items()]
-    untrained: Any = [tuple(named(codes, run, noise(i)) for codes in both)
-                      for i, run in enumerate(changes, 1)]
-    return align_codes(models, ["term_1", "terms"], untrained=untrained, **FAST)
+    return [tuple(named(codes, run, change) for codes in both) for run, change in changes.items()]
+
+
+CHANGES = {"a": lambda s: s, "permuted": lambda s: s[..., ORDER] * SIGN, "noise": noise(0)}
+
+
+@pytest.fixture(scope="module")
+def models(planted: Planted) -> Any:
+    return models_of(planted, **CHANGES)
+
+
+@pytest.fixture(scope="module")
+def result(planted: Planted, models: Any) -> AlignmentResult:
+    untrained = models_of(planted, **{run: noise(i) for i, run in enumerate(CHANGES, 1)})
+    return align_codes(models, ["term_1"], untrained=untrained, **FAST)
 
 
 def values(result: AlignmentResult, table: str, **where: object) -> Any:
@@ -180,7 +188,11 @@ def test_a_permuted_model_is_the_same_model(result: AlignmentResult) -> None:
 
 
 @pytest.mark.parametrize("label", ["term_1", "terms"])
-def test_probes_transfer_after_matching_only(result: AlignmentResult, label: str) -> None:
+def test_probes_transfer_after_matching_only(
+    result: AlignmentResult, models: Any, label: str
+) -> None:
+    if label == "terms":
+        result = align_codes(models, ["terms"], controls=False, layers=[1], **FAST)
     where = {"label": label, "features": "code", "layer": 1}
     score = values(result, "transfer", run_a="a", run_b="permuted", **where).set_index(
         "alignment")["value"]
@@ -202,7 +214,7 @@ def test_every_comparison_is_there_with_its_controls(result: AlignmentResult) ->
     assert len(couples) == 6
     itself = values(result, "layers", run_a="a", run_b="a", features="code", measure="cka")
     assert list(itself[["layer_a", "layer_b"]].itertuples(index=False, name=None)) == [(0, 1)]
-    assert len(result.transfer) == 6 * 3 * 2 * 2 * len(ALIGNMENTS)  # ordered pairs of runs
+    assert len(result.transfer) == 6 * 3 * 2 * len(ALIGNMENTS)  # ordered pairs of runs
     untrained = values(result, "transfer", features="untrained", alignment="matched")
     assert (untrained["value"] < 0.6).all()
 
@@ -217,16 +229,13 @@ def test_matching_is_not_fitted_on_what_it_is_scored_on(planted: Planted) -> Non
     assert abs(heads["heldout"].mean()) < 0.1
 
 
-def test_results_are_kept_and_drawn(result: AlignmentResult, tmp_path: Path) -> None:
+def test_results_are_drawn(result: AlignmentResult, tmp_path: Path) -> None:
     noted = replace(result, settings={**result.settings, "heldout_trained_on": {
         "a": [0, 6], "permuted": [4, 6]}})
     folder = noted.save(tmp_path / "alignment")
-    again = AlignmentResult.load(folder)
-    np.testing.assert_allclose(again.transfer["value"], result.transfer["value"])
-    assert again.settings == noted.settings
     assert {"figure.png", "procrustes.png", "transfer.png"} <= {p.name for p in folder.iterdir()}
-    assert "Run permuted was trained on 4 of the 6" in repr(again)
-    assert "Run a was" not in repr(again)
+    assert "Run permuted was trained on 4 of the 6" in repr(noted)
+    assert "Run a was" not in repr(noted)
 
 
 # --- What was measured, written out slowly --------------------------------------------------------

@@ -197,7 +197,7 @@ def test_texts_are_attributed_where_their_answer_is_known() -> None:
 
     task = Untrained(small_text())
     model = lc.HookedTransformer(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32, embedding="token",
+        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
         causal=True, attention_dropout=0.0, positions="rotary"), seed=1)
     result = attribute_model(model, task, "operands", n=300, n_points=2, **QUICK)
     assert result.settings["roles"][0] == "query"

@@ -75,7 +75,7 @@ def test_a_replicate_is_the_score_of_the_drawn_instances(
 def test_intervals_cover_the_truth_when_instances_of_a_combination_are_alike() -> None:
     """A probe that is right on 70 % of the instances, and on most or few of a combination."""
     rng = np.random.default_rng(0)
-    n_clusters, per_cluster, simulations = 12, 30, 300
+    n_clusters, per_cluster, simulations = 12, 30, 150
     clustered, unclustered = 0, 0
     for _ in range(simulations):
         right = rng.random((n_clusters, per_cluster)) < rng.beta(1.4, 0.6, size=(n_clusters, 1))

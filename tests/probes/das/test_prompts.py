@@ -63,10 +63,10 @@ def test_a_search_finds_what_a_random_subspace_does_not_have(learnt_models: Lear
 def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     learnt_models: LearntModels, architecture: str, place: tuple[str, int]
 ) -> None:
-    model = load_pretrained(learnt_models(architecture))
+    model = load_pretrained(learnt_models(architecture, steps=1))
     # A query that is not the last token, where the answer is read.
     task = PromptCounterfactuals(model, factorial_prompts().assign(query=-2))
-    search = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=True, seed=0)
+    search = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=False, seed=0)
     held = search.heldout
     rows = torch.arange(len(held)).flip(0)
     inputs = held.pairs.bases.inputs
@@ -88,10 +88,10 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
 
 
 def test_an_exchange_is_that_of_transformer_lens(learnt_models: LearntModels) -> None:
-    model = load_pretrained(learnt_models("llama"))
+    model = load_pretrained(learnt_models("llama", steps=1))
     task = PromptCounterfactuals(model, factorial_prompts())
     place = ("residual", 1)
-    held = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=True,
+    held = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=False,
                            seed=0).heldout
     basis = random_basis(32, 8, torch.Generator().manual_seed(0))
     written = interchange(held.own, held.sources[BOTH], basis)
@@ -106,7 +106,7 @@ def test_an_exchange_is_that_of_transformer_lens(learnt_models: LearntModels) ->
 
 
 def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: LearntModels) -> None:
-    model = load_pretrained(learnt_models("llama"), dtype=torch.bfloat16)
+    model = load_pretrained(learnt_models("gpt2"), dtype=torch.bfloat16)
     frame = factorial_prompts(TEMPLATES[:1])
     task = PromptCounterfactuals(model, frame[frame["operation"] != "river"])
     result = das_model(model, task, ("operation", "operands"), rank=2, searches=("shuffled",),
@@ -119,7 +119,7 @@ def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: Le
 
 def test_texts_are_searched_too() -> None:
     model = lc.HookedTransformer(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32, embedding="token",
+        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
         causal=True, attention_dropout=0.0, positions="rotary"), seed=1)
     task = TextCounterfactuals(small_text())
     search = Search.prepared(model, task, ("code", 1), n_train=20, n=30, split="ood", known=False,

@@ -180,17 +180,6 @@ def test_summary_shows_all_features(result: DecodingResult) -> None:
     assert summary["code"].str.match(r"^\d\.\d{3} \[").all()
 
 
-def test_saved_results_load_again(result: DecodingResult, tmp_path: Path) -> None:
-    folder = result.save(tmp_path / "probe")
-    loaded = DecodingResult.load(folder)
-    pd.testing.assert_frame_equal(loaded.table, result.table, check_dtype=False)
-    pd.testing.assert_frame_equal(loaded.per_class, result.per_class, check_dtype=False)
-    assert loaded.settings == result.settings
-    (folder / "decoding.json").write_text('{"format": "latentcode.decoding"}')
-    with pytest.raises(ArtifactError, match=r"latentcode.decoding, version None; expected '2.0'"):
-        DecodingResult.load(folder)
-
-
 @pytest.mark.parametrize("name", ["table.parquet", "per_class.parquet"])
 def test_a_changed_number_is_noticed(result: DecodingResult, tmp_path: Path, name: str) -> None:
     folder = result.save(tmp_path / "probe")

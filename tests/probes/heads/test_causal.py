@@ -44,7 +44,7 @@ def random_texts(n: int = 12, n_tokens: int = 16, vocabulary: int = 40) -> list[
 
 def random_model(seed: int = 0, n_heads: int = 4) -> HookedTransformer:
     return HookedTransformer(ModelConfig(
-        d_input=40, d_output=40, n_layers=2, d_model=32, n_heads=n_heads, d_head=8, d_head_v=8,
+        d_input=40, d_output=40, n_layers=2, d_model=32, n_heads=n_heads, d_head=2, d_head_v=2,
         d_mlp=64, embedding="token", readout="dense", causal=True, positions="rotary",
         normalization="softmax", value_network="linear",
         nonlinearity="identity", attention_dropout=0.0), seed)

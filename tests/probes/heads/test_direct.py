@@ -117,7 +117,7 @@ def test_in_types_of_few_bits_it_is_what_it_is_in_float32(
 
 def small(**fields: Any) -> HookedTransformer:
     return HookedTransformer(ModelConfig(
-        d_input=60, d_output=60, n_layers=2, d_model=24, n_heads=3, d_head=4, d_head_v=4, d_mlp=16,
+        d_input=60, d_output=60, n_layers=2, d_model=24, n_heads=3, d_head=2, d_head_v=2, d_mlp=16,
         causal=True, embedding="token", attention_dropout=0.0, **{**TABLE_A1["softmax"], **fields}),
         seed=1).eval()
 

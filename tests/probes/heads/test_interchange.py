@@ -117,7 +117,7 @@ def test_pairs_whose_sources_all_have_one_answer_have_no_control(
 
 def test_codes_of_one_head_change_z_of_all_in_hyla() -> None:
     model = HookedTransformer(ModelConfig(
-        d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=4, d_head_v=4, d_mlp=16,
+        d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=2, d_head_v=2, d_mlp=16,
         embedding="token", readout="dense", causal=True, positions="rotary",
         normalization="rms_head", value_network="hyla", nonlinearity="relu",
         attention_dropout=0.0))
@@ -126,7 +126,7 @@ def test_codes_of_one_head_change_z_of_all_in_hyla() -> None:
     writes = writes_of_codes(model, tokens, 1, pattern)
     assert [write.heads for write in writes] == [(0, 1, 2)] * 3
     linear = HookedTransformer(ModelConfig(
-        d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=4, d_head_v=4, d_mlp=16,
+        d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=2, d_head_v=2, d_mlp=16,
         embedding="token", readout="dense", causal=True, positions="rotary",
         normalization="softmax", value_network="linear", nonlinearity="identity",
         attention_dropout=0.0))

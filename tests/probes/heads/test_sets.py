@@ -79,7 +79,7 @@ def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
     assert found.mean(sets[2]) == pytest.approx(expected / n, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ours", "gpt2", "llama", "gemma2", "neox", "lfm2"])
+@pytest.mark.parametrize("name", ["ours", "llama", "gemma2", "neox", "lfm2"])
 def test_estimates_sum_up_to_what_ablating_all_heads_does(
     name: str, small_models: SmallModels
 ) -> None:
@@ -89,12 +89,12 @@ def test_estimates_sum_up_to_what_ablating_all_heads_does(
     means = mean_z(asked, texts)
     whole = tuple((layer, head) for layer in means for head in range(4))
     effect = ablated(asked, texts, [whole], means, n_read=None).mean(whole)
-    estimate = attributed(asked, texts, means, steps=50, n_read=None)
+    estimate = attributed(asked, texts, means, steps=20, n_read=None)
     assert estimate.sum((1, 2)).mean() == pytest.approx(effect, rel=1e-3, abs=1e-4)
 
 
 def test_one_step_is_the_slope_where_nothing_is_ablated() -> None:
-    asked, texts = Asked(_random_model().double()), signed_texts()
+    asked, texts = Asked(_random_model(d_head_v=3).double()), signed_texts()
     means = mean_z(asked, texts)
     slope = attributed(asked, texts, means, steps=1, n_read=None)[0]
     small = 1e-4
@@ -158,9 +158,10 @@ def test_writes_of_a_layer_are_one() -> None:
     assert torch.equal(second.z, means[1][[0, 3]])
 
 
-def _random_model() -> HookedTransformer:
+def _random_model(d_head_v: int = 2) -> HookedTransformer:
     return HookedTransformer(ModelConfig(
-        d_input=2, d_output=2, n_layers=2, d_model=16, n_heads=4, d_head=4, d_head_v=4, d_mlp=32,
+        d_input=2, d_output=2, n_layers=2, d_model=16, n_heads=4, d_head=2, d_head_v=d_head_v,
+        d_mlp=32,
         embedding="token", readout="dense", causal=True, positions="rotary",
         normalization="softmax", value_network="linear",
         nonlinearity="identity", attention_dropout=0.0))

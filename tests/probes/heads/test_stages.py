@@ -55,15 +55,11 @@ def test_effects_and_sets_are_those_of_their_functions(
     assert whole.sets.loc[~whole.sets["set"].isin(of_sets.index), list(APART)].isna().all(axis=None)
 
 
-def test_every_table_has_its_columns_and_comes_back(whole: HeadsResult, tmp_path: Path) -> None:
-    loaded = HeadsResult.load(whole.save(tmp_path / "result"))
+def test_every_table_has_its_columns(whole: HeadsResult) -> None:
     for name, columns in HeadsResult.COLUMNS.items():
         table = whole.tables()[name]
         assert list(table)[:len(columns)] == list(columns), name
         assert len(table), name
-        pd.testing.assert_frame_equal(loaded.tables()[name], table.reset_index(drop=True),
-                                      check_dtype=False)
-    assert repr(loaded) == repr(whole)
     assert len(whole.codes) == whole.settings["codes"]["n"] > 100
     assert whole.figure().axes
     assert any("Look at the sizes" in note for note in whole.caveats)

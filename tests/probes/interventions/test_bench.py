@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,6 @@ from selector import K, Selector
 import latentcode as lc
 from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.models.config import ATTENTION_KINDS
 from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
@@ -27,12 +28,13 @@ def selector() -> Bench:
     return Bench(operation_model(), Selector(), pairs.bases, n_reference=300)
 
 
-def of_task(name: str, kind: str = "hyla", split: str = "ood") -> Bench:
+@cache
+def of_task(name: str, kind: str = "hyla") -> Bench:
     config = lc.preset("smoke", name, kind)
     task = lc.make_task(config.task)
     model = lc.HookedTransformer(config.model, seed=1).eval()
-    return Bench(model, lc.make_counterfactuals(task), instances(task, split, range(N)),
-                 n_reference=300)
+    return Bench(model, lc.make_counterfactuals(task), instances(task, "ood", range(12)),
+                 n_reference=40)
 
 
 def ask_of(bench: Bench, instance: int, **settings: object) -> Ask:
@@ -43,7 +45,7 @@ def ask_of(bench: Bench, instance: int, **settings: object) -> Ask:
 @pytest.mark.parametrize("where", ["pair", "row"])
 @pytest.mark.parametrize("value", ["interchange", "class_mean"])
 def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, where: str) -> None:
-    for instance in range(12):
+    for instance in range(6):
         which = instance % 2
         for target in selector.targets(instance, which)[::3]:
             out = selector.outcome(asked(instance, target, which, value, where, (0,)))
@@ -63,10 +65,10 @@ def test_what_the_target_generates_is_its_answer(selector: Bench, value: str, wh
 
 
 def test_controls_over_many_instances_switch_by_chance(selector: Bench) -> None:
-    outcomes = [selector.outcome(ask_of(selector, i, where="pair")) for i in range(N)]
+    outcomes = [selector.outcome(ask_of(selector, i, where="pair")) for i in range(N // 2)]
     flipped = {name: np.mean([o.table.loc[o.table["patch"] == name, "flipped"].mean()
                                for o in outcomes]) for name in ("unrelated", "random", "control")}
-    n = N * DRAWS
+    n = N // 2 * DRAWS
     bound = 1 / K + 4 * (1 / K * (1 - 1 / K) / n) ** 0.5
     assert flipped["control"] == 0.0
     assert 0.0 < flipped["unrelated"] <= bound
@@ -147,7 +149,8 @@ def test_mean_codes(selector: Bench) -> None:
     assert np.abs(centred).max() > 0.5
 
 
-@pytest.mark.parametrize("kind", list(ATTENTION_KINDS))
+# One of each normalization: `test_writing` writes own codes in all kinds.
+@pytest.mark.parametrize("kind", ["softmax", "linear", "hyla", "hyla_softmax_rms_head"])
 def test_own_codes_leave_every_bit(kind: str) -> None:
     bench = of_task("sraven", kind)
     scopes = bench.task.scopes
@@ -198,7 +201,7 @@ def target_with_answer(bench: Bench, instance: int) -> str:
 def test_a_row_that_does_not_fit_both_rules_is_said() -> None:
     bench = of_task("sraven")
     n_values, seen = bench.task.task.config.n_values, set()  # type: ignore[attr-defined]
-    for instance in range(6):
+    for instance in range(4):
         source = bench.constituents(instance)[0]
         slot = torch.tensor([0])
         a, b = operands_of(bench.batch[torch.tensor([instance])], slot)[0].tolist()
@@ -214,7 +217,7 @@ def test_a_row_that_does_not_fit_both_rules_is_said() -> None:
 def test_numbers_instead_of_symbols() -> None:
     bench = of_task("logic")
     found = 0
-    for instance in range(12):
+    for instance in range(6):
         for target, answer in bench.answers(instance, 1).items():
             if target == bench.constituents(instance)[1]:
                 assert answer == pytest.approx(float(bench.batch.targets[instance, 0]), abs=1e-6)
@@ -233,7 +236,7 @@ def test_numbers_instead_of_symbols() -> None:
                 assert "cannot show a flip" in out.caveats()[0]
                 assert not out.source_right
             assert f"{out.answer_after:.3f}" in out.sentence()
-    assert found > 3
+    assert found > 1
 
 
 def test_what_a_figure_and_a_notebook_show(selector: Bench) -> None:

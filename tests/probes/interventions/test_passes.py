@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import cycle, product
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def model_and_inputs(kind: str, dtype: torch.dtype) -> tuple[lc.HookedTransforme
     generator = make_generator(0, "inputs")
     if kind == "causal text":
         config = with_kind(model_for(
-            CONFIG, n_layers=N_LAYERS, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32,
+            CONFIG, n_layers=N_LAYERS, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32,
             embedding="token", causal=True, attention_dropout=0.0, positions="rotary"), "softmax")
         inputs = torch.randint(config.d_input, (9, N_TOKENS), generator=generator)
     else:
@@ -105,11 +106,12 @@ def test_every_site_and_layer_as_in_a_whole_pass(
         assert kernels or torch.equal(logits, clean)
         for read, of in shared.items():
             torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
-        for site in ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual"):
-            for layers in ((0,), (2,), (0, 2), (1, 2)):
-                for scope in ("row", "rows of some", "everything"):
-                    _as_in_a_whole_pass(model, shared, own, (scope, layers, site),
-                                        dtype, equal=scope == "everything" and not kernels)
+        sites = ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual")
+        scopes = cycle(("row", "rows of some", "everything"))  # each meets every site and layers
+        for (site, layers), scope in zip(
+                product(sites, ((0,), (2,), (0, 2), (1, 2))), scopes, strict=False):
+            _as_in_a_whole_pass(model, shared, own, (scope, layers, site),
+                                dtype, equal=scope == "everything" and not kernels)
 
 
 def _as_in_a_whole_pass(

@@ -24,7 +24,7 @@ EVERY = (0, 1)
 
 def model_of(kind: str) -> lc.HookedTransformer:
     return lc.HookedTransformer(with_kind(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=8, d_head_v=8, d_mlp=32, embedding="token",
+        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
         causal=True, attention_dropout=0.0, positions="rotary"), kind), seed=1)
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 from asked import put
-from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError
@@ -18,7 +17,7 @@ from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
 from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
 from latentcode.seeds import make_generator
-from latentcode.tasks.counterfactuals import SCOPES, Counterfactuals, MinimalPairs
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 KINDS = tuple(ATTENTION_KINDS)
 
@@ -48,44 +47,15 @@ def test_identity_is_bit_equal_and_noise_is_not(kind: str, site: str, pairs: Min
     model, inputs = model_of(kind), pairs.bases.inputs
     places = [(site, layer) for layer in range(2)]
     clean, own = capture(model, inputs, places)
+    torch.testing.assert_close(clean, model(inputs), rtol=1e-4, atol=1e-5)
     for place in places:
-        torch.testing.assert_close(clean, model(inputs), rtol=1e-4, atol=1e-5)
         assert torch.equal(run_patched(model, inputs, {place: lambda live: live}), clean)
         assert torch.equal(
             run_patched(model, inputs, {place: lambda live, x=own[place]: x.clone()}), clean)
         noise = torch.randn(own[place].shape, generator=torch.Generator().manual_seed(0))
         patched = run_patched(model, inputs, {place: lambda live, x=noise: x})
         assert (patched - clean).abs().amax((1, 2)).min() > 1e-6  # of every instance
-        assert torch.equal(capture(model, inputs, places)[0], clean)  # no hook is left behind
-
-
-def test_all_codes_of_another_instance_are_its_attention(pairs: MinimalPairs) -> None:
-    model = model_of("hyla")
-    places = [(site, layer) for site in ("code", "value") for layer in range(2)]
-    source, activations = capture(model, pairs.sources.inputs, places)
-    # With its codes and its values in all layers, and its residual stream, it is the source.
-    _, stream = capture(model, pairs.sources.inputs, [("residual", 0)])
-    edits = {place: (lambda live, x=x: x) for place, x in {**activations, **stream}.items()}
-    torch.testing.assert_close(run_patched(model, pairs.bases.inputs, edits), source)
-
-
-@pytest.mark.parametrize("scope", [name for name in SCOPES if name != "examples"])
-def test_only_the_scope_is_written(
-    scope: str, pairs: MinimalPairs, sraven: Counterfactuals
-) -> None:
-    model, where = model_of("softmax"), sraven.scope(scope, pairs)
-    seen: dict[str, Tensor] = {}
-
-    def edit(live: Tensor) -> Tensor:
-        seen["before"] = live.clone()
-        seen["after"] = torch.where(SITES["code"].mask(where, (1, 3), 4), live + 1.0, live)
-        return seen["after"]
-
-    run_patched(model, pairs.bases.inputs, {("code", 1): edit})
-    changed = (seen["after"] != seen["before"]).transpose(0, 1)  # [H, B, Q, K]
-    assert not changed[[0, 2]].any()
-    assert torch.equal(changed[1], where)
-    assert torch.equal(changed[3], where)
+    assert torch.equal(capture(model, inputs, places)[0], clean)  # no hook is left behind
 
 
 @pytest.mark.parametrize("kind", ["softmax", "hyla"])
@@ -205,7 +175,7 @@ def test_every_write_does_something_of_its_own(
 ) -> None:
     table = intervene_model(model_of("hyla"), sraven, [
         Patch(name, "row", (0, 1)) for name in (patch, treatment, "identity")],
-        n=800, n_reference=400).table
+        n=200, n_reference=200, n_bootstrap=100).table
     changed = table[table["metric"] == "kl"].set_index("patch")["value"]
     others = table[table["metric"] == "kl_others"].set_index("patch")["value"]
     assert changed["identity"] == 0.0

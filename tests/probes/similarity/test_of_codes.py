@@ -132,24 +132,11 @@ def test_the_share_of_one_head(planted: Planted) -> None:
     assert values["participation_ratio"] == pytest.approx(1 / 12, abs=0.01)
 
 
-def test_results_are_kept_and_drawn(result: SimilarityResult, tmp_path: Path) -> None:
-    folder = result.save(tmp_path / "similarity")
-    again = SimilarityResult.load(folder)
-    assert again.settings == dict(result.settings)
-    for name, theirs in again.tables().items():
-        mine = result.tables()[name]
-        assert list(mine["label"]) == list(theirs["label"])
-        np.testing.assert_allclose(mine["value"], theirs["value"], rtol=1e-6)
-    names = {path.name for path in folder.iterdir()}
+def test_results_are_drawn(result: SimilarityResult, tmp_path: Path) -> None:
+    names = {path.name for path in result.save(tmp_path / "similarity").iterdir()}
     assert {"figure.png", "points_code.png", "points_residual.png", "points_untrained.png",
             "concentration.png"} <= names
-    assert "closest classes" in repr(again)
-
-
-def test_equal_seeds_give_equal_results(planted: Planted, result: SimilarityResult) -> None:
-    again = similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
-                             n_bootstrap=200, n_samples=5)
-    assert all(table.equals(result.tables()[name]) for name, table in again.tables().items())
+    assert "closest classes" in repr(result)
 
 
 def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,17 +99,14 @@ def test_constant_codes_say_nothing(points: np.ndarray) -> None:
     assert "Nothing to correlate" in repr(result)
 
 
-def test_controls_stand_beside_the_code(planted: Planted, tmp_path: Path) -> None:
+def test_controls_stand_beside_the_code(planted: Planted) -> None:
     names = [f"t{i}" for i in range(6)]
     line = pd.DataFrame(np.abs(np.subtract.outer(range(6), range(6))), index=names, columns=names)
     result = topography_codes(
         planted("ood"), {"terms": {"line": line}}, untrained=planted("ood", strength=0.0),
         layers=[1], pairs=["query->query"], n_permutations=200, n_bootstrap=200)
     assert set(result.table["features"]) == {"code", "residual", "untrained"}
-    folder = result.save(tmp_path / "result")
-    again = TopographyResult.load(folder)
-    np.testing.assert_allclose(again.table["rho"], result.table["rho"])
-    assert len(again.correlation) == 0
+    assert result.correlation.empty
     with pytest.raises(ProbeError, match="lacks the values"):
         topography_codes(planted("ood"), {"terms": {"line": line.iloc[:3, :3]}}, **FAST)
 
