@@ -44,16 +44,6 @@ def test_the_layer_is_the_sum_of_its_value_networks(kind: str, phi: str) -> None
                 assert float((as_matrix - cache["attn_out", layer]).abs().max()) <= 1e-10
 
 
-def test_the_hidden_units_are_those_of_the_forward_pass() -> None:
-    model = _model(CONFIG)
-    with torch.no_grad():
-        _, cache = model.run_with_cache(torch.randn(2, 6, 5, dtype=torch.float64))
-        x = model.blocks[1].ln1(cache["resid_pre", 1])
-        network = value_network(model, 1, cache["pattern", 1].permute(0, 2, 3, 1))
-        hidden = network.activations(x[:, None].expand(-1, 6, -1, -1))[0]
-    torch.testing.assert_close(hidden, cache["blocks.1.attn.hook_value_hidden"])
-
-
 def test_generated_weights_are_linear_in_the_code() -> None:
     model = _model(with_kind(CONFIG, "linear"))
     a, b = torch.randn(2, 4, dtype=torch.float64)

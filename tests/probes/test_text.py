@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from small_text import document
 from text_files import write_documents
 
 import latentcode as lc
-from latentcode.cli import main
 from latentcode.config.presets import follow_task
 
 pytestmark = pytest.mark.slow
@@ -53,18 +51,6 @@ def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
             assert codes.scores[i, 1, p] == pytest.approx(
                 pattern[i, :, query[i, p], key[i, p]].numpy(), abs=1e-5)
     assert {"query_loss", "query_accuracy", "perplexity"} - set(codes.labels) == {"perplexity"}
-
-
-@pytest.mark.parametrize("command", [
-    ["knn-purity", "--n", "100", "--labels", "copied"],
-    ["value-networks", "--n", "256", "--labels", "copied"]])
-def test_commands_answer(
-    run: lc.Run, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main([command[0], str(run.path), *command[1:], "--out", str(tmp_path / "result")])
-    assert "wrote result" in capsys.readouterr().out
-    main(["show", str(tmp_path / "result")])
-    assert capsys.readouterr().out
 
 
 def test_models_that_copy_are_patched() -> None:

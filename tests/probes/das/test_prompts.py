@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
 import pytest
 import torch
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
-from small_language_models import SmallModels
 from small_text import CONFIG, small_text
-from transformer_lens.tools.analysis.interchange import SubspaceInterchange, run_with_intervention
 
 import latentcode as lc
 from latentcode.answers import CLASSES
 from latentcode.config.presets import model_for
-from latentcode.errors import ConfigError
-from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
 from latentcode.probes.das.places import logits_from
-from latentcode.probes.das.search import Search, interchange, random_basis
-from latentcode.probes.interventions.sites import SITES, capture, run_patched
+from latentcode.probes.das.search import Search
+from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
@@ -87,24 +80,6 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
     assert not torch.allclose(patched[:, 4], own[:, 4], atol=1e-3)
 
 
-def test_an_exchange_is_that_of_transformer_lens(learnt_models: LearntModels) -> None:
-    model = load_pretrained(learnt_models("llama", steps=1))
-    task = PromptCounterfactuals(model, factorial_prompts())
-    place = ("residual", 1)
-    held = Search.prepared(model, task, place, n_train=20, n=40, split="ood", known=False,
-                           seed=0).heldout
-    basis = random_basis(32, 8, torch.Generator().manual_seed(0))
-    written = interchange(held.own, held.sources[BOTH], basis)
-    with torch.no_grad():
-        ours = logits_from(model, place, held, torch.arange(len(held)), written)[:, -1]
-        theirs = run_with_intervention(
-            model, SITES["residual"].hook.format(1), SubspaceInterchange(basis),
-            held.pairs.bases.inputs, held.sources[BOTH], lambda tokens: model(tokens)[:, -1],
-            positions=held.query)
-    torch.testing.assert_close(ours, theirs)
-    assert not torch.allclose(ours, held.clean[:, -1], atol=1e-3)
-
-
 def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: LearntModels) -> None:
     model = load_pretrained(learnt_models("gpt2"), dtype=torch.bfloat16)
     frame = factorial_prompts(TEMPLATES[:1])
@@ -133,16 +108,3 @@ def test_texts_are_searched_too() -> None:
     fit = search.fit("operation", 2, shuffled=False, generator=torch.Generator().manual_seed(0),
                      steps=2, batch_size=8, learning_rate=0.01)
     assert len(fit.losses) == 2
-
-
-def test_codes_that_are_shown_after_they_were_used_are_not_searched(
-    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick: dict[str, Any] = {"searches": (), "n_train": 20, "n": 20, "n_bootstrap": 100}
-    monkeypatch.setattr(pretrained, "add_seam", lambda *_: False)
-    gptj = load_pretrained(small_models("gptj"))  # shows its pattern after it was used
-    prompts = [{"prompt": f"{a} {b} 3", "operation": a, "operands": b, "query": -1, "key": 1,
-                "answer": 10 * a + b} for a in (1, 2) for b in (4, 5)]
-    with pytest.raises(ConfigError, match="only after it was used"):
-        das_model(gptj, PromptCounterfactuals(gptj, pd.DataFrame(prompts)), **{
-            **quick, "n_train": 4, "n": 4})

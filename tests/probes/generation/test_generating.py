@@ -22,7 +22,7 @@ from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model
 
 PROMPT = "The capital of France is"
-N = 9
+N = 6
 N_DRAWS = 120
 COLD = 0.03
 """A temperature: at 1, the four best of the small model are nearly equally probable."""
@@ -49,6 +49,11 @@ def sliding(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _model(folder: Path) -> Any:
     """The model in float64, opened once: tests leave it as they find it."""
     return load_pretrained(folder, dtype=torch.float64)
+
+
+@cache
+def _plain(folder: Path) -> Generation:
+    return lc.generate(_model(folder), PROMPT, max_new_tokens=N, stop=False, logits=True)
 
 
 def _alike(found: Generation, wanted: Generation, tolerance: float = 1e-9) -> None:
@@ -79,7 +84,7 @@ def test_it_says_what_transformers_says(
     folder = sliding if architecture == "sliding" else small_models(architecture)
     model = _model(folder)
     cached, whole = (lc.generate(model, PROMPT, max_new_tokens=N, stop=False, logits=True,
-                                 cache=cache) for cache in (None, False))
+                                 cache=kept) for kept in (None, False))
     assert cached.cached
     assert not whole.cached
     _alike(cached, whole)
@@ -115,8 +120,8 @@ PATCHES: dict[str, dict[str, Any]] = {
     "generated": {"patches": lc.Patch(_halved, layers=0, queries="generated", keys=[0, -1])},
     "values": {"patches": lc.Patch(_halved, where="everything", layers=1, site="value",
                                    keys="generated")},
-    "residual": {"patches": [lc.Patch(_halved, layers=1, site="residual", queries=[-2, 9])]},
-    "z": {"patches": lc.Patch(_halved, layers=0, site="z", heads=2, queries=[-2, 9])},
+    "residual": {"patches": [lc.Patch(_halved, layers=1, site="residual", queries=[-2, 7])]},
+    "z": {"patches": lc.Patch(_halved, layers=0, site="z", heads=2, queries=[-2, 7])},
     "renormalised": {"patches": lc.Patch("zero_ablation", layers=1, keys=0, queries="generated",
                                          renormalize=True)},
     "several": {"patches": lc.Patch(_halved, layers=0, heads=0)
@@ -132,11 +137,9 @@ def test_patches_land_on_the_same_places_with_and_without_a_cache(
     small_models: SmallModels, sliding: Path, architecture: str, patch: str
 ) -> None:
     folder = sliding if architecture == "sliding" else small_models(architecture)
-    model = _model(folder)
-    options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
-    plain = lc.generate(model, PROMPT, **options)
-    cached, whole = (lc.generate(model, PROMPT, cache=cache, **options, **PATCHES[patch])
-                     for cache in (True, False))
+    model, plain = _model(folder), _plain(folder)
+    cached, whole = (lc.generate(model, PROMPT, max_new_tokens=N, stop=False, logits=True,
+                                 cache=kept, **PATCHES[patch]) for kept in (True, False))
     _alike(cached, whole)
     assert not np.allclose(cached.logits, plain.logits, atol=1e-4)
     # The first new token is said by the prompt alone.
@@ -183,14 +186,14 @@ def test_values_that_lie_otherwise_are_not_written(tmp_path: Path, n_tokens: int
 def test_codes_written_at_positions_are_those_of_a_pass_by_hand(small_models: SmallModels) -> None:
     """Independent of the scopes: absolute positions in whole passes."""
     model = _model(small_models("gpt2"))
-    patch = lc.Patch("zero_ablation", layers=1, heads=2, queries=[-1, 8, 10], keys=[0, 7])
+    patch = lc.Patch("zero_ablation", layers=1, heads=2, queries=[-1, 6, 8], keys=[0, 5])
     found = lc.generate(model, PROMPT, max_new_tokens=N, stop=False, patches=patch)
     p = found.n_prompt
 
     def erase(pattern: Tensor, hook: object) -> Tensor:
         pattern = pattern.clone()
-        for query in (p - 1, 8, 10):
-            for key in (0, 7):
+        for query in (p - 1, 6, 8):
+            for key in (0, 5):
                 if query < pattern.shape[2] and key < pattern.shape[3]:
                     pattern[:, 2, query, key] = 0.0
         return pattern
@@ -350,8 +353,8 @@ def test_of_a_hybrid_the_layers_with_attention_are_read_and_written(
     plain = lc.generate(model, PROMPT, **options)
     assert plain.layers == (1,)
     for patches in ((), lc.Patch("zero_ablation", layers=1, heads=3)):
-        found, whole = (lc.generate(model, PROMPT, patches=patches, cache=cache, **options)
-                        for cache in (None, False))
+        found, whole = (lc.generate(model, PROMPT, patches=patches, cache=kept, **options)
+                        for kept in (None, False))
         _alike(found, whole)
     assert not np.allclose(found.logits, plain.logits, atol=1e-4)
     with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):

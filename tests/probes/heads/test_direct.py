@@ -12,7 +12,6 @@ from small_language_models import SmallModels
 from torch import Tensor
 
 from latentcode.models.config import TABLE_A1, ModelConfig
-from latentcode.models.lens.cache import LensCache
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.batches import TextBatch
@@ -125,20 +124,6 @@ def small(**fields: Any) -> HookedTransformer:
 @pytest.mark.parametrize("readout", ["dense", "tied"])
 def test_it_is_what_is_missing_in_our_own_models(readout: str) -> None:
     check_all_heads(small(readout=readout))
-
-
-def test_it_is_the_logit_attribution_of_transformer_lens() -> None:
-    model, batch = small(), make_batch()
-    with torch.no_grad():
-        _, cache = model.run_with_cache(batch.tokens)
-        assert isinstance(cache, LensCache)
-        each = cache.logit_attrs(cache.stack_head_results(), batch.targets)
-    # `logit_attrs` is of one logit; ours is against the mean of all.
-    means = torch.stack([cache.logit_attrs(
-        cache.stack_head_results(), torch.full_like(batch.targets, token))
-        for token in range(60)]).mean(0)
-    expected = ((each - means) * batch.read).sum(-1).unflatten(0, (2, 3)).permute(2, 0, 1)
-    torch.testing.assert_close(attributed(model, batch), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["hyla", "hyla_deep"])

@@ -58,23 +58,6 @@ def test_metrics_equal_loops_over_queries_and_keys(lengths: tuple[int, ...]) -> 
             np.testing.assert_array_equal(matching.n[text].numpy(), n)
 
 
-def test_metrics_are_those_of_the_head_detector() -> None:
-    """TransformerLens divides the same sums by the attention of all queries, the first included."""
-    from transformer_lens import head_detector as lens
-
-    batch = make_batch((12,))
-    pattern = make_pattern(batch)
-    sums = Matching.of(batch).sums(pattern)[0]
-    for metric, name in enumerate(("previous_token_head", "duplicate_token_head",
-                                   "induction_head")):
-        mask = getattr(lens, f"get_{name}_detection_pattern")(batch.tokens)
-        for head in range(N_HEADS):
-            score = lens.compute_head_attention_similarity_score(
-                pattern[0, head], mask, exclude_bos=False, exclude_current_token=False,
-                error_measure="mul")
-            assert float(sums[head, metric]) / 12 == pytest.approx(score, abs=1e-6)
-
-
 def test_codes_of_other_normalisations_become_shares() -> None:
     codes = torch.tensor([[[[0.0, 0.0], [-3.0, 1.0]]]])
     torch.testing.assert_close(as_shares(codes), torch.tensor([[[[0.0, 0.0], [0.75, 0.25]]]]))

@@ -45,13 +45,6 @@ def test_they_are_the_nearest(sample: HeadSample, metric: str, layer: int | None
         assert found["context"].tolist() == shown
 
 
-def test_a_copy_of_a_code_is_the_nearest(sample: HeadSample) -> None:
-    code = sample.codes.scores[33, :, 0].ravel()
-    found = nearest_codes(sample.codes, code, n=1, metric="euclidean")
-    assert found["distance"].iloc[0] == pytest.approx(0.0, abs=1e-7)
-    assert np.array_equal(sample.codes.scores[found["number"].iloc[0], :, 0].ravel(), code)
-
-
 def test_centres(sample: HeadSample) -> None:
     clusters = cluster_codes(sample.codes, n_clusters=3, n_bootstrap=50)
     found = nearest_to_centres(sample.codes, clusters, n=4)

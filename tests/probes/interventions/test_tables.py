@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -81,7 +80,7 @@ def test_without_a_factorial_there_are_no_classes() -> None:
     assert list(plain["contrasts"].table) == list(InterventionResult.COLUMNS["contrasts"])
 
 
-def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path) -> None:
+def test_flips_of_minimal_pairs_are_compared_with_controls_alone() -> None:
     patches = {"interchange": [1.0, 1.0, 0.0, 1.0], "control": [0.0, 1.0, 0.0, 0.0],
                "identity": [0.0] * 4}
     plain = pd.concat([outcomes(number, dict.fromkeys(range(4), "base")).assign(flip=flips)
@@ -95,9 +94,7 @@ def test_flips_of_minimal_pairs_are_compared_with_controls_alone(tmp_path: Path)
     assert (row["value"], row["low"], row["high"]) == (0.5, 0.5, 0.5)  # in either combination
     assert list(found.summary().columns[4:6]) == ["flip", "unchanged"]
     assert "flip to the source's" in found.title
-    loaded = InterventionResult.load(found.save(tmp_path / "minimal", figures=False))
-    pd.testing.assert_frame_equal(loaded.contrasts.table, found.contrasts.table)
-    assert repr(loaded).startswith("InterventionResult: interchange above control by 0.50")
+    assert repr(found).startswith("InterventionResult: interchange above control by 0.50")
 
 
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:

@@ -190,7 +190,7 @@ def test_untrained_networks_are_those_of_the_initial_weights(
     assert "Without controls: untrained, shuffled." in without.caveats
 
 
-def test_a_result_comes_back_from_its_folder_with_a_figure_per_rule(
+def test_a_result_has_a_figure_per_rule(
     result: ValueNetworksResult, tmp_path: Path
 ) -> None:
     rules = ("sum", "+1")  # drawing all of them takes seconds
@@ -200,15 +200,11 @@ def test_a_result_comes_back_from_its_folder_with_a_figure_per_rule(
     cosine = cosine[cosine["other"].isin(rules)].reset_index(drop=True)
     result = ValueNetworksResult(networks, spectra, cosine, result.settings)
     folder = result.save(tmp_path / "result")
-    loaded = ValueNetworksResult.load(folder)
-    for name in ("networks", "spectra", "cosines"):
-        pd.testing.assert_frame_equal(getattr(loaded, name), getattr(result, name),
-                                      check_exact=False)
     assert {path.name for path in folder.glob("*.png")} == {
         "figure.png", *(f"rule-{rule}.png" for rule in rules)}
     with pytest.raises(UnknownNameError, match="unknown class 'xor'; expected one of: "):
-        loaded.class_figure("rule", "xor")
-    assert "effective_rank" in repr(loaded)
+        result.class_figure("rule", "xor")
+    assert "effective_rank" in repr(result)
 
 
 def test_silent_networks_are_pointed_out(result: ValueNetworksResult) -> None:
