@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentcode.probes.interventions import Patch
+import latentcode as lc
+from latentcode.codes.instances import instances
+from latentcode.probes.interventions import Bench, Patch
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.problem import Problem
 from latentcode.probes.interventions.sites import Edit, Place
@@ -19,6 +21,21 @@ def asked(
     layers: tuple[int, ...] = (0,), *, other: int | None = None, **settings: Any,
 ) -> Ask:
     return Ask(Patch(value, where, layers, **settings), instance, target, which, other)
+
+
+def untrained_bench(name: str, kind: str = "hyla", *, n: int = 12, n_reference: int = 40,
+                    seed: int = 1, factorial: bool = True, right: bool = False) -> Bench:
+    """Return the bench of a smoke preset's model that has learned nothing.
+
+    right  let all its answers pass for right
+    """
+    config = lc.preset("smoke", name, kind)
+    task = lc.make_task(config.task)
+    model = lc.HookedTransformer(config.model, seed=seed).eval()
+    pairs = lc.make_counterfactuals(task, factorial=factorial)
+    if right:
+        pairs.right = lambda pairs, logits, of: torch.ones(len(logits), dtype=torch.bool)
+    return Bench(model, pairs, instances(task, "ood", range(n)), n_reference=n_reference)
 
 
 def changed(ask: Ask, **settings: Any) -> Ask:

@@ -1,4 +1,4 @@
-"""Texts of random tokens, in batches as `heads` reads them."""
+"""Texts of random tokens, in batches as `heads` reads them, and of random words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import torch
 
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel
+
+WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
+
+
+def said(n: int) -> list[str]:
+    """Return n texts of 3 to 13 words."""
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, rng.integers(3, 14))) for _ in range(n)]
 
 
 def batches(

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 
 from latentcode.config import LanguageConfig
+from latentcode.config.presets import model_for
+from latentcode.models.config import with_kind
+from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
 from latentcode.tasks.text.task import Text
 
@@ -89,6 +92,14 @@ class _Stream:
 
     def go_to(self, cursor: Mapping[str, Any]) -> None:
         pass
+
+
+def text_model(kind: str | None = None, n_layers: int = 2) -> HookedTransformer:
+    """Return a model of these tokens that has learned nothing, of a kind or the default one."""
+    config = model_for(CONFIG, n_layers=n_layers, d_model=32, n_heads=4, d_head=2, d_head_v=2,
+                       d_mlp=32, embedding="token", causal=True, attention_dropout=0.0,
+                       positions="rotary")
+    return HookedTransformer(config if kind is None else with_kind(config, kind), seed=1)
 
 
 @cache

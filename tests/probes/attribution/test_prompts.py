@@ -12,12 +12,11 @@ import torch
 from prompt_pairs import pairs_of
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_language_models import SmallModels
-from small_text import CONFIG, small_text
+from small_text import CONFIG, small_text, text_model
 from torch import Tensor
 from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
 
 import latentcode as lc
-from latentcode.config.presets import model_for
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.attribution import AttributionResult, attribute_model
 from latentcode.probes.attribution.instances import Setting
@@ -196,9 +195,7 @@ def test_texts_are_attributed_where_their_answer_is_known() -> None:
             return torch.ones_like(pairs.counts)
 
     task = Untrained(small_text())
-    model = lc.HookedTransformer(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
-        causal=True, attention_dropout=0.0, positions="rotary"), seed=1)
+    model = text_model()
     result = attribute_model(model, task, "operands", n=300, n_points=2, **QUICK)
     assert result.settings["roles"][0] == "query"
     # In the sources other tokens follow both places: what hangs on the keys' values.

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
-from small_text import CONFIG, small_text
+from small_text import small_text, text_model
 
-import latentcode as lc
 from latentcode.answers import CLASSES
-from latentcode.config.presets import model_for
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
@@ -93,9 +91,7 @@ def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: Le
 
 
 def test_texts_are_searched_too() -> None:
-    model = lc.HookedTransformer(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
-        causal=True, attention_dropout=0.0, positions="rotary"), seed=1)
+    model = text_model()
     task = TextCounterfactuals(small_text())
     search = Search.prepared(model, task, ("code", 1), n_train=20, n=30, split="ood", known=False,
                              seed=0)

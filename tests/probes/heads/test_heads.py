@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand_built_heads import known_heads, sentences
+from random_texts import said
 from small_language_models import SmallModels
 
 import latentcode as lc
@@ -24,12 +25,6 @@ from latentcode.probes.saved import load_result
 from latentcode.prompts import PretrainedLanguageModel, load_language_model
 
 TEXTS = sentences(40)
-WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
-
-
-def said(n: int, seed: int = 0) -> list[str]:
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, rng.integers(3, 14))) for _ in range(n)]
 
 
 def value(result: HeadsResult, metric: str, layer: int, head: int) -> float:

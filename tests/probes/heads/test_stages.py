@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from prompt_pairs import pairs_of
+from random_texts import said
 from small_language_models import SmallModels
 
 import latentcode as lc
@@ -20,13 +21,7 @@ from latentcode.probes.heads.tables import APART
 from latentcode.probes.heads.texts import read_texts
 from latentcode.prompts import LanguageModel, load_language_model
 
-WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
 FEW: dict[str, Any] = {"n_bootstrap": 100, "n_read": 4}
-
-
-def said(n: int) -> list[str]:
-    rng = np.random.default_rng(0)
-    return [" ".join(rng.choice(WORDS, rng.integers(4, 12))) for _ in range(n)]
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from asked import asked, changed
+from asked import asked, changed, untrained_bench
 from hand_built import operation_model
 from selector import K, Selector
 
-import latentcode as lc
-from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench.ask import Ask
@@ -28,13 +26,7 @@ def selector() -> Bench:
     return Bench(operation_model(), Selector(), pairs.bases, n_reference=300)
 
 
-@cache
-def of_task(name: str, kind: str = "hyla") -> Bench:
-    config = lc.preset("smoke", name, kind)
-    task = lc.make_task(config.task)
-    model = lc.HookedTransformer(config.model, seed=1).eval()
-    return Bench(model, lc.make_counterfactuals(task), instances(task, "ood", range(12)),
-                 n_reference=40)
+of_task = cache(untrained_bench)
 
 
 def ask_of(bench: Bench, instance: int, **settings: object) -> Ask:

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from asked import asked
+from asked import asked, untrained_bench
 from hand_built import operation_model
 from selector import Selector
 
-import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Bench, Patch, intervene_model
 from latentcode.probes.interventions.bench.ask import Ask
@@ -30,11 +29,7 @@ def selector() -> Bench:
 
 @pytest.fixture(scope="module")
 def sraven() -> Bench:
-    config = lc.preset("smoke", "sraven", "hyla")
-    task = lc.make_task(config.task)
-    batch = task.sample("ood", 40, torch.Generator().manual_seed(0))
-    model = lc.HookedTransformer(config.model, seed=1).eval()
-    return Bench(model, lc.make_counterfactuals(task), batch, n_reference=64)
+    return untrained_bench("sraven", n_reference=64)
 
 
 def test_the_whole_residual_stream_of_a_source_gives_what_the_model_answers_to_it(

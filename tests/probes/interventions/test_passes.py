@@ -10,12 +10,10 @@ from itertools import cycle, product
 
 import pytest
 import torch
-from small_text import CONFIG
+from small_text import text_model
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.config.presets import model_for
-from latentcode.models.config import with_kind
 from latentcode.models.kernels.fused import written_out
 from latentcode.probes.interventions.passes import (
     Unpatched,
@@ -48,9 +46,7 @@ CLOSE = {torch.float32: {"rtol": 1e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e
 def model_and_inputs(kind: str, dtype: torch.dtype) -> tuple[lc.HookedTransformer, Tensor]:
     generator = make_generator(0, "inputs")
     if kind == "causal text":
-        config = with_kind(model_for(
-            CONFIG, n_layers=N_LAYERS, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32,
-            embedding="token", causal=True, attention_dropout=0.0, positions="rotary"), "softmax")
+        config = text_model("softmax", N_LAYERS).config
         inputs = torch.randint(config.d_input, (9, N_TOKENS), generator=generator)
     else:
         config = replace(lc.preset("smoke", "sraven", kind).model, n_layers=N_LAYERS)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 import torch
-from asked import asked
+from asked import asked, untrained_bench
 from hand_built import MODELS
 from selector import Selector
 
-import latentcode as lc
-from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions import Bench, ByHand, Patch
@@ -22,16 +20,7 @@ from latentcode.probes.interventions.bench.replication import N_BOOTSTRAP
 N = 40
 
 
-@cache
-def of_task(name: str, *, right: bool) -> Bench:
-    """Return the bench of a model that knows nothing, all of whose answers may pass for right."""
-    config = lc.preset("smoke", name, "hyla")
-    task = lc.make_task(config.task)
-    model = lc.HookedTransformer(config.model, seed=4).eval()
-    pairs = lc.make_counterfactuals(task)
-    if right:
-        pairs.right = lambda pairs, logits, of: torch.ones(len(logits), dtype=torch.bool)
-    return Bench(model, pairs, instances(task, "ood", range(N)), n_reference=60)
+of_task = cache(partial(untrained_bench, n=N, n_reference=60, seed=4))
 
 
 @cache

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_text import CONFIG, small_text
+from small_text import small_text, text_model
 from torch import Tensor
 
-import latentcode as lc
-from latentcode.config.presets import model_for
-from latentcode.models.config import with_kind
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.problem import Problem
@@ -22,16 +19,10 @@ from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 EVERY = (0, 1)
 
 
-def model_of(kind: str) -> lc.HookedTransformer:
-    return lc.HookedTransformer(with_kind(model_for(
-        CONFIG, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=32, embedding="token",
-        causal=True, attention_dropout=0.0, positions="rotary"), kind), seed=1)
-
-
 @pytest.mark.parametrize("kind", ["softmax", "linear", "hyla"])
 @pytest.mark.parametrize("scope", TextCounterfactuals.scopes)
 def test_what_is_written_back_changes_no_bit_and_noise_does(kind: str, scope: str) -> None:
-    task, model = TextCounterfactuals(small_text()), model_of(kind)
+    task, model = TextCounterfactuals(small_text()), text_model(kind)
     pairs = task.sample("ood", 20, make_generator(0, "pairs"))
     where = task.scope(scope, pairs)
     places = [("code", layer) for layer in EVERY]
@@ -55,7 +46,7 @@ class Untrained(TextCounterfactuals):
 
 
 def test_a_table_of_controls_says_how_many_count() -> None:
-    result = intervene_model(model_of("softmax"), Untrained(small_text()), [
+    result = intervene_model(text_model("softmax"), Untrained(small_text()), [
         Patch(name, scope, EVERY) for scope in ("row", "everything")
         for name in ("interchange", "control", "random", "identity")] + [
         Patch("elsewhere", "row", EVERY), Patch("interchange", "everything", EVERY,
@@ -74,7 +65,7 @@ def test_standard_interventions_leave_out_what_a_text_lacks() -> None:
     task = TextCounterfactuals(small_text())
     chosen = standard_interventions(range(2), 4, task.scopes, True, task.lacking)
     for intervention in chosen:
-        intervention.check(task, model_of("softmax"))
+        intervention.check(task, text_model("softmax"))
     assert {"interchange", "control", "operation+operands+rest", "unrelated", "random",
             "identity"} <= {intervention.value for intervention in chosen}
     assert not {"class_mean", "steer", "erase", "resample", "permuted"} & {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from asked import untrained_bench
 
-import latentcode as lc
-from latentcode.codes.instances import instances
 from latentcode.errors import ConfigError
 from latentcode.probes.interventions import Bench
 from latentcode.probes.interventions.bench.written import Answers, Cells, codes_at, written
@@ -16,11 +15,7 @@ from latentcode.probes.interventions.sites import capture, run_patched
 
 @pytest.fixture(params=["sraven", "logic"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    config = lc.preset("smoke", request.param, "hyla")
-    task = lc.make_task(config.task)
-    model = lc.HookedTransformer(config.model, seed=1).eval()
-    return Bench(model, lc.make_counterfactuals(task, factorial=False),
-                 instances(task, "ood", range(20)), n_reference=50)
+    return untrained_bench(request.param, factorial=False)
 
 
 def row(bench: Bench, layer: int = 1) -> Cells:
