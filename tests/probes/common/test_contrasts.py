@@ -73,8 +73,8 @@ def test_rates_are_of_the_instances_that_both_count_and_whole_combinations() -> 
 
 @pytest.fixture(scope="module")
 def decoded(planted: Planted) -> DecodingResult:
-    return decode_codes(planted("train"), planted("ood"), ["term_1"], pairs=["query->query"],
-                        n_shuffles=2, n_bootstrap=200, untrained=(planted("train", strength=0.0),
+    return decode_codes(planted("train"), planted("ood"), ["term_1", "term_2"],
+                        pairs=["query->query"], n_shuffles=2, n_bootstrap=200, untrained=(planted("train", strength=0.0),
                                                                 planted("ood", strength=0.0)))
 
 
@@ -194,4 +194,4 @@ def test_words_say_what_is_not_surely_above_and_leave_most_labels_to_the_table()
 def test_results_begin_with_their_contrasts(decoded: DecodingResult) -> None:
     first = repr(decoded).splitlines()[0]
     assert first.startswith("DecodingResult: term_1: code above shuffled labels by ")
-    assert "(accuracy, pair query->query, layer 1, the best of 2, 120 problems, 6 comb" in first
+    assert "(accuracy, layer 1, the best of 2, 120 problems, 6 combinations)" in first

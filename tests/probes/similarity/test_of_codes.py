@@ -181,7 +181,7 @@ def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> Non
     np.testing.assert_allclose(apart["value"], 0.0, atol=1e-12)
 
 
-def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path) -> None:
+def test_a_control_that_is_zero_has_no_measures(planted: Planted) -> None:
     codes, untrained = planted("ood"), planted("ood", strength=0.0)
     scores = untrained.scores.copy()
     scores[:, 0] = 0.0
@@ -199,8 +199,7 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted, tmp_path: Path
     for layer, n in ((0, 120), (1, 7)):
         assert any(f"untrained of layer {layer}, query->query is zero in {n} of 120" in note
                    for note in found.caveats)
-    again = SimilarityResult.load(found.save(tmp_path / "zero"))
-    assert again.caveats == found.caveats
+    assert found.figure().axes
     zero = replace(codes, scores=codes.scores * (np.arange(len(codes)) > 2)[:, None, None, None])
     with pytest.raises(ProbeError, match="code of layer 0, pair 'query->query': 3 of 120 codes"):
         similarity_codes(zero, "term_1", controls=False, n_bootstrap=100)
