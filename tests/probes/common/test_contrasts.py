@@ -74,8 +74,8 @@ def test_rates_are_of_the_instances_that_both_count_and_whole_combinations() -> 
 @pytest.fixture(scope="module")
 def decoded(planted: Planted) -> DecodingResult:
     return decode_codes(planted("train"), planted("ood"), ["term_1", "term_2"],
-                        pairs=["query->query"], n_shuffles=2, n_bootstrap=200, untrained=(planted("train", strength=0.0),
-                                                                planted("ood", strength=0.0)))
+                        pairs=["query->query"], n_shuffles=2, n_bootstrap=200,
+                        untrained=(planted("train", strength=0.0), planted("ood", strength=0.0)))
 
 
 def test_a_contrast_of_decoding_is_the_difference_of_its_scores(decoded: DecodingResult) -> None:
