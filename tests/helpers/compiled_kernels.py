@@ -34,8 +34,6 @@ HYLA, MOST = Kind("rms_head", "hyla", "relu"), Kind("softmax_rms_head", "hyla", 
 TABLES: dict[str, Any] = {"tables": True}
 CASES: tuple[tuple[Kind, int, int, str, dict[str, Any]], ...] = (
     (HYLA, 16, 8, "float32", TABLES),  # SRAVEN
-    (HYLA, 16, 8, "bfloat16", TABLES),
-    (Kind("softmax", "linear"), 16, 8, "float32", TABLES),
     (Kind("none", "linear"), 16, 8, "float32", TABLES),
     (HYLA, 8, 64, "float32", {"causal": True}),  # language; needs the most shared memory
     (MOST, 1, 2, "bfloat16", TABLES),  # the smallest, and the largest

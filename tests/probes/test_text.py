@@ -37,22 +37,6 @@ def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
     assert set(result.table["n_heldout_combinations"]) == {documents}
 
 
-def test_codes_are_read_in_several_pairs(run: lc.Run) -> None:
-    task = lc.make_task(run.config.task)
-    codes = lc.extract(run, n=50, pairs=list(task.pairs), residuals=True, batch_size=7)
-    assert codes.scores.shape[:3] == (50, 2, 5)
-    assert codes.residuals.shape[2] == 1  # all pairs share the query
-    model, batch = run.load_model(), lc.instances(run, n=50)
-    _, cache = model.run_with_cache(batch.inputs)
-    query, key = task.positions(list(task.pairs), batch)
-    pattern = cache["blocks.1.attn.hook_pattern"]
-    for p in range(5):
-        for i in range(50):
-            assert codes.scores[i, 1, p] == pytest.approx(
-                pattern[i, :, query[i, p], key[i, p]].numpy(), abs=1e-5)
-    assert {"query_loss", "query_accuracy", "perplexity"} - set(codes.labels) == {"perplexity"}
-
-
 def test_models_that_copy_are_patched() -> None:
     result = lc.intervene("text-softmax", n=150, n_bootstrap=100, interventions=[
         lc.Patch(value, scope, [1], site) for value, scope, site in (

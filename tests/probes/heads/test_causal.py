@@ -10,14 +10,12 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from known_heads import Asked, known_model, signed_texts
+from known_heads import Asked, known_model, random_model, signed_texts
 from small_language_models import SmallModels
 
 from latentcode.errors import ConfigError, ProbeError
-from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import clean_pass, z_hook
-from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.results import where
 from latentcode.probes.heads import batches as text_batches
 from latentcode.probes.heads.batches import GROUPS, TextBatch, drawn, in_parts
@@ -40,14 +38,6 @@ def random_texts(n: int = 12, n_tokens: int = 16, vocabulary: int = 40) -> list[
     read = torch.arange(n_tokens) < lengths[:, None] - 1
     whole = TextBatch(tokens, lengths, tokens.roll(-1, 1), read, torch.arange(n))
     return [whole[rows] for rows in torch.arange(n).tensor_split(2)]
-
-
-def random_model(seed: int = 0, n_heads: int = 4) -> HookedTransformer:
-    return HookedTransformer(ModelConfig(
-        d_input=40, d_output=40, n_layers=2, d_model=32, n_heads=n_heads, d_head=2, d_head_v=2,
-        d_mlp=64, embedding="token", readout="dense", causal=True, positions="rotary",
-        normalization="softmax", value_network="linear",
-        nonlinearity="identity", attention_dropout=0.0), seed)
 
 
 def by_hand(model: Any, batches: list[TextBatch], kind: str, layer: int,

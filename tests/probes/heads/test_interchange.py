@@ -12,7 +12,7 @@ from prompt_pairs import pairs_of
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.models.config import ModelConfig
+from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.interchange import _control, interchange, writes_of_codes
@@ -116,20 +116,15 @@ def test_pairs_whose_sources_all_have_one_answer_have_no_control(
 
 
 def test_codes_of_one_head_change_z_of_all_in_hyla() -> None:
-    model = HookedTransformer(ModelConfig(
+    config = ModelConfig(
         d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=2, d_head_v=2, d_mlp=16,
-        embedding="token", readout="dense", causal=True, positions="rotary",
-        normalization="rms_head", value_network="hyla", nonlinearity="relu",
-        attention_dropout=0.0))
+        embedding="token", causal=True, positions="rotary", attention_dropout=0.0)
+    model = HookedTransformer(with_kind(config, "hyla"))
     tokens = torch.arange(10).view(2, 5)
     pattern = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0)).tril()
     writes = writes_of_codes(model, tokens, 1, pattern)
     assert [write.heads for write in writes] == [(0, 1, 2)] * 3
-    linear = HookedTransformer(ModelConfig(
-        d_input=20, d_output=20, n_layers=2, d_model=16, n_heads=3, d_head=2, d_head_v=2, d_mlp=16,
-        embedding="token", readout="dense", causal=True, positions="rotary",
-        normalization="softmax", value_network="linear", nonlinearity="identity",
-        attention_dropout=0.0))
+    linear = HookedTransformer(with_kind(config, "softmax"))
     writes = writes_of_codes(linear, tokens, 1, pattern)
     values: list[torch.Tensor] = []
     with torch.no_grad():

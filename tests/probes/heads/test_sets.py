@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_heads import Asked, known_model, signed_texts
+from known_heads import Asked, known_model, random_model, signed_texts
 from small_language_models import SmallModels
 
-from latentcode.models.config import ModelConfig
 from latentcode.models.pretrained import load_pretrained
-from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.causal import effects, mean_z
 from latentcode.probes.heads.sets import (
     ablated,
@@ -56,7 +54,7 @@ def test_heads_that_only_add_up_are_called_additive() -> None:
 
 
 def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
-    model, texts = _random_model(), signed_texts()
+    model, texts = random_model(vocabulary=2), signed_texts()
     asked = Asked(model)
     means = mean_z(asked, texts)
     sets = [((0, 1),), ((1, 2),), ((0, 1), (1, 0), (1, 2)), ((0, 0), (0, 3))]
@@ -83,7 +81,7 @@ def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
 def test_estimates_sum_up_to_what_ablating_all_heads_does(
     name: str, small_models: SmallModels
 ) -> None:
-    asked = Asked(_random_model()) if name == "ours" else PretrainedLanguageModel(
+    asked = Asked(random_model(vocabulary=2)) if name == "ours" else PretrainedLanguageModel(
         load_pretrained(small_models(name)))
     texts = signed_texts()
     means = mean_z(asked, texts)
@@ -94,7 +92,7 @@ def test_estimates_sum_up_to_what_ablating_all_heads_does(
 
 
 def test_one_step_is_the_slope_where_nothing_is_ablated() -> None:
-    asked, texts = Asked(_random_model(d_head_v=3).double()), signed_texts()
+    asked, texts = Asked(random_model(vocabulary=2, d_head_v=3).double()), signed_texts()
     means = mean_z(asked, texts)
     slope = attributed(asked, texts, means, steps=1, n_read=None)[0]
     small = 1e-4
@@ -124,7 +122,7 @@ def test_estimates_put_a_redundant_pair_first_where_one_step_cannot() -> None:
 
 def test_searches_take_the_best_of_what_they_try() -> None:
     """On the texts that sets are found on, no other pair of heads loses more."""
-    asked, texts = Asked(_random_model()), signed_texts()
+    asked, texts = Asked(random_model(vocabulary=2)), signed_texts()
     table, _, _ = find_sets(asked, texts, size=2, n_candidates=8, n_paired=0, n_random=28)
     found_on, _ = halves(texts, 0)
     means = mean_z(asked, found_on)
@@ -156,15 +154,6 @@ def test_writes_of_a_layer_are_one() -> None:
     assert (first.heads, second.heads) == ((1,), (0, 3))
     assert second.z is not None
     assert torch.equal(second.z, means[1][[0, 3]])
-
-
-def _random_model(d_head_v: int = 2) -> HookedTransformer:
-    return HookedTransformer(ModelConfig(
-        d_input=2, d_output=2, n_layers=2, d_model=16, n_heads=4, d_head=2, d_head_v=d_head_v,
-        d_mlp=32,
-        embedding="token", readout="dense", causal=True, positions="rotary",
-        normalization="softmax", value_network="linear",
-        nonlinearity="identity", attention_dropout=0.0))
 
 
 def _putting(mean: torch.Tensor, heads: list[int]) -> Any:

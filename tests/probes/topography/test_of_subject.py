@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
 import latentcode as lc
 from latentcode.probes.topography.correlation import topography
+
+FEW: dict[str, Any] = {"n": 100, "layers": [1], "n_permutations": 100, "n_bootstrap": 100}
 
 
 def test_performance_is_the_newest_on_heldout_combinations(
@@ -19,18 +23,12 @@ def test_performance_is_the_newest_on_heldout_combinations(
     recorded = runs[0].metrics()
     assert set(table) <= set(recorded)
     last = recorded[(recorded["split"] == "ood") & (recorded["metric"] == metric)]["mean"].iloc[-1]
-    found = topography(runs[:1], labels=["rule"], n=100, layers=[1], n_permutations=100,
-                       n_bootstrap=100).runs
-    assert found["metric"].tolist() == [metric]
-    assert found["performance"].tolist() == [last]
+    result = topography(runs[:2], labels=["rule"], **FEW)
+    assert result.runs["metric"].tolist() == [metric] * 2
+    assert result.runs["performance"].iloc[0] == last
+    origins = result.settings["codes"]
+    assert [origin["run_id"] for origin in origins] == [run.id for run in runs[:2]]
+    assert all(origin["n"] == 100 and origin["task"] for origin in origins)
     monkeypatch.setattr(lc.Run, "metrics", lambda self: table)
-    found = topography(runs[:1], labels=["rule"], n=100, layers=[1], n_permutations=100,
-                       n_bootstrap=100).runs
+    found = topography(runs[:1], labels=["rule"], **FEW).runs
     assert found["performance"].tolist() == [0.3]
-
-
-def test_all_runs_are_named_as_the_origin(runs: list[lc.Run]) -> None:
-    settings = topography(runs[:2], labels=["rule"], n=100, layers=[1], n_permutations=100,
-                          n_bootstrap=100).settings
-    assert [o["run_id"] for o in settings["codes"]] == [run.id for run in runs[:2]]
-    assert all(o["n"] == 100 and o["task"] for o in settings["codes"])
