@@ -90,12 +90,10 @@ def known_model(kind: str) -> HookedTransformer:
     return model
 
 
-def random_model(
-    seed: int = 0, *, vocabulary: int = 40, n_heads: int = 4, d_head_v: int = 2
-) -> HookedTransformer:
+def random_model(seed: int = 0, *, vocabulary: int = 40, d_head_v: int = 2) -> HookedTransformer:
     """Return a model of two layers whose weights are random."""
     return HookedTransformer(ModelConfig(
-        d_input=vocabulary, d_output=vocabulary, n_layers=2, d_model=32, n_heads=n_heads,
+        d_input=vocabulary, d_output=vocabulary, n_layers=2, d_model=32, n_heads=4,
         d_head=2, d_head_v=d_head_v, d_mlp=64, embedding="token", causal=True, positions="rotary",
         normalization="softmax", value_network="linear", nonlinearity="identity",
         attention_dropout=0.0), seed)

@@ -64,6 +64,8 @@ def test_two_ways_are_one(kind: str) -> None:
     assert seen.difference <= 1e-12
     assert seen.codes.shape == (6, 4)
     assert seen.usual.abs().max() > 1e-3
+    assert model.training  # left as it was
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
     # Another code of one key is another output, and so are two.
     network = value_network(model.double(), 1, seen.codes + torch.eye(6, 4))
     with torch.no_grad():
@@ -72,10 +74,3 @@ def test_two_ways_are_one(kind: str) -> None:
     with torch.no_grad():
         _, cache = model.eval().run_with_cache(inputs[None].double())
     torch.testing.assert_close(cache["attn_out", 1][0, 4], seen.usual)
-
-
-def test_two_ways_leave_the_model_alone() -> None:
-    model = HookedTransformer(CONFIG, seed=1)
-    two_ways(model, torch.zeros(6, 5), layer=0, query=0)
-    assert model.training
-    assert {p.dtype for p in model.parameters()} == {torch.float32}

@@ -11,7 +11,7 @@ from small_language_models import SmallModels
 
 from latentcode.errors import ConfigError
 from latentcode.models import load_pretrained
-from latentcode.models.config import ModelConfig
+from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.replay import Output, Write, agrees, clean_pass, unshared, z_hook
 from latentcode.models.transformer import HookedTransformer
 
@@ -21,12 +21,10 @@ READ = torch.rand(3, 8, generator=torch.Generator().manual_seed(0)) > 0.5
 
 
 def own_model(kind: str) -> HookedTransformer:
-    return HookedTransformer(ModelConfig(
+    return HookedTransformer(with_kind(ModelConfig(
         d_input=50, d_output=50, n_layers=3, d_model=32, n_heads=4, d_head=2, d_head_v=2, d_mlp=64,
-        embedding="token", readout="tied", causal=True, positions="rotary", attention_dropout=0.0,
-        normalization="softmax" if kind == "softmax" else "rms_head",
-        value_network="linear" if kind == "softmax" else "hyla",
-        nonlinearity="identity" if kind == "softmax" else "relu"))
+        embedding="token", readout="tied", causal=True, positions="rotary", attention_dropout=0.0),
+        kind))
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
