@@ -116,8 +116,7 @@ def test_more_texts_than_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert grouped.settings["n_texts"] == len(TEXTS)
 
 
-FEW: dict[str, Any] = {"n_bootstrap": 100, "tokens_at_once": 4, "n_ablated": 6,
-                       "n_read": 2}
+FEW: dict[str, Any] = {"n_bootstrap": 100, "tokens_at_once": 4, "n_ablated": 6, "n_read": 2}
 
 
 @pytest.fixture(scope="module")
