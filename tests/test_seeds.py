@@ -44,10 +44,9 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("name", TAKES_A_SEED)
-@pytest.mark.parametrize("seed", [-1, 2**63])
-def test_what_is_no_seed_is_refused_before_any_work(name: str, seed: int) -> None:
-    with pytest.raises(ConfigError, match=r"^seed is .*; expected a whole number from 0 to 2\^"):
-        TAKES_A_SEED[name](seed)
+def test_what_is_no_seed_is_refused_before_any_work(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^seed is -1; expected a whole number from 0 to 2\^"):
+        TAKES_A_SEED[name](-1)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.0, True, "7", None, 2**63, np.float64(1)])

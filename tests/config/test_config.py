@@ -38,7 +38,7 @@ from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
-property_test = settings(max_examples=100)
+property_test = settings(max_examples=60)
 fractions = st.floats(0.0, 1.0, exclude_max=True)
 seeds = st.integers(0, 2**63 - 1)
 held_out = st.none() | st.lists(

@@ -20,7 +20,7 @@ from latentcode.tasks.splits import (
     split_combinations,
 )
 
-property_test = settings(max_examples=150)
+property_test = settings(max_examples=60)
 
 
 def all_combinations(n: int, size: int, distinct: bool) -> list[Combination]:

@@ -45,8 +45,8 @@ def test_a_model_is_the_one_of_its_card(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_is_as_good_as_its_card_says(name: str) -> None:
-    """On 500 of 16,000 instances: within the tolerance and four standard errors."""
-    run, card, n = lc.load_run(name), load_card(name), 500
+    """On 200 of 16,000 instances: within the tolerance and four standard errors."""
+    run, card, n = lc.load_run(name), load_card(name), 200
     task = lc.make_task(run.config.task)
     assert set(task.splits) == set(card.metrics)
     for split, known in card.metrics.items():

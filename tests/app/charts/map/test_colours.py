@@ -8,9 +8,6 @@ import pandas as pd
 from latentcode.app.charts.map.colours import clusters, colours
 from latentcode.app.data.projections import MOST_ENTRIES
 
-"""What becomes of linear RGB (Machado et al. 2009)."""
-"""From linear RGB to Oklab (Ottosson 2020), in which distances are those that people see."""
-
 
 def test_every_point_has_the_colour_of_its_value() -> None:
     label = pd.Series(["sum", "constant", "sum", "sum"], name="rule")
