@@ -302,6 +302,7 @@ def similarity(
         LatentCodeError: What `subject`, `own_labels`, `extract` and `similarity_codes` raise.
     """
     seed = checked_seed(seed)
+    check_count("n_samples", n_samples, 1, ProbeError)  # before any code is read
     of = subject(model, problems, device=device).probing
     asked = names_of(asked_labels(None, of))[-1] if label is None else label
     names = names_of(asked)
