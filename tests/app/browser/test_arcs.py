@@ -30,8 +30,7 @@ ARCS = """() => [...document.querySelectorAll('svg.arcs .arc')].map(arc => {
 })"""
 
 
-PAIRS = {"sraven-hyla": "response->response", "sraven-softmax": "response->response",
-         "logic-softmax": "query->query"}
+PAIRS = {"sraven-hyla": "response->response", "logic-softmax": "query->query"}
 """Model -> the pair whose query is drawn."""
 
 
@@ -66,7 +65,7 @@ def ends_at_its_token(arc: dict[str, Any]) -> bool:
     return bool(left - 2 <= x <= right + 2 and top - 2 <= y <= bottom + 2)
 
 
-def test_arcs_are_the_scores_and_heads_can_be_switched(explorer: Explorer) -> None:
+def test_arcs_are_the_scores_end_at_their_panels_and_can_be_switched(explorer: Explorer) -> None:
     scores = scores_of("sraven-hyla", 3, 26)
     shown = opened(explorer, "sraven-hyla", 3)
     heads = strongest(scores)
@@ -81,6 +80,12 @@ def test_arcs_are_the_scores_and_heads_can_be_switched(explorer: Explorer) -> No
     assert {arc["dashed"] for arc in shown} == {True, False}
     assert len({(arc["head"], arc["colour"]) for arc in shown}) == len(
         {arc["head"] for arc in shown}) == len({arc["colour"] for arc in shown})
+    assert all(map(ends_at_its_token, shown))
+    explorer.page.set_viewport_size({"width": 900, "height": 900})
+    explorer.until(lambda: arcs(explorer)[0]["to"] != shown[0]["to"])
+    narrow = arcs(explorer)
+    assert len(narrow) == len(shown)
+    assert all(map(ends_at_its_token, narrow))
     explorer.page.get_by_role("button", name="all", exact=True).click()
     assert len(arcs(explorer)) == len(expected(scores, list(range(len(scores)))))
     explorer.page.get_by_role("button", name="none", exact=True).click()
@@ -94,18 +99,6 @@ def test_arcs_are_the_scores_and_heads_can_be_switched(explorer: Explorer) -> No
     assert told.startswith(f"head {heads[1]}, ")
     assert float(told.rpartition(": ")[2]) == pytest.approx(
         float(scores[heads[1], touched["key"]]), rel=6e-3)
-    explorer.check()
-
-
-def test_arcs_end_at_their_panels_in_any_window(explorer: Explorer) -> None:
-    for arc in opened(explorer, "sraven-softmax", 2):
-        assert ends_at_its_token(arc)
-    before = arcs(explorer)
-    explorer.page.set_viewport_size({"width": 900, "height": 900})
-    explorer.until(lambda: arcs(explorer)[0]["to"] != before[0]["to"])
-    after = arcs(explorer)
-    assert len(after) == len(before)
-    assert all(map(ends_at_its_token, after))
     explorer.check()
 
 

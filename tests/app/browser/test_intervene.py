@@ -77,7 +77,7 @@ def test_every_kind_of_control(explorer: Explorer) -> None:
     explorer.check()
 
 
-def test_what_arrived_is_told_apart_at_first(explorer: Explorer) -> None:
+def test_what_arrived_is_told_apart_in_any_window(explorer: Explorer) -> None:
     explorer.open("intervene", {"model": SRAVEN})
     page = explorer.page
     assert re.fullmatch(r"It gives (.*'s answer on this problem's operands|the source's own "
@@ -99,49 +99,25 @@ def test_what_arrived_is_told_apart_at_first(explorer: Explorer) -> None:
     assert sum(random.get(name, 0) for name in ("problem's own", "none of these")) == 1
     # The address says which problem that is.
     assert explorer.query()["instance"].isdecimal()
+    # A narrow window stacks its columns.
+    for width, stacked in ((900, True), (1_280, False), (1_600, False)):
+        explorer.resize(width, 1_000)
+        main = page.get_by_test_id("stMain")
+        assert main.evaluate("all => all.scrollWidth - all.clientWidth") <= 0
+        problem, source = (page.locator(".tokens-problem").nth(i).bounding_box()
+                           for i in (0, 1))
+        assert (source["y"] > problem["y"] + problem["height"]) == stacked
+        ticks = page.locator(".st-key-answers .yaxislayer-above .ytick text")
+        places = sorted((box["y"], box["y"] + box["height"]) for box in (
+            tick.bounding_box() for tick in ticks.all()))
+        assert len(places) >= 8
+        assert all(end <= begin + 2 for (_, end), (begin, _) in pairwise(places))
     explorer.check()
 
 
-def test_tokens_are_clicked_drawn_over_and_reached_by_keys(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
-    page, first = explorer.page, said(explorer)
-    token = page.locator(".tokens-bar").locator("xpath=..").locator("[data-token]")
-    with explorer.rerun():
-        token.nth(24).click()
-    assert explorer.query()["queries"] == "24"
-    assert explorer.query()["scope"] == "everything"
-    assert token.nth(24).get_attribute("aria-pressed") == "true"
-    start, end = token.nth(18).bounding_box(), token.nth(20).bounding_box()
-    page.get_by_role("button", name="keys", exact=True).click()
-    with explorer.rerun():
-        page.mouse.move(start["x"] + 4, start["y"] + 4)
-        page.mouse.down()
-        page.mouse.move(end["x"] + 4, end["y"] + 4, steps=12)
-        page.mouse.up()
-    assert explorer.query()["keys"] == "18-20"
-    token.nth(0).focus()
-    page.keyboard.press("ArrowRight")
-    with explorer.rerun():
-        page.keyboard.press("Enter")
-    assert explorer.query()["keys"] == "1_18-20"
-    address = page.url
-    with explorer.rerun():
-        page.get_by_role("button", name="all again").click()
-    assert not {"queries", "keys"} & set(explorer.query())
-    page.goto(address)
-    explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
-    settle(page)
-    assert token.nth(24).get_attribute("aria-pressed") == "true"
-    for turn, pressed in ((-1, "true"), (0, "false")):
-        page.evaluate(ANSWER, turn)
-        assert token.nth(24).get_attribute("aria-pressed") == pressed
-    assert first
-    explorer.check()
-
-
-def test_a_place_of_the_source_is_dragged_clicked_and_entered(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": SRAVEN, "instance": "11"})
-    page, source = explorer.page, explorer.page.locator(".places")
+def test_places_and_tokens_are_dragged_clicked_and_reached_by_keys(explorer: Explorer) -> None:
+    page = explorer.open("intervene", {"model": SRAVEN, "instance": "11"}).page
+    source = page.locator(".places")
     answer = page.locator(".places-cell[data-place=response]").first
     problem = page.locator(".st-key-tokens .tokens-problem")
     start, end = answer.bounding_box(), problem.bounding_box()
@@ -178,6 +154,37 @@ def test_a_place_of_the_source_is_dragged_clicked_and_entered(explorer: Explorer
     with explorer.rerun():
         source.get_by_role("button", name="context", exact=True).click()
     assert "queries" not in explorer.query()
+    # Tokens, one by one.
+    token = page.locator(".tokens-bar").locator("xpath=..").locator("[data-token]")
+    with explorer.rerun():
+        token.nth(24).click()
+    assert explorer.query()["queries"] == "24"
+    assert explorer.query()["scope"] == "everything"
+    assert token.nth(24).get_attribute("aria-pressed") == "true"
+    start, end = token.nth(18).bounding_box(), token.nth(20).bounding_box()
+    page.get_by_role("button", name="keys", exact=True).click()
+    with explorer.rerun():
+        page.mouse.move(start["x"] + 4, start["y"] + 4)
+        page.mouse.down()
+        page.mouse.move(end["x"] + 4, end["y"] + 4, steps=12)
+        page.mouse.up()
+    assert explorer.query()["keys"] == "18-20"
+    token.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    with explorer.rerun():
+        page.keyboard.press("Enter")
+    assert explorer.query()["keys"] == "1_18-20"
+    address = page.url
+    with explorer.rerun():
+        page.get_by_role("button", name="all again").click()
+    assert not {"queries", "keys"} & set(explorer.query())
+    page.goto(address)
+    explorer.headline(re.compile("^(It gives|The answer stays)")).wait_for()
+    settle(page)
+    assert token.nth(24).get_attribute("aria-pressed") == "true"
+    for turn, pressed in ((-1, "true"), (0, "false")):
+        page.evaluate(ANSWER, turn)
+        assert token.nth(24).get_attribute("aria-pressed") == pressed
     explorer.check()
 
 
@@ -238,22 +245,4 @@ def test_it_is_replicated_on_200_problems(explorer: Explorer) -> None:
     pick(explorer, "Where", "row")
     expect(page.get_by_role("button", name="Replicate on")).to_be_visible()
     expect(page.get_by_text("200 of 200 problems")).to_have_count(0)
-    explorer.check()
-
-
-def test_a_narrow_window_stacks_its_columns(explorer: Explorer) -> None:
-    explorer.open("intervene", {"model": SRAVEN, "instance": "3"})
-    explorer.chart("answers")
-    for width, stacked in ((900, True), (1_280, False), (1_600, False)):
-        explorer.resize(width, 1_000)
-        main = explorer.page.get_by_test_id("stMain")
-        assert main.evaluate("all => all.scrollWidth - all.clientWidth") <= 0
-        problem, source = (explorer.page.locator(".tokens-problem").nth(i).bounding_box()
-                           for i in (0, 1))
-        assert (source["y"] > problem["y"] + problem["height"]) == stacked
-        ticks = explorer.page.locator(".st-key-answers .yaxislayer-above .ytick text")
-        places = sorted((box["y"], box["y"] + box["height"]) for box in (
-            tick.bounding_box() for tick in ticks.all()))
-        assert len(places) >= 8
-        assert all(end <= begin + 2 for (_, end), (begin, _) in pairwise(places))
     explorer.check()

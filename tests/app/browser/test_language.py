@@ -1,5 +1,4 @@
-"""Each move of the pages of language models: by mouse and keyboard, in a wide and a narrow window.
-"""
+"""The pages of language models, by mouse and keyboard, in a wide and a narrow window."""
 
 from __future__ import annotations
 
@@ -74,8 +73,8 @@ def pair_said(explorer: Explorer) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_click_on_a_point_shows_its_pair(explorer: Explorer, width: int) -> None:
-    page = opened(explorer, "texts", width).page
+def test_a_pair_of_a_text_is_shown_and_taken_as_the_source(explorer: Explorer, width: int) -> None:
+    page = opened(explorer, "texts", width, lm_layer="1").page
     expect(page.get_by_text(re.compile("^PCA.*of the .* pairs of a query and a key in 24 texts")
                             )).to_be_visible()
     page.locator(".st-key-map .lc-field").scroll_into_view_if_needed()
@@ -91,30 +90,34 @@ def test_a_click_on_a_point_shows_its_pair(explorer: Explorer, width: int) -> No
     expect(page.locator(".arcs-problem [data-token]")).to_have_count(12)
     page.locator("svg.arcs .arc").first.wait_for(state="attached")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    explorer.check()
-
-
-def test_a_pair_is_opened_by_the_keyboard(explorer: Explorer) -> None:
-    page = opened(explorer, "texts").page
-    explorer.picture()
-    page.locator(".st-key-map .lc-field").focus()
-    page.keyboard.press("ArrowRight")
-    with explorer.rerun():
-        page.keyboard.press("Enter")
-    pair_said(explorer)
-    with explorer.rerun():
-        page.get_by_role("button", name="Take it as the source").focus()
-        page.keyboard.press("Enter")
-    expect(page).to_have_title("Prompt · latentcode")
-    assert explorer.query()["source"]
+    if width == WIDTHS[0]:
+        n = len(explorer.map()["values"])
+        file = explorer.download(page.get_by_role("button", name="Pairs and codes, CSV"))
+        rows = list(csv.DictReader(io.StringIO(file.read_text("utf-8"))))
+        assert len(rows) == n
+        assert {"text", "query_token", "key_token", "context", "x", "y", "L1H0", "L1H3"} <= {
+            *rows[0]}
+        assert "L0H0" not in rows[0]
+        assert float(rows[5]["x"]) == pytest.approx(explorer.map()["points"][0][5], abs=1e-5)
+        # Another pair by the keyboard.
+        page.locator(".st-key-map .lc-field").focus()
+        page.keyboard.press("ArrowRight")
+        with explorer.rerun():
+            page.keyboard.press("Enter")
+        assert pair_said(explorer) != (text, query, key)
+        with explorer.rerun():
+            page.get_by_role("button", name="Take it as the source").focus()
+            page.keyboard.press("Enter")
+        expect(page).to_have_title("Prompt · latentcode")
+        assert explorer.query()["source"]
     explorer.check()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
+def test_a_prompt_is_typed_edited_in_place_and_patched(
     explorer: Explorer, width: int
 ) -> None:
-    page = opened(explorer, "prompt", width).page
+    page = opened(explorer, "prompt", width, lm_site="residual stream").page
     explorer.picture()
     box = page.get_by_role("textbox", name="Prompt", exact=True)
     box.fill(PROMPT)
@@ -156,21 +159,15 @@ def test_a_typed_prompt_lands_on_the_map_and_a_word_is_changed_in_place(
     with explorer.rerun():
         page.get_by_role("button", name="Undo").click()
     assert "edited" not in explorer.query()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    explorer.check()
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_source_prompt_is_clicked_and_patched_from(explorer: Explorer, width: int) -> None:
-    page = opened(explorer, "prompt", width, prompt=PROMPT, lm_site="residual stream").page
+    # A source is clicked, and patched from.
     sources = page.locator(".st-key-sources").get_by_role("button")  # those that can be seen
     expect(page.get_by_text(re.compile("^After the patch"))).to_have_count(0)
     with explorer.rerun():
         sources.first.click()
     assert explorer.query()["source"]
-    expect(page.get_by_text(re.compile("^After the patch"))).to_be_visible()
-    expect(page.get_by_text(re.compile("from 8 other texts"))).to_be_visible()
-    expect(page.get_by_text(re.compile("leaves every bit as it is"))).to_be_visible()
+    for said in ("^After the patch", "from 8 other texts", "leaves every bit as it is"):
+        expect(page.get_by_text(re.compile(said))).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     explorer.check()
 
 
@@ -211,17 +208,4 @@ def test_a_head_has_its_card_and_the_scatter_its_axes(explorer: Explorer, width:
         page.get_by_role("button", name="What does it cause?").click()
     expect(page.get_by_text(re.compile("^Mean ablation, after"))).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    explorer.check()
-
-
-def test_a_view_of_texts_is_taken_along(explorer: Explorer) -> None:
-    page = opened(explorer, "texts", lm_layer="1", lm_pair="3.7.2").page
-    n = len(explorer.map()["values"])
-    file = explorer.download(page.get_by_role("button", name="Pairs and codes, CSV"))
-    rows = list(csv.DictReader(io.StringIO(file.read_text("utf-8"))))
-    assert len(rows) == n
-    assert {"text", "query_token", "key_token", "context", "x", "y", "L1H0", "L1H3"} <= {*rows[0]}
-    assert "L0H0" not in rows[0]
-    assert float(rows[5]["x"]) == pytest.approx(explorer.map()["points"][0][5], abs=1e-5)
-    assert explorer.query()["lm_pair"] == "3.7.2"
     explorer.check()

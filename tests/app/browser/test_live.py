@@ -20,7 +20,10 @@ def answer(explorer: Explorer) -> Locator:
 def test_a_selections_mean_is_written_while_the_outline_changes(explorer: Explorer) -> None:
     explorer.open(query={**PCA, "instance": "0"})
     page = explorer.page
+    explorer.until(lambda: explorer.query().get("look") == "labels")
     explorer.lasso(110)
+    # What a part says no more leaves the address.
+    explorer.until(lambda: "look" not in explorer.query())
     expect(answer(explorer)).to_be_visible()
     expect(page.get_by_text(CONTROL)).to_contain_text("response->every token, layer 3")
     before = explorer.panel("answer bars")
@@ -31,15 +34,6 @@ def test_a_selections_mean_is_written_while_the_outline_changes(explorer: Explor
         f"Mean over {few:,} selected, response->response, layer 3.")
     expect(answer(explorer)).to_contain_text("stays")  # a single code moves none
     assert explorer.query()["at"] == "this pair"
-    explorer.check()
-
-
-def test_what_a_part_says_no_more_leaves_the_address(explorer: Explorer) -> None:
-    explorer.open(query={**PCA, "instance": "5"})
-    explorer.until(lambda: explorer.query().get("look") == "labels")
-    explorer.lasso(110)
-    explorer.until(lambda: "look" not in explorer.query())
-    assert "at" in explorer.query()
     explorer.press("Beside the map", "Problem")
     explorer.until(lambda: explorer.query().get("look") == "labels")
     assert "at" not in explorer.query()

@@ -70,92 +70,10 @@ def inside(
                 & (y > top * height - margin) & (y < bottom * height + margin)).sum())
 
 
-def test_a_lasso_changes_every_panel(explorer: Explorer) -> None:
+def test_points_are_moved_and_outlined(explorer: Explorer) -> None:
     explorer.open(query={"model": MODEL})
-    more, all_ = explorer.lasso(150)
-    panels = {key: explorer.panel(key) for key in ("distribution", "mean code", "confusion")}
-    assert explorer.map()["painted"] == [more]
-    # It begins inside the old outline, which stays where it is and gives way.
-    few, _ = explorer.lasso(60)
-    assert 0 < few < more < all_ == 2_000
-    for key, before in panels.items():
-        explorer.until(lambda key=key, before=before: explorer.panel(key) != before)
-    explorer.until(lambda: explorer.map()["painted"] == [few])
-    assert len(explorer.map()["outlines"]) == 1
-    explorer.press("Beside the map", "List")
-    explorer.until(lambda: explorer.listed() == min(few, 1_000))
-    explorer.check()
-
-
-def test_a_box_selects_what_lies_in_it_and_a_double_click_clears(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
     explorer.picture()
-    tool(explorer, "Box")
-    box = ((0.3, 0.3), (0.6, 0.7))
-    drag(explorer, *box)
-    explorer.headline("Selection:").wait_for()
-    settle(explorer.page)
-    selected, every = explorer.selected()
-    assert every == 2_000
-    # The corners are where the mouse was last seen, within a few pixels.
-    assert inside(explorer, box, -3.0) <= selected <= inside(explorer, box, 3.0)
-    assert explorer.map()["painted"] == [selected]
-    assert explorer.query()["select"].startswith(("B", "L"))
-    field = area(explorer)
-    explorer.page.mouse.dblclick(field["x"] + 6, field["y"] + 6)
-    expect(explorer.headline("No selection")).to_be_visible()
-    assert explorer.map()["painted"] == [0]
-    explorer.until(lambda: "select" not in explorer.query())
-    explorer.check()
-
-
-def test_a_click_shows_the_problem(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    clicked = explorer.click_a_point()
-    assert explorer.instance() == clicked
-    assert explorer.query()["instance"] == str(clicked)
-    expect(explorer.page.locator(".st-key-map .lc-ring")).to_have_count(1)
-    problem = explorer.page.locator("[data-testid=stHtml] .problem")
-    for width in (1_280, 1_600):  # it is there with its last row
-        explorer.page.set_viewport_size({"width": width, "height": 1_000})
-        problem.wait_for()
-        hidden = problem.evaluate("all => [all, ...all.querySelectorAll('div')].map(part => ["
-                                  "part.scrollHeight - part.clientHeight, "
-                                  "part.scrollWidth - part.clientWidth]).flat()")
-        assert max(hidden) <= 0
-    answer = explorer.page.locator("[data-testid=stHtml] .answer")
-    expect(answer).to_contain_text("The model answers")
-    assert f"instance {clicked}" in explorer.panel("bars")
-    table = explorer.page.locator("[data-testid=stDataFrame]").first
-    table.scroll_into_view_if_needed()
-    nearest = table.bounding_box()
-    explorer.page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
-    explorer.until(lambda: explorer.instance() != clicked)
-    explorer.page.get_by_role("button", name="Close").click()
-    expect(explorer.headline("No selection")).to_be_visible()
-    expect(explorer.headline(INSTANCE)).to_have_count(0)
-    # The first problem is what is looked at where nobody has chosen another.
-    explorer.until(lambda: explorer.query()["instance"] == "0")
-    explorer.press("Beside the map", "Problem")
-    assert explorer.instance() == 0
-    explorer.check()
-
-
-def test_a_click_counts_while_the_picture_is_drawn_anew(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    pointed = explorer.point_at()
-    explorer.page.mouse.down()
-    with explorer.rerun():
-        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
-    explorer.page.mouse.up()
-    explorer.headline(f"Instance {pointed}").wait_for()
-    assert explorer.query()["layer"] == "2"
-    explorer.check()
-
-
-def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> None:
-    explorer.open(query=PCA)
-    explorer.picture()
+    # The wheel and the tool Pan.
     whole, field, page = domain(explorer), area(explorer), explorer.page
     back = page.get_by_role("button", name="No point is in view")
     expect(back).to_be_hidden()
@@ -180,6 +98,104 @@ def test_the_picture_is_moved_and_zoomed_and_comes_back(explorer: Explorer) -> N
     explorer.until(lambda: bool(np.allclose(domain(explorer), whole, atol=1e-6)))
     expect(back).to_be_hidden()
     assert "select" not in explorer.query()
+    # A box, which a double click clears.
+    tool(explorer, "Box")
+    box = ((0.3, 0.3), (0.6, 0.7))
+    drag(explorer, *box)
+    explorer.headline("Selection:").wait_for()
+    settle(page)
+    selected, every = explorer.selected()
+    assert every == 2_000
+    # The corners are where the mouse was last seen, within a few pixels.
+    assert inside(explorer, box, -3.0) <= selected <= inside(explorer, box, 3.0)
+    assert explorer.map()["painted"] == [selected]
+    assert explorer.query()["select"].startswith(("B", "L"))
+    page.mouse.dblclick(field["x"] + 6, field["y"] + 6)
+    expect(explorer.headline("No selection")).to_be_visible()
+    assert explorer.map()["painted"] == [0]
+    explorer.until(lambda: "select" not in explorer.query())
+    # A lasso, which changes every panel.
+    tool(explorer, "Lasso")
+    more, _ = explorer.lasso(150)
+    panels = {key: explorer.panel(key) for key in ("distribution", "mean code", "confusion")}
+    assert explorer.map()["painted"] == [more]
+    # The next begins inside the old outline, which stays where it is and gives way.
+    few, _ = explorer.lasso(60)
+    assert 0 < few < more < every
+    for key, before in panels.items():
+        explorer.until(lambda key=key, before=before: explorer.panel(key) != before)
+    explorer.until(lambda: explorer.map()["painted"] == [few])
+    assert len(explorer.map()["outlines"]) == 1
+    explorer.press("Beside the map", "List")
+    explorer.until(lambda: explorer.listed() == min(few, 1_000))
+    png = explorer.download(page.get_by_role("button", name="PNG")).read_bytes()
+    assert png.startswith(b"\x89PNG")
+    explorer.check()
+
+
+def test_a_point_is_looked_at_by_mouse_and_keyboard(explorer: Explorer) -> None:
+    page = explorer.open(query=PCA).page
+    explorer.picture()
+    page.keyboard.press("Tab")
+    expect(page.locator("#skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("stTopNavLink").first).to_be_focused()
+    page.locator(".st-key-map .lc-field").focus()
+    page.keyboard.press("ArrowRight")
+    ringed = page.evaluate("document.querySelector('.st-key-map .lc-map').codeMap.ringed")
+    assert ringed > 0
+    page.keyboard.press("Enter")
+    explorer.headline(f"Instance {ringed}").wait_for()
+    settle(page)
+    # Names stand in the picture, and the mouse shows the problem.
+    names = page.locator(".st-key-map .lc-names span")
+    assert names.count() > 0
+    assert {name.inner_text() for name in names.all()} <= set(map(str, explorer.map()["names"]))
+    tool(explorer, "Names")
+    expect(names).to_have_count(0)
+    explorer.point_at()
+    card = page.locator(".lc-card")
+    expect(card.locator(".answer")).to_contain_text("The model answers")
+    assert card.locator("[data-token]").count() > 0
+    expect(page.locator(".st-key-map .lc-hover")).to_have_count(1)
+    page.mouse.move(2, 2)
+    expect(card).to_be_hidden()
+    # A click leaves it beside the map.
+    clicked = explorer.click_a_point()
+    assert explorer.instance() == clicked
+    assert explorer.query()["instance"] == str(clicked)
+    expect(page.locator(".st-key-map .lc-ring")).to_have_count(1)
+    problem = page.locator("[data-testid=stHtml] .problem")
+    for width in (1_280, 1_600):  # it is there with its last row
+        page.set_viewport_size({"width": width, "height": 1_000})
+        problem.wait_for()
+        hidden = problem.evaluate("all => [all, ...all.querySelectorAll('div')].map(part => ["
+                                  "part.scrollHeight - part.clientHeight, "
+                                  "part.scrollWidth - part.clientWidth]).flat()")
+        assert max(hidden) <= 0
+    answer = page.locator("[data-testid=stHtml] .answer")
+    expect(answer).to_contain_text("The model answers")
+    assert f"instance {clicked}" in explorer.panel("bars")
+    table = page.locator("[data-testid=stDataFrame]").first
+    table.scroll_into_view_if_needed()
+    nearest = table.bounding_box()
+    page.mouse.click(nearest["x"] + 15, nearest["y"] + 50)
+    explorer.until(lambda: explorer.instance() != clicked)
+    page.get_by_role("button", name="Close").click()
+    expect(explorer.headline("No selection")).to_be_visible()
+    expect(explorer.headline(INSTANCE)).to_have_count(0)
+    # The first problem is what is looked at where nobody has chosen another.
+    explorer.until(lambda: explorer.query()["instance"] == "0")
+    explorer.press("Beside the map", "Problem")
+    assert explorer.instance() == 0
+    # A click counts while the picture is drawn anew.
+    pointed = explorer.point_at()
+    page.mouse.down()
+    with explorer.rerun():
+        page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    page.mouse.up()
+    explorer.headline(f"Instance {pointed}").wait_for()
+    assert explorer.query()["layer"] == "2"
     explorer.check()
 
 
@@ -229,37 +245,28 @@ def test_an_outline_leaves_out_what_the_legend_hides(explorer: Explorer) -> None
     explorer.check()
 
 
-def test_names_stand_in_the_picture_and_the_mouse_shows_the_problem(explorer: Explorer) -> None:
-    explorer.open(query={"model": MODEL})
-    explorer.picture()
-    names = explorer.page.locator(".st-key-map .lc-names span")
-    assert names.count() > 0
-    assert {name.inner_text() for name in names.all()} <= set(map(str, explorer.map()["names"]))
-    tool(explorer, "Names")
-    expect(names).to_have_count(0)
-    explorer.point_at()
-    card = explorer.page.locator(".lc-card")
-    expect(card.locator(".answer")).to_contain_text("The model answers")
-    assert card.locator("[data-token]").count() > 0
-    expect(explorer.page.locator(".st-key-map .lc-hover")).to_have_count(1)
-    explorer.page.mouse.move(2, 2)
-    expect(card).to_be_hidden()
-    explorer.check()
-
-
-def test_the_instance_under_the_mouse_has_a_ring_in_every_picture(explorer: Explorer) -> None:
-    page = explorer.page
-    page.goto(f"{explorer.server.url('compare')}?projection=PCA&colour=rule_0"
-              "&models=runs/a&models=runs/b&models=runs/c")
-    explorer.headline("The same 90 instances in 3 models").wait_for()
+def test_two_places_stand_side_by_side(explorer: Explorer) -> None:
+    page = explorer.open("explore", PCA).page
+    page.get_by_role("button", name="A code of the context").click()
+    explorer.until(lambda: explorer.query().get("pair") == "row1.panel3->row1.panel3")
+    settle(page)
+    page.get_by_role("button", name="Both side by side").click()
+    explorer.headline("at two places").wait_for()
+    explorer.picture("compare chart")
+    assert len(explorer.map("compare chart")["names"]) == 8
+    # The instance under the mouse has a ring in every picture.
     instance = explorer.point_at("compare chart")
     shown = page.evaluate(PLACES)
-    assert len(shown) == 3
+    assert len(shown) == 2
     for panel in shown:
         ring, = panel["rings"]
         assert ring == pytest.approx(panel["points"][instance], abs=0.5)
     page.mouse.move(2, 2)
     explorer.until(lambda: not any(panel["rings"] for panel in page.evaluate(PLACES)))
+    page.set_viewport_size({"width": 375, "height": 800})
+    fields = page.locator(".st-key-compare-chart .lc-field")
+    explorer.until(lambda: fields.first.bounding_box()["width"] > 250)
+    assert fields.count() == 2
     explorer.check()
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-from pathlib import Path
+from xml.etree import ElementTree
 
-import pytest
 from explorer import LONG_NAME, Explorer, expect
 from playwright.sync_api import Browser
 
 from latentcode.app.menu import PAGES as MENU_OF
-from latentcode.experiments.benchmarks.browser import Server, serving
+from latentcode.experiments.benchmarks.browser import Server
 
 MODEL = "sraven-hyla"
 OTHER = "sraven-softmax"
@@ -29,13 +28,12 @@ PAGES = [
     ("Decode", OF_MODEL, "No probes yet", ()),
     ("Similarity", OF_MODEL, "How similar are the mean codes", MARKS),
     ("Similarity", {"model": LONG_NAME}, "How similar are the mean codes", MARKS),
-    ("Intervene", OF_MODEL, BECAME, ()),
     ("Results", {**OF_MODEL, "steps": "log"}, "How the model was trained",
      (*MARKS, ".js-plotly-plot .xtick text")),
 ]
 """Title, what its address asks for, a headline that it must have, and marks that must not overlap.
 """
-WIDTHS = (900, 1_280, 1_600)
+WIDTHS = (900, 1_600)
 
 CUT_OFF = """selector => [...document.querySelectorAll(selector)].filter(
     e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"""
@@ -53,41 +51,35 @@ MENU = """() => [...document.querySelectorAll('[data-testid=stTopNav] .rc-overfl
 """The titles of the pages in the menu that are not hidden behind "more"."""
 
 
-@pytest.mark.parametrize(("title", "query", "headline", "apart"), PAGES)
-def test_every_page_is_whole_at_its_address(
-    explorer: Explorer, title: str, query: dict[str, str], headline: str | re.Pattern[str],
-    apart: tuple[str, ...],
-) -> None:
-    name = next(name for name, other, _ in MENU_OF if other == title)
-    explorer.open(name, query)
-    expect(explorer.page).to_have_title(f"{title} · latentcode")
-    expect(explorer.headline(headline).first).to_be_visible()
-    for marks in apart:
-        explorer.page.locator(marks).first.wait_for(state="attached")
-    for width in WIDTHS:
-        explorer.resize(width, 900)
-        wide = explorer.page.evaluate(
-            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, width
+def test_every_page_is_whole_at_its_address(explorer: Explorer) -> None:
+    for title, query, headline, apart in PAGES:
+        name = next(name for name, other, _ in MENU_OF if other == title)
+        explorer.open(name, query)
+        expect(explorer.page).to_have_title(f"{title} · latentcode")
+        expect(explorer.headline(headline).first).to_be_visible()
         for marks in apart:
-            assert explorer.page.evaluate(OVERLAP, marks) == 0, (width, marks)
-    explorer.check()
-
-
-def test_every_page_is_in_the_menu(explorer: Explorer) -> None:
-    titles = [title for _, title, _ in MENU_OF]
-    explorer.page.set_viewport_size({"width": 1_280, "height": 800})
-    explorer.open("intervene", OF_MODEL)
-    explorer.until(lambda: explorer.page.evaluate(MENU) == titles)
-    # In a narrow one most are.
-    explorer.page.set_viewport_size({"width": 900, "height": 800})
-    explorer.until(lambda: 5 <= len(explorer.page.evaluate(MENU)) <= len(titles))
-    expect(explorer.page.get_by_test_id("stTopNav").get_by_test_id("stIconMaterial").first
-           ).to_be_hidden()
+            explorer.page.locator(marks).first.wait_for(state="attached")
+        for width in WIDTHS:
+            explorer.resize(width, 900)
+            wide = explorer.page.evaluate(
+                "() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, (title, width)
+            for marks in apart:
+                assert explorer.page.evaluate(OVERLAP, marks) == 0, (title, width, marks)
+        explorer.check()
+    # A chart of the last one is taken along.
+    chart = explorer.page.locator(".st-key-training")
+    chart.hover()
+    drawn = ElementTree.parse(explorer.download(chart.locator(".modebar-btn"))).getroot()
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg"
     explorer.check()
 
 
 def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
+    # A page that is gone is the first one, beside what Streamlit says of it.
+    explorer.open("evidence", {"claim": "fig2b-terms-decodable"})
+    expect(explorer.page).to_have_title("Explore · latentcode")
+    explorer.picture()
     explorer.open(query={**OF_MODEL, "projection": "PCA", "colour": "rule"})
     before, chosen = explorer.map(), explorer.chosen()
     explorer.press("Layer", "2")
@@ -108,11 +100,33 @@ def test_model_layer_and_colour_can_be_changed(explorer: Explorer) -> None:
     explorer.choose("Colour by", "accuracy")
     explorer.until(lambda: set(explorer.map()["names"]) <= {"wrong", "right"})
     assert (explorer.query()["model"], explorer.query()["colour"]) == (CODES, "accuracy")
+    # Every page is in the menu, and in a narrow window most are.
+    titles = [title for _, title, _ in MENU_OF]
+    explorer.page.set_viewport_size({"width": 1_280, "height": 800})
+    explorer.until(lambda: explorer.page.evaluate(MENU) == titles)
+    explorer.page.set_viewport_size({"width": 900, "height": 800})
+    explorer.until(lambda: 5 <= len(explorer.page.evaluate(MENU)) <= len(titles))
+    expect(explorer.page.get_by_test_id("stTopNav").get_by_test_id("stIconMaterial").first
+           ).to_be_hidden()
     explorer.check()
 
 
-def test_the_list_takes_paths_and_has_the_whole_name_of_a_model(explorer: Explorer) -> None:
-    explorer.open("similarity", OF_MODEL)
+def test_a_click_on_the_matrix_and_a_path_of_a_model_count(explorer: Explorer) -> None:
+    explorer.open("similarity", {**OF_MODEL, "centring": "raw"})
+    # The matrix is drawn anew while it is clicked.
+    chart = explorer.page.locator(".st-key-cosine-matrix")
+    area = chart.locator(".nsewdrag").first.bounding_box()
+    explorer.page.mouse.move(area["x"] + 0.44 * area["width"], area["y"] + 0.19 * area["height"])
+    told = chart.locator(".hovertext").first
+    told.wait_for()
+    one, other = (told.text_content() or "").rsplit(":", 1)[0].split(" and ")
+    explorer.page.mouse.down()
+    with explorer.rerun():
+        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
+    explorer.page.mouse.up()
+    explorer.until(lambda: explorer.query().get("cell") == f"{one}~{other}")
+    assert explorer.query()["layer"] == "2"
+    # The list takes paths, and has the whole name of a model.
     explorer.type_in("Model", "runs/nothing")
     expect(explorer.message()).to_contain_text("does not exist")
     expect(explorer.page.get_by_test_id("stException")).to_have_count(0)
@@ -128,6 +142,41 @@ def test_the_list_takes_paths_and_has_the_whole_name_of_a_model(explorer: Explor
     expect(explorer.page.get_by_test_id("stSidebar").get_by_text(LONG_NAME, exact=True)
            ).to_be_visible()
     explorer.check()
+
+
+def back(explorer: Explorer) -> None:
+    with explorer.rerun():  # a Back before the last one is shown would take its place
+        explorer.page.go_back()
+
+
+def test_back_goes_through_choices_and_pages_and_shows_what_they_were(explorer: Explorer) -> None:
+    page = explorer.page
+    page.goto("about:blank")
+    explorer.open("explore", OF_MODEL)
+    first = page.url
+    assert explorer.query()["colour"] == explorer.chosen()["Colour by"]
+    explorer.choose("Model", OTHER)
+    explorer.press("Layer", "2")
+    explorer.click_a_point()  # which is no step
+    explorer.go_to("Similarity")
+    explorer.headline("How similar").wait_for()
+    explorer.go_to("Decode")
+    explorer.headline("No probes yet").wait_for()
+    back(explorer)
+    expect(page).to_have_title("Similarity · latentcode")
+    assert (explorer.chosen()["Model"], explorer.chosen()["Layer"]) == (OTHER, "2")
+    back(explorer)
+    expect(page).to_have_title("Explore · latentcode")
+    explorer.headline(f"codes of {OTHER}").wait_for()
+    assert explorer.chosen()["Layer"] == explorer.query()["layer"] == "2"
+    back(explorer)
+    assert (explorer.chosen()["Model"], explorer.query()["model"]) == (OTHER, OTHER)
+    back(explorer)
+    explorer.headline(f"codes of {MODEL}").wait_for()
+    assert page.url == first
+    explorer.check()
+    page.go_back()
+    expect(page).to_have_url("about:blank")
 
 
 def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer) -> None:
@@ -152,58 +201,22 @@ def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer)
 
 
 def test_the_dark_theme_follows_the_browser(browser: Browser, server: Server) -> None:
-    grounds = []
-    for dark in (False, True):
-        explorer = Explorer.opened(browser, server, dark=dark).open(query=OF_MODEL)
-        grounds.append(explorer.page.evaluate(
-            "() => getComputedStyle(document.querySelector('.stApp')).backgroundColor"))
-        explorer.check()
-        explorer.close()
-    assert grounds == ["rgb(255, 255, 255)", "rgb(18, 23, 29)"]
-
-
-def test_a_click_on_the_matrix_counts_while_it_is_drawn_anew(explorer: Explorer) -> None:
-    explorer.open("similarity", {**OF_MODEL, "centring": "raw"})
-    chart = explorer.page.locator(".st-key-cosine-matrix")
-    area = chart.locator(".nsewdrag").first.bounding_box()
-    explorer.page.mouse.move(area["x"] + 0.44 * area["width"], area["y"] + 0.19 * area["height"])
-    told = chart.locator(".hovertext").first
-    told.wait_for()
-    one, other = (told.text_content() or "").rsplit(":", 1)[0].split(" and ")
-    explorer.page.mouse.down()
-    with explorer.rerun():
-        explorer.page.get_by_role("radio", name="2", exact=True).dispatch_event("click")
-    explorer.page.mouse.up()
-    explorer.until(lambda: explorer.query().get("cell") == f"{one}~{other}")
-    assert explorer.query()["layer"] == "2"
+    explorer = Explorer.opened(browser, server, dark=True).open("results", OF_MODEL)
+    assert explorer.page.evaluate(
+        "() => getComputedStyle(document.querySelector('.stApp')).backgroundColor"
+        ) == "rgb(18, 23, 29)"
     explorer.check()
+    explorer.close()
 
 
-def test_a_page_that_is_gone_is_the_first_one(explorer: Explorer) -> None:
-    explorer.open("evidence", {"claim": "fig2b-terms-decodable"})
-    expect(explorer.page).to_have_title("Explore · latentcode")
-    explorer.picture()
-    explorer.check()
-
-
-def test_the_first_address_of_a_server_may_be_any_page(browser: Browser, tmp_path: Path) -> None:
-    with serving([tmp_path], tmp_path / "cache", tmp_path / "server.log") as server:
-        explorer = Explorer.opened(browser, server).open("decode", OF_MODEL)
-        expect(explorer.headline("No probes yet")).to_be_visible()
-        explorer.check()
-        explorer.close()
-
-
-@pytest.mark.parametrize(("host", "answer"), [("localhost", "101"), ("127.0.0.1", "101"),
-                                              ("example.org", "400")])
-def test_a_name_that_is_not_the_servers_is_refused(
-    server: Server, host: str, answer: str
-) -> None:
+def test_a_name_that_is_not_the_servers_is_refused(server: Server) -> None:
     """A page from elsewhere can give its own name the address of this machine."""
-    with socket.create_connection(("localhost", server.port), timeout=30.0) as connection:
-        connection.sendall("\r\n".join((
-            "GET /_stcore/stream HTTP/1.1", f"Host: {host}:{server.port}",
-            f"Origin: http://{host}:{server.port}", "Connection: Upgrade", "Upgrade: websocket",
-            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
-        )).encode())
-        assert connection.recv(64).split()[1].decode() == answer
+    for host, answer in (("localhost", "101"), ("127.0.0.1", "101"), ("example.org", "400")):
+        with socket.create_connection(("localhost", server.port), timeout=30.0) as connection:
+            connection.sendall("\r\n".join((
+                "GET /_stcore/stream HTTP/1.1", f"Host: {host}:{server.port}",
+                f"Origin: http://{host}:{server.port}", "Connection: Upgrade",
+                "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "", "",
+            )).encode())
+            assert connection.recv(64).split()[1].decode() == answer, host

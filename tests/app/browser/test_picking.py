@@ -9,8 +9,8 @@ from explorer import Explorer, expect
 DRAWN = {"model": "runs/hostile", "projection": "PCA"}
 
 
-def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
-    explorer.open(query={**DRAWN, "colour": "loss"})
+def test_a_bar_recolours_the_page_and_the_track_chooses_the_layer(explorer: Explorer) -> None:
+    explorer.open(query={**DRAWN, "pair": "response->row3", "colour": "loss"})
     rows = explorer.page.locator(".knn-purity-row")
     rows.first.wait_for()
     before = explorer.map()
@@ -40,11 +40,10 @@ def test_a_click_on_a_bar_recolours_the_page(explorer: Explorer) -> None:
     second = rows.nth(1).get_attribute("data-label")
     assert pressed.get_attribute("data-label") == second
     explorer.until(lambda: explorer.query().get("colour") == second)
-    explorer.check()
-
-
-def test_a_click_on_the_track_chooses_the_layer(explorer: Explorer) -> None:
-    explorer.open(query={**DRAWN, "pair": "response->row3", "colour": "rule"})
+    with explorer.rerun():
+        rows.first.click()
+    explorer.until(lambda: explorer.query().get("colour") == "rule")
+    # The track.
     layers = explorer.page.locator(".track-layers button")
     layers.first.wait_for()
     points = explorer.map()["points"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from explorer import Explorer
+from explorer import Explorer, expect
 from playwright.sync_api import Browser
 from text_runs import N_TOKENS, hardly_trained
 
@@ -26,6 +26,9 @@ def server(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_the_text_of_a_point_has_its_pair_marked(explorer: Explorer) -> None:
+    # The first address of a server may be any page.
+    explorer.open("decode", {"model": "runs/first"})
+    expect(explorer.headline("No probes yet")).to_be_visible()
     explorer.open("", {"model": "runs/first", "projection": "PCA", "instance": "3"})
     explorer.picture()
     tokens = explorer.page.evaluate(TEXT)
