@@ -15,15 +15,9 @@ STYLES = {"query": MARKS["query"][1], "key": MARKS["key"][1]}
 
 def pieces_of(model: Any, ids: Sequence[int]) -> list[str]:
     """Return the texts of tokens with the spaces before them, as far as the tokenizer tells."""
-    pieces = list(model.texts(ids))
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    if not hasattr(tokenizer, "convert_ids_to_tokens"):
-        return pieces
-    raw = tokenizer.convert_ids_to_tokens(list(ids))
-    pieces = [f" {piece}" if str(token).startswith("\u2581") and not piece.startswith(" ")
-              else piece for token, piece in zip(raw, pieces, strict=True)]
+    pieces = [piece.replace("\u2581", " ") for piece in model.texts(ids)]
     # Of words that are split at spaces no token has one.
-    if tokenizer.decode(list(ids)) == " ".join(pieces):
+    if model.decode(ids) == " ".join(pieces):
         pieces[1:] = [f" {piece}" for piece in pieces[1:]]
     return pieces
 
@@ -33,9 +27,7 @@ def text_of(model: Any, ids: Sequence[int]) -> str:
     ids = list(ids)
     begins = list(model.encode("")[0])[:1] if model.begins() else []
     ids = ids[1:] if begins and ids[:1] == begins else ids
-    tokenizer: Any = getattr(model, "tokenizer", None)
-    return str(tokenizer.decode(ids) if hasattr(tokenizer, "convert_ids_to_tokens")
-               else "".join(model.texts(ids)))
+    return str(model.decode(ids))
 
 
 def shown(piece: str) -> str:

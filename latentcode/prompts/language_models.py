@@ -26,6 +26,7 @@ from latentcode.seeds import checked_seed
 from latentcode.tasks import make_task
 from latentcode.tasks.text.classes import TokenTable
 from latentcode.tasks.text.data import Tokenizer
+from latentcode.tasks.text.names import token_names
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
@@ -81,7 +82,12 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each of some ids."""
+        """Return what each of some ids is called, no two ids the same: its text, or ` <0xE6>` where
+        it is a part of a character, or `▁re` where spaces are written so."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens that follow each other."""
+        return "".join(self.texts(ids))
 
     @cached_property
     @abstractmethod
@@ -162,7 +168,10 @@ class PretrainedLanguageModel(LanguageModel):
         return self.bos is not None and adds_bos(self.tokenizer)
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        return [self.tokenizer.decode([int(i)]) for i in ids]
+        return token_names(self.tokenizer.backend_tokenizer, map(int, ids))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(map(int, ids))))
 
     @cached_property
     def table(self) -> TokenTable:
@@ -244,7 +253,10 @@ class OwnLanguageModel(LanguageModel):
         return prepend_bos is not False
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        return [self.table.pieces[int(i)] for i in ids]
+        return [self.table.names[int(i)] for i in ids]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode([int(i) for i in ids if i < self.tokenizer.n_tokens])
 
     @cached_property
     def table(self) -> TokenTable:

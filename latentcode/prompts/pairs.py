@@ -273,9 +273,7 @@ class PromptCounterfactuals(PromptOutcomes):
                   f"{str(values[labels[i, 0]])!r}; expected two that differ")
         if "label" in frame:
             return tuple(map(str, values)), labels
-        said = model.texts(values.tolist())
-        return tuple(text if said.count(text) == 1 else f"{text} ({token})"
-                     for text, token in zip(said, values, strict=True)), labels
+        return tuple(model.texts(values.tolist())), labels
 
     def _lacking(self) -> dict[str, str]:
         lacks: dict[str, str] = {}

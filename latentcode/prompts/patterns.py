@@ -75,8 +75,10 @@ def pattern_prompts(
                 chosen.append(query)
         if chosen:
             given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}
-            found.append(_prompts(text, ids, sorted(chosen), spans, names, table).assign(
-                **{"combination": documents[row], **given}))
+            queries = sorted(chosen)
+            following = asked.texts([int(ids[0, query + 1]) for query in queries])
+            found.append(_prompts(text, ids, queries, spans, names, table).assign(
+                target=following, **{"combination": documents[row], **given}))
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
     return Prompts.from_frame(pd.concat(found, ignore_index=True))
@@ -92,8 +94,7 @@ def _prompts(
     pairs: list[Any] = [{name: (q, key) for name, key in zip(names, row, strict=True)}
                         for q, row in zip(queries, keys, strict=True)]
     return token_labels(several, query, table).assign(
-        prompt=[text[:spans[q][1]] for q in queries], pairs=pairs,
-        target=[table.pieces[i] for i in ids[0, query + 1].tolist()])
+        prompt=[text[:spans[q][1]] for q in queries], pairs=pairs)
 
 
 __all__ = ["pattern_prompts"]

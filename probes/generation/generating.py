@@ -276,7 +276,7 @@ def generate(
         "token": new, "text": asked.texts(new), "position": range(len(ids), tokens.shape[1]),
         "logprob": [logprob for _, logprob in rows]})
     return Generation(
-        prompt if isinstance(prompt, str) else _text(asked, ids), _text(asked, new),
+        prompt if isinstance(prompt, str) else asked.decode(ids), continuation(asked, ids, new),
         (*ids, *new), len(ids), table, kept.scores[:len(new), ..., :tokens.shape[1]], kept.layers,
         torch.stack(said).numpy() if said else None, passes.cached, settings={
             **asked.settings, **beginning, "dtype": str(next(asked.model.parameters()).dtype),
@@ -390,8 +390,13 @@ def _next(logits: Tensor, temperature: float, top_k: int | None, drawn: torch.Ge
     return int(torch.multinomial(scaled.softmax(0), 1, generator=drawn))
 
 
-def _text(asked: LanguageModel, ids: Sequence[int]) -> str:
-    """Return the text of tokens, of which several can share a character."""
-    if isinstance(asked, OwnLanguageModel):
-        return "".join(asked.texts(ids))
-    return str(asked.model.tokenizer.decode(list(ids)))
+def continuation(asked: LanguageModel, ids: Sequence[int], new: Sequence[int]) -> str:
+    """Return the text of new tokens after those of a prompt, with the space that comes first.
+
+    Both are decoded together: some tokenizers drop the first space of what they decode, and several
+    tokens can share a character.
+    """
+    before, whole = asked.decode(ids), asked.decode([*ids, *new])
+    shared = next((i for i, (one, other) in enumerate(zip(before, whole, strict=False))
+                   if one != other), min(len(before), len(whole)))
+    return whole[shared:]

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.tasks.text.data import Tokenizer
+from latentcode.tasks.text.names import told_apart
 from latentcode.tasks.text.patterns import INDUCTION, SAME, keys_at
 
 CLASSES: tuple[str, ...] = ("letter", "digit", "space", "newline", "punctuation", "bracket",
@@ -26,18 +27,29 @@ ROLES: tuple[str, ...] = ("query", "key", "next")
 class TokenTable:
     """What the texts of V token ids say, a row each.
 
-    pieces  the text of every id
+    pieces  the text of every id, which several ids can share
     end     the id that ends a document, or None where there is none
+    called  what every id is called, no two the same; default: its text, with the id where others
+            have the text, too
     """
 
     pieces: tuple[str, ...]
     end: int | None = None
+    called: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, n: int) -> TokenTable:
         """Return the table of a model with n ids, of which a tokenizer may leave the last unused.
         """
-        return cls((*tokenizer.pieces, *[""] * (n - tokenizer.n_tokens)), tokenizer.end)
+        unused = range(tokenizer.n_tokens, n)
+        names = getattr(tokenizer, "names", None)
+        return cls((*tokenizer.pieces, *[""] * len(unused)), tokenizer.end, None if names is None
+                   else (*names, *(f"<id {number}>" for number in unused)))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What every id is called, no two the same."""
+        return told_apart(self.pieces) if self.called is None else self.called
 
     @cached_property
     def classes(self) -> np.ndarray:

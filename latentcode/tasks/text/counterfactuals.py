@@ -82,7 +82,7 @@ class TextCounterfactuals(ChosenPairs):
     @property
     def symbols(self) -> tuple[str, ...]:
         """The tokens of the vocabulary, as people see them."""
-        return tuple(visible(piece) for piece in self.task.token_table.pieces)
+        return tuple(visible(name) for name in self.task.token_table.names)
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n excerpts whose next token is the induction pair's, and make the sources."""

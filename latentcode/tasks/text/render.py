@@ -35,6 +35,7 @@ class Drawing:
     pieces   the texts of its tokens, and of the one after the last
     query, key, earlier  positions of the induction pair and of what came before the key
     title    where it is from
+    tokens   the ids of its tokens, of which several can have one text; default: they have not
     """
 
     pieces: list[str]
@@ -42,11 +43,13 @@ class Drawing:
     key: int
     earlier: int
     title: str
+    tokens: list[int] | None = None
 
     @property
     def copied(self) -> bool:
         """Whether the key is what comes next."""
-        return self.pieces[self.query + 1] == self.pieces[self.key]
+        same = self.pieces if self.tokens is None else self.tokens
+        return same[self.query + 1] == same[self.key]
 
     def mark(self, position: int) -> str | None:
         """Return which of `MARKS` a token has; of two the first."""

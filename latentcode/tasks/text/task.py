@@ -178,11 +178,11 @@ class Text(Task):
         batch = batch.to("cpu")
         query, tokens = batch.info["query"], whole(batch)
         key = self.positions(tuple(PATTERNS)[:1], batch)[1][:, 0]
-        pieces = np.array(self.token_table.pieces, dtype=object)
+        names = np.array(self.token_table.names, dtype=object)
         documents = self.excerpts(batch.split).documents.iloc[batch.combination.numpy()]
         return token_labels(tokens, query, self.token_table).assign(
-            query_token=pieces[_at(tokens, query)], key_token=pieces[_at(tokens, key)],
-            target=pieces[_at(tokens, query + 1)], query_position=query.numpy(),
+            query_token=names[_at(tokens, query)], key_token=names[_at(tokens, key)],
+            target=names[_at(tokens, query + 1)], query_position=query.numpy(),
             document=documents["name"].astype(str).to_numpy(),
             source=documents["source"].astype(str).to_numpy(),
             kind=documents["kind"].astype(str).to_numpy(),
@@ -198,7 +198,7 @@ class Text(Task):
 
     def names_of(self, batch: Batch, index: int) -> tuple[str, ...]:
         """Return the number and the text of every token, in quotation marks."""
-        return tuple(f"{position} {visible(self.token_table.pieces[token])}"
+        return tuple(f"{position} {visible(self.token_table.names[token])}"
                      for position, token in enumerate(batch.inputs[index].tolist()))
 
     def render(self, batch: Batch, index: int, format: str = "text") -> str:
@@ -218,15 +218,16 @@ class Text(Task):
     def format_answers(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
         """Return the text of the token after each query, in quotation marks."""
         tokens = answers.gather(1, batch.info["query"][:, None].to(answers.device))[:, 0]
-        return [(repr(self.token_table.pieces[token]),) for token in tokens.tolist()]
+        return [(repr(self.token_table.names[token]),) for token in tokens.tolist()]
 
     def drawing(self, batch: Batch, index: int) -> Drawing:
         """Return instance `index` as `draw_html` takes it."""
         one = batch[index:index + 1].to("cpu")
         key, earlier = keys_at(one.inputs, one.info["query"], (INDUCTION, SAME))[0].tolist()
         document = self.excerpts(batch.split).documents.iloc[int(one.combination)]
-        return Drawing([self.token_table.pieces[i] for i in whole(one)[0].tolist()],
-                       int(one.info["query"]), key, earlier, str(document["name"]))
+        tokens = whole(one)[0].tolist()
+        return Drawing([self.token_table.pieces[i] for i in tokens], int(one.info["query"]), key,
+                       earlier, str(document["name"]), tokens)
 
     @cached_property
     def token_table(self) -> TokenTable:

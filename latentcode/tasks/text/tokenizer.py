@@ -13,6 +13,7 @@ from latentcode.errors import ConfigError, check
 from latentcode.files.storage import write_text
 from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
 from latentcode.tasks.text.failures import one_sentence
+from latentcode.tasks.text.names import token_names
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Fast
@@ -56,6 +57,11 @@ class FileTokenizer:
     @cached_property
     def pieces(self) -> tuple[str, ...]:
         return tuple(self._piece(number) for number in range(self.n_tokens))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What every id is called, no two the same (`token_names`)."""
+        return tuple(token_names(self.fast, range(self.n_tokens)))
 
     def _piece(self, number: int) -> str:
         token = self.fast.id_to_token(number)
