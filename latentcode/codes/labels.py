@@ -7,6 +7,7 @@ response is token 0, and the group `rules` for all of `rule_0`, `rule_1`, ...
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from textwrap import shorten
 from typing import Any
@@ -16,8 +17,9 @@ import pandas as pd
 
 from latentcode.errors import ConfigError, check
 
-TABLE = ("instance", "layer", "pair")
-"""Columns that stand beside labels in a table of codes."""
+RESERVED = ("instance", "layer", "pair", "fitted", "projection_x", "projection_y")
+"""Columns that stand beside labels in tables of codes and of planes; `head_0`, `head_1`, ... are
+others."""
 NUMBERED = re.compile(r"(.+)_\d+")
 
 
@@ -32,6 +34,15 @@ def label_groups(columns: Iterable[object]) -> dict[str, tuple[str, ...]]:
     return groups
 
 
+def check_label_names(columns: Iterable[object]) -> None:
+    """Raise `ConfigError` for labels whose names repeat, or stand for columns of our tables."""
+    for name, times in Counter(map(str, columns)).items():
+        check(times == 1, f"label {name!r} is there {times} times; expected different names")
+        check(name not in RESERVED and not re.fullmatch(r"head_\d+", name), f"label {name!r} has "
+              "the name of a column of tables of codes; expected another than "
+              f"{', '.join(RESERVED)} and head_0, head_1, ...")
+
+
 def check_new_label(name: object, columns: Iterable[object]) -> None:
     """Raise `ConfigError` for a name that is no text, or that stands for something already.
 
@@ -39,7 +50,7 @@ def check_new_label(name: object, columns: Iterable[object]) -> None:
     """
     check(isinstance(name, str) and name.strip() != "", f"the name of a label is {name!r}; "
           "expected text")
-    taken = [*map(str, columns), *TABLE]
+    taken = [*map(str, columns), *RESERVED]
     groups = label_groups([*taken, "head_0"])
     resolved = {*groups, *(group.removesuffix("s") for group in groups)}
     match = NUMBERED.fullmatch(str(name))

@@ -24,7 +24,7 @@ from latentcode.codes.folder import (
     write_labels,
     write_meta,
 )
-from latentcode.codes.labels import check_new_label, described, label_values
+from latentcode.codes.labels import check_label_names, check_new_label, described, label_values
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
 from latentcode.files.storage import create_tensors, replace_folder, write_instances
 from latentcode.hub import fetch, is_address
@@ -54,7 +54,9 @@ class LatentCodes:
                the layer (`hook_resid_pre`) at the distinct query positions of the pairs
     query_of_pair  for each pair, its index on the third axis of `residuals`
 
-    Raises `ConfigError` when the shapes disagree.
+    Raises `ConfigError` when the shapes disagree, for labels with the name of a column of our
+    tables, and for codes and residual streams that are not finite; what lies on the disk is checked
+    when it is selected.
     """
 
     scores: np.ndarray
@@ -70,6 +72,7 @@ class LatentCodes:
         check(self.scores.ndim == 4 and self.scores.shape[:3] == (n, n_layers, n_pairs),
               f"scores have shape {self.scores.shape}; expected ({n}, {n_layers}, {n_pairs}, "
               "heads) for these labels, layers and pairs")
+        check_label_names(self.labels.columns)
         check(self.instances().shape == (n,), f"meta names {self.instances().size} instances; "
               f"expected {n}, one per row")
         if self.residuals is not None:
@@ -79,6 +82,9 @@ class LatentCodes:
                   f"residuals have shape {self.residuals.shape} and query_of_pair "
                   f"{self.query_of_pair}; expected ({n}, {n_layers}, queries, d_model) and a "
                   f"query for each of {n_pairs} pairs")
+        for what, values in (("codes", self.scores), ("residual streams", self.residuals)):
+            if values is not None and not isinstance(values, np.memmap):
+                _finite(what, values)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -136,7 +142,7 @@ class LatentCodes:
 
     def select(self, *, layer: int, pair: str) -> np.ndarray:
         """Return the codes [instance, head] of one layer and pair."""
-        return self.scores[:, self._layer_index(layer), self._pair_index(pair)]
+        return _finite("codes", self.scores[:, self._layer_index(layer), self._pair_index(pair)])
 
     def select_residual(self, *, layer: int, pair: str) -> np.ndarray:
         """Return the residual stream [instance, d_model] entering `layer` at the pair's query."""
@@ -144,7 +150,7 @@ class LatentCodes:
               "with residuals=True")
         assert self.residuals is not None
         query = self.query_of_pair[self._pair_index(pair)]
-        return self.residuals[:, self._layer_index(layer), query]
+        return _finite("residual streams", self.residuals[:, self._layer_index(layer), query])
 
     def label(self, name: str, pair: str | None = None) -> pd.Series:
         """Return a label column; with a pair, "rule" means the rule of that pair's response.
@@ -365,6 +371,16 @@ class LatentCodes:
         labels = described(self.labels).to_html(index=False)
         picture = self.figure().to_html("mean codes") if self.scores.size else ""
         return f"<b>LatentCodes</b> scores [instance, layer, pair, head]{table}{picture}{labels}"
+
+
+def _finite(what: str, values: np.ndarray) -> np.ndarray:
+    """Return values [instance, ...]; `ConfigError` where one is NaN or infinite."""
+    whole = np.isfinite(values.reshape(len(values), -1)).all(axis=1) if len(values) else []
+    bad = np.flatnonzero(~np.asarray(whole, dtype=bool))
+    check(len(bad) == 0, f"the {what} of {len(bad)} of {len(values)} instances are not all finite, "
+          f"the first those of instance {bad[0] if len(bad) else ''}; expected no NaN and nothing "
+          "infinite")
+    return values
 
 
 __all__ = ["LatentCodes", "Pair"]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from latentcode.codes.labels import check_label_names
 from latentcode.errors import ArtifactError, ConfigError, SplitError, check, check_choice, reason
 from latentcode.files.storage import parse_json
 from latentcode.prompts.identity import joined
@@ -110,6 +111,7 @@ class Prompts:
                   "text")
         texts = frame["prompt"].tolist()
         labels = frame.drop(columns=given)
+        check_label_names(labels.columns)
         for column in labels:
             _check_label(str(column), labels[column])
         if "combination" not in labels:

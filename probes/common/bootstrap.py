@@ -17,6 +17,9 @@ from latentcode.errors import ProbeError, check
 
 LEVEL = 0.95
 """Level of the intervals."""
+LEAST_CLUSTERS = 6
+"""Fewest combinations that an interval is taken from: of 5 that all agree even the sign test is not
+sure at this level, since 2 / 2^5 = 0.06."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +187,9 @@ def percentile_interval(replicates: np.ndarray, n_clusters: int) -> tuple[np.nda
 
     a = Phi(sqrt(n / (n - 1)) t_(n - 1)^-1((1 - LEVEL) / 2)): the "expanded" percentile interval
     (T. Hesterberg, The American Statistician 69, 2015, section 5.4), because the plain one is
-    too narrow for few clusters. With a single cluster nothing can be said: both are NaN.
+    too narrow for few clusters. With fewer than `LEAST_CLUSTERS` both are NaN.
     """
-    if n_clusters < 2:
+    if n_clusters < LEAST_CLUSTERS:
         nothing = np.full(replicates.shape[1:], np.nan)
         return nothing, nothing
     t = stdtrit(n_clusters - 1, (1.0 - LEVEL) / 2.0)

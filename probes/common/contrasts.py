@@ -5,7 +5,8 @@ A score of features f and of a control c, on the same problems, differs by
     d = s(f) - s(c),    with the interval [q_a, q_(1 - a)] of d*_r = s*_r(f) - s*_r(c),
 
 where replicate r draws whole combinations with replacement, the same ones for both scores, so that
-what makes a combination hard for both is in neither difference. The quantiles are those of
+what makes a combination hard for both is in neither difference. Where c is shuffled labels, the
+replicates span the shuffles, too (`Resampled.of_shuffles`). The quantiles are those of
 `percentile_interval`. Nothing is fitted again. The best constant answer (`chance`) is chosen once,
 on all problems: the choice is not resampled, so that these intervals are a little too narrow.
 """
@@ -13,7 +14,7 @@ on all problems: the choice is not resampled, so that these intervals are a litt
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,12 @@ WORDS: Mapping[str, str] = {
     "largest other": "the largest cosine of either with a third",
     "random": "random ones", "whole": "all dimensions"}
 """Controls in words."""
+TELLING = ("residual", "mean_residual", "bag", "largest other", "whole")
+"""Controls that may tell something of the label by themselves; so does another layer."""
 MOST_SAID = 6
 """Sentences that a result begins with; the rest stands in the table."""
-NO_CONTROL = "no contrasts: this question has no control over the same problems"
+NO_INTERVAL = "too few combinations for an interval"
+NO_CONTROL = "controls stand beside in the tables: there is no difference over the same problems"
 LEFT_OUT = "no contrasts: nothing was compared with a control over the same problems"
 
 
@@ -63,6 +67,29 @@ class Resampled:
         """Return the paired difference of two scores, which were resampled by the same draws."""
         return Resampled(self.value - other.value, self.replicates - other.replicates, self.n,
                          self.n_clusters)
+
+    @staticmethod
+    def of_shuffles(scores: Sequence[Resampled], rng: np.random.Generator) -> Resampled:
+        """Return the mean of the scores s_k of K shuffles, resampled over problems and shuffles.
+
+            m*_r + tau sqrt(1 + 1 / K) t_r,    m*_r = 1/K sum_k s*_r(k)
+            tau^2 = 1 / (K - 1) sum_k [(s_k - m)^2 - Var_r(s*_r(k) - m*_r)], at least 0
+
+        with t_r drawn from Student's distribution of K - 1 degrees of freedom. tau^2 is by how much
+        shuffles vary beyond the problems that they are scored on; where true labels tell nothing,
+        their score is one more draw. NaN of a single shuffle.
+        """
+        values = np.stack([np.asarray(score.value, dtype=np.float64) for score in scores])
+        replicates = np.stack([score.replicates for score in scores])
+        k, n_bootstrap = replicates.shape[:2]
+        mean = replicates.mean(axis=0)
+        if k == 1:
+            return replace(scores[0], replicates=np.full_like(mean, np.nan))
+        sampled = np.ma.masked_invalid(replicates - mean).var(axis=1).filled(np.nan)
+        between = (np.square(values - values.mean(axis=0)) - sampled).sum(axis=0) / (k - 1)
+        drawn = rng.standard_t(k - 1, size=(n_bootstrap, *[1] * between.ndim))
+        spread = np.sqrt(np.maximum(between, 0.0) * (1.0 + 1.0 / k))
+        return replace(scores[0], value=values.mean(axis=0), replicates=mean + spread * drawn)
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % interval, [...] each."""
@@ -114,8 +141,8 @@ class Contrasts:
     ) -> list[str]:
         """Say whether each is above its controls, by how much and where.
 
-        best_of  columns that name places, of which the one is quoted that is most surely above all
-                 its controls
+        best_of  columns that name places, of which the one is quoted that is furthest above its
+                 controls, and surely so if there is one
         told     column -> the entries that are said; where a table has none of them, all are
         """
         if self.empty:
@@ -130,30 +157,36 @@ class Contrasts:
                  and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
         found = [(dict(zip(map(str, place), key, strict=True)), *_best(block, best_of))
                  for key, block in rows.groupby(place, sort=False, dropna=False)]
-        more = len(found) - MOST_SAID
-        if more > 1:
-            surest = sorted(found, key=lambda one: -_surely(one[1]))[:MOST_SAID]
-            found = [one for one in found if any(one is kept for kept in surest)]
+        found.sort(key=lambda one: _effect(one[1]), reverse=True)
+        above = sum(_effect(block)[0] for _, block, _ in found)
         # What is the same everywhere need not be said, but for the layer.
         told_of = [name for name in best_of if name in rows and (
             name == "layer" or rows[name].nunique() > 1)]
-        said = [_sentence(named, block, among, self.of, told_of) for named, block, among in found]
-        return said if more <= 1 else [*said, f"... and {more} more in .contrasts"]
+        said = [_sentence(named, block, among, self.of, told_of)
+                for named, block, among in found[:MOST_SAID]]
+        return said if len(found) == 1 else [
+            *said, f"{above} of {len(found)} surely above their controls (all in .contrasts)"]
 
 
 def _best(rows: pd.DataFrame, best_of: Sequence[str]) -> tuple[pd.DataFrame, int]:
-    """Return the rows of the place that is most surely above its controls, and of how many."""
+    """Return the rows of the place with the largest effect, sure ones first, and of how many."""
     where = [name for name in best_of if name in rows]
     if not where:
         return rows, 1
     places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
-    return max(places, key=_surely), len(places)
+    return max(places, key=_effect), len(places)
 
 
-def _surely(rows: pd.DataFrame) -> float:
-    """Return the lowest end of the intervals, against controls: another layer is none."""
-    controls = rows[~rows["against"].str.startswith("layer ")]
-    return float((controls if len(controls) else rows)["low"].fillna(-np.inf).min())
+def _effect(rows: pd.DataFrame) -> tuple[bool, float]:
+    """Return whether all intervals are above 0, and the smallest difference, against what tells
+    nothing of the label.
+
+    What tells something of it by itself, as the residual stream or another layer, is compared, but
+    does not choose the place: that which falls least below the stream is often where nothing is.
+    """
+    controls = rows[~rows["against"].isin(TELLING) & ~rows["against"].str.startswith("layer ")]
+    chosen = controls if len(controls) else rows
+    return bool((chosen["low"] > 0.0).all()), float(chosen["value"].min())
 
 
 def _sentence(
@@ -180,8 +213,9 @@ def _compared(rows: pd.DataFrame) -> Iterator[str]:
         others = []
         for row in rows[which].to_dict("records"):
             low, high = sorted((sign * row["low"], sign * row["high"]))
+            interval = f"[{low:.2f}, {high:.2f}]" if low == low else f"({NO_INTERVAL})"
             others.append(f"{WORDS.get(row['against'], row['against'])} by "
-                          f"{sign * row['value']:.2f} [{low:.2f}, {high:.2f}]")
+                          f"{sign * row['value']:.2f} {interval}")
         if others:
             yield f"{said} {', '.join(others)}"
 

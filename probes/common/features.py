@@ -73,27 +73,6 @@ def features_of(
     return Features("code", codes), Features("residual", codes), Features("untrained", untrained)
 
 
-def shuffle_labels(y: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return labels y [N, class] dealt anew to the cells of equal combination and equal label.
-
-    All instances of a cell get the label of one other cell. So the shuffled labels depend on
-    the combination as the true ones do, and a probe can fit them as easily in training; what it
-    has learned is of no use on other combinations. (Shuffling single instances would give a
-    problem without any structure, which no probe is tempted to fit.)
-    """
-    kinds, kind = np.unique(y, axis=0, return_inverse=True)
-    return np.asarray(kinds[shuffle_classes(kind.ravel(), groups, rng, 1)[0]])
-
-
-def shuffle_classes(
-    kind: np.ndarray, groups: np.ndarray, rng: np.random.Generator, times: int
-) -> np.ndarray:
-    """Return classes int [N] in groups int [N], dealt anew as `shuffle_labels` does: [times, N]."""
-    n_kinds = int(kind.max()) + 1
-    cells, cell = np.unique(groups * n_kinds + kind, return_inverse=True)
-    return np.stack([(cells % n_kinds)[rng.permutation(len(cells))][cell] for _ in range(times)])
-
-
 def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:
     """Raise `ProbeError` unless both hold the same layers, pairs and number of heads."""
     def described(codes: LatentCodes) -> tuple[object, ...]:

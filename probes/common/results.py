@@ -16,6 +16,7 @@ from latentcode.files.provenance import git_commit, software
 from latentcode.files.storage import checksums, replace_folder, write_json
 from latentcode.files.tables import read_table, write_table
 from latentcode.probes.common.contrasts import NONE, Contrasts
+from latentcode.probes.common.shuffling import no_null
 
 if TYPE_CHECKING:
     from latentcode.figures.style import Figure
@@ -25,6 +26,8 @@ CONTROLS = "residual", "untrained"
 """Features that stand beside the code unless the caller leaves them out."""
 BAG = "bag"
 """What the tokens of whole texts are called (`decoding.features`), a control of their own."""
+PLACES = ("metric", "quantity", "patch", "class", "features", "label", "pair", "layer", "head")
+"""Columns that say what a value is of, as far as a table has them."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 
 
@@ -50,6 +53,10 @@ class TableResult(ABC):
     """Columns of contrasts of whose places the best is said in words."""
     TOLD: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Column of contrasts -> the entries that are said in words."""
+
+    LARGEST: ClassVar[tuple[str, str] | None] = None
+    """Table and column whose largest value is said where there are no contrasts; the column `value`
+    of the first table unless stated."""
 
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
@@ -95,9 +102,10 @@ class TableResult(ABC):
                      if name not in self.settings["controls"])
 
     def controls_caveat(self) -> list[str]:
-        """Return the caveat that controls are missing, where they are."""
+        """Return the caveats that controls were left out, or cannot be."""
         missing = self.missing_controls
-        return [f"Without controls: {', '.join(missing)}."] if missing else []
+        return [*([f"Without controls: {', '.join(missing)}."] if missing else []),
+                *map(no_null, self.settings.get("no_null", ()))]
 
     def first_pair(self, pair: str | None = None) -> str:
         """Return a pair, or else the first that the result is about."""
@@ -149,8 +157,25 @@ class TableResult(ABC):
         return result(**fields)
 
     def said(self) -> list[str]:
-        """Say what was found above its controls, by how much and where; or that there are none."""
-        return self.contrasts.sentences(self.BEST_OF, self.TOLD)
+        """Say what was found above its controls, by how much and where; the largest value where
+        nothing is compared with a control."""
+        largest = self.largest() if self.contrasts.empty else None
+        return [*([] if largest is None else [largest]),
+                *self.contrasts.sentences(self.BEST_OF, self.TOLD)]
+
+    def largest(self) -> str | None:
+        """Say the largest value of the first metric of the table `LARGEST`, and where it is."""
+        name, column = self.LARGEST or (next(iter(self.COLUMNS)), "value")
+        table = self.tables()[name]
+        if column not in table or not table[column].notna().any():
+            return None
+        for kind in ("metric", "quantity", "class"):
+            if kind in table:
+                table = table[table[kind] == table[kind].iloc[0]]
+        row = table.loc[table[column].idxmax()]
+        place = [f"{key.replace('_', ' ')} {row[key]}" for key in PLACES
+                 if key in row and pd.notna(row[key])]
+        return f"the largest {column} is {row[column]:.3g} ({', '.join(place)})"
 
     def __repr__(self) -> str:
         said = "\n".join(self.said())
@@ -185,6 +210,9 @@ def blocks(
 
 
 def with_interval(row: Any, column: str = "value", digits: int = 2) -> str:
-    """Return a value of a row with its interval, as summaries show it: `0.50 [0.40, 0.60]`."""
+    """Return a value of a row with its interval, as summaries show it: `0.50 [0.40, 0.60]`.
+
+    The value alone where there is no interval, as of fewer than `LEAST_CLUSTERS` combinations.
+    """
     value, low, high = (f"{getattr(row, name):.{digits}f}" for name in (column, "low", "high"))
-    return f"{value} [{low}, {high}]"
+    return value if low == "nan" else f"{value} [{low}, {high}]"

@@ -26,6 +26,7 @@ from latentcode.probes.common.features import (
 from latentcode.probes.common.labels import combination_clusters, label_names, make_target
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.shared import shared_combinations
+from latentcode.probes.common.shuffling import N_SHUFFLES
 from latentcode.probes.decoding.features import decode_features
 from latentcode.probes.decoding.fitting import METRICS, SINGLE, Asked, Reading, decoded
 from latentcode.probes.decoding.result import DecodingResult
@@ -50,7 +51,7 @@ def decode_codes(
     untrained: tuple[LatentCodes, LatentCodes] | None = None,
     controls: bool = True,
     allow_overlap: str = "nothing",
-    n_shuffles: int = 3,
+    n_shuffles: int = N_SHUFFLES,
     n_bootstrap: int = 1000,
     seed: int = 0,
     n_jobs: int = 1,
@@ -71,8 +72,8 @@ def decode_codes(
     allow_overlap  what training and held-out codes may have in common: `nothing`, `combinations`
               (as the splits train and test have), or `instances`, which scores a probe on what it
               was fitted on. The result says so
-    n_shuffles  shuffles of the training labels; their mean score is reported, and their
-              interval spans the shuffles as well as the held-out combinations
+    n_shuffles  shuffles of the training labels (`probes.common.shuffling`); their mean score is
+              reported, and its interval spans shuffles and held-out combinations
 
     Other arguments are those of `decode`. Every probe chooses its own regularisation inside its
     training codes (`fit_probe`). Classes that occur in the held-out codes alone count as errors and
@@ -94,7 +95,7 @@ def decode_splits(
     train: LatentCodes, heldout: Sequence[LatentCodes], labels: Sequence[str], *,
     layers: Sequence[int] | int | None = None, pairs: Sequence[str] | None = None,
     metrics: Sequence[str] = METRICS, untrained: Sequence[LatentCodes] | None = None,
-    controls: bool = True, allow_overlap: str = "nothing", n_shuffles: int = 3,
+    controls: bool = True, allow_overlap: str = "nothing", n_shuffles: int = N_SHUFFLES,
     n_bootstrap: int = 1000, seed: int = 0, n_jobs: int = 1, progress: Progress | None = None,
 ) -> list[DecodingResult]:
     """Return what `decode_codes` says of each of several held-out splits, by the same probes.
@@ -163,7 +164,7 @@ def decode(
     step: int | None = None,
     controls: bool = True,
     allow_overlap: str = "nothing",
-    n_shuffles: int = 3,
+    n_shuffles: int = N_SHUFFLES,
     n_bootstrap: int = 1_000,
     seed: int = 0,
     device: str | None = None,

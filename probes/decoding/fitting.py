@@ -22,13 +22,13 @@ from latentcode.probes.common.bootstrap import (
     class_f1,
     count_by_cluster,
     macro_f1,
-    percentile_interval,
     resample,
 )
 from latentcode.probes.common.contrasts import Contrasts, Resampled
-from latentcode.probes.common.features import shuffle_labels, varies
+from latentcode.probes.common.features import varies
 from latentcode.probes.common.labels import Target
 from latentcode.probes.common.results import BAG
+from latentcode.probes.common.shuffling import has_null, shuffled_labels
 from latentcode.probes.decoding.beyond import Known, gains
 from latentcode.probes.decoding.logistic import (
     N_FOLDS,
@@ -106,9 +106,11 @@ class Asked:
     @property
     def settings(self) -> dict[str, Any]:
         """How probes are fitted, and where intervals come from."""
-        return {"metrics": list(self.metrics), "n_shuffles": self.n_shuffles,
-                "n_bootstrap": self.n_bootstrap, "level": LEVEL, "seed": self.seed,
-                "penalties": list(PENALTIES), "n_folds": N_FOLDS,
+        no_null = [label for (label, _), target in self.targets.items()
+                   if not has_null(target.train, self.groups)]
+        return {"metrics": list(self.metrics), "no_null": list(dict.fromkeys(no_null)),
+                "n_shuffles": self.n_shuffles, "n_bootstrap": self.n_bootstrap,
+                "level": LEVEL, "seed": self.seed, "penalties": list(PENALTIES), "n_folds": N_FOLDS,
                 "selection_instances": SELECTION_INSTANCES,
                 "scikit_learn": version("scikit-learn")}
 
@@ -247,12 +249,17 @@ def _probed(problem: _Problem) -> list[list[_Outcome]]:
     if not (reading.train.shape[1] and problem.target.varies):
         return [_unread(problem)] * (1 if reading.shuffled is None else 2)
     try:
-        return [_scored(problem, probes) for probes in _fitted(problem)]
+        true, shuffled = _fitted(problem)
+        found = [_scored(problem, [true], lambda scores, rng: scores[0])]
+        if reading.shuffled is not None:
+            found.append(_scored(problem, shuffled, Resampled.of_shuffles) if shuffled
+                         else _unread(problem))
+        return found
     except ProbeError as error:
         raise ProbeError(f"{problem.where}: {error}") from None
 
 
-def _fitted(problem: _Problem) -> list[list[LogisticProbe]]:
+def _fitted(problem: _Problem) -> tuple[LogisticProbe, list[LogisticProbe]]:
     """Return the probe of the true labels, and one for each time that they are shuffled."""
     target, asked = problem.target, problem.asked
     fit = partial(fit_probe, problem.reading.train, groups=asked.groups,
@@ -260,27 +267,29 @@ def _fitted(problem: _Problem) -> list[list[LogisticProbe]]:
                   common_scale=problem.reading.common_scale)
     true = fit(y=target.train)
     if problem.reading.shuffled is None:
-        return [[true]]
+        return true, []
     # The same probe on other labels, so with the regularisation that the real ones chose.
-    return [[true], [fit(y=shuffle_labels(target.train, asked.groups, np.random.default_rng(child)),
-                         penalties=[true.penalty])
-                     for child in problem.streams()[0].spawn(asked.n_shuffles)]]
+    rng = np.random.default_rng(problem.streams()[0])
+    return true, [fit(y=shuffled, penalties=[true.penalty]) for shuffled in shuffled_labels(
+        target.train, asked.groups, rng, asked.n_shuffles)]
 
 
-def _scored(problem: _Problem, probes: Sequence[LogisticProbe]) -> list[_Outcome]:
-    """Return the mean scores of probes on each split, with their intervals."""
+def _scored(
+    problem: _Problem, probes: Sequence[LogisticProbe], together: Callable[..., Resampled]
+) -> list[_Outcome]:
+    """Return the scores of probes on each split, taken `together`, with their intervals."""
     answers = [probe.predict(problem.reading.heldout) for probe in probes]
     fitted = {"C": float(np.median([p.C for p in probes])),
               "converged": all(p.converged for p in probes)}
-    return [_on_split(problem, rows, groups, [answer[rows] for answer in answers], fitted)
+    return [_on_split(problem, rows, groups, [answer[rows] for answer in answers], fitted, together)
             for rows, groups in problem.asked.splits()]
 
 
 def _on_split(
     problem: _Problem, rows: slice, groups: np.ndarray, answers: Sequence[np.ndarray],
-    fitted: Mapping[str, Any],
+    fitted: Mapping[str, Any], together: Callable[..., Resampled],
 ) -> _Outcome:
-    """Return the mean scores of some probes' answers, bool [N, class] each, on one split."""
+    """Return the scores of some probes' answers, bool [N, class] each, on one split."""
     target = replace(problem.target, heldout=problem.target.heldout[rows])
     n_bootstrap = problem.asked.n_bootstrap
     rng = np.random.default_rng(problem.streams()[1])
@@ -288,31 +297,27 @@ def _on_split(
     best = count_by_cluster(target.heldout, _constant(target), groups)
     n, n_clusters = len(groups), len(counts[0].support)
     weights = resample(n_clusters, n_bootstrap, rng)
-    which = rng.integers(len(counts), size=n_bootstrap)
 
-    def replicates(metric: Metric) -> np.ndarray:
-        """Take the shuffles at random, so that intervals span them, too."""
-        found = np.stack([metric(c.weighted(weights)) for c in counts])
-        return np.asarray(found[which, np.arange(n_bootstrap)])
+    def scored(metric: Metric) -> Resampled:
+        return together([Resampled(metric(c.total()), metric(c.weighted(weights)), n, n_clusters)
+                         for c in counts], rng)
 
     shared = _counted(problem, target, groups) | dict(fitted)
     scores, constant, of_metrics = {}, {}, []
     for name, metric in _metrics(problem).items():
         level = chance(target.heldout, name)
-        score = Resampled(float(np.mean([metric(c.total()) for c in counts])), replicates(metric),
-                          n, n_clusters)
-        scores[name] = score
+        scores[name] = score = scored(metric)
         constant[name] = Resampled(level, metric(best.weighted(weights)), n, n_clusters)
         low, high = score.interval()
-        of_metrics.append({"metric": name, "value": score.value, "low": float(low),
+        of_metrics.append({"metric": name, "value": float(score.value), "low": float(low),
                            "high": float(high), "chance": level, **shared})
-    totals = [c.total() for c in counts]
-    f1 = np.mean([class_f1(c) for c in totals], axis=0)
-    low, high = percentile_interval(replicates(class_f1), n_clusters)
+    f1 = scored(class_f1)
+    low, high = f1.interval()
+    support = target.heldout.sum(axis=0)
     of_classes = [
-        {"class": str(name), "f1": f1[i], "low": low[i], "high": high[i],
-         "n_heldout": int(totals[0].support[i]), "n_train": int(target.train[:, i].sum())}
-        for i, name in enumerate(target.classes) if totals[0].support[i] > 0]
+        {"class": str(name), "f1": f1.value[i], "low": low[i], "high": high[i],
+         "n_heldout": int(support[i]), "n_train": int(target.train[:, i].sum())}
+        for i, name in enumerate(target.classes) if support[i] > 0]
     return _Outcome(of_metrics, of_classes, scores, constant)
 
 

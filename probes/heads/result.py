@@ -44,6 +44,8 @@ SMALL = 0.01
 """Below it two digits after the point say nothing."""
 ACROSS = 4
 """Maps beside each other."""
+SAID = 3
+"""Heads that a sentence names."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,20 +135,23 @@ class HeadsResult(TableResult):
         return tuple(notes)
 
     def said(self) -> list[str]:
-        """Say how many heads are above fresh ones, metric by metric, and which is most."""
+        """Say which heads have the largest effects and metrics, and how many are above controls."""
         if self.missing_controls:
-            return [*self._said_of_sets(), self.contrasts.reason]
+            return [*self._said_of_effects(), *self._said_of_sets(), *(
+                f"{metric.replace('_', ' ')}: largest {_largest(rows)}"
+                for metric, rows in by_metric(self.heads)), self.contrasts.reason]
         sentences = [*self._said_of_effects(), *self._said_of_sets()]
         for metric, rows in by_metric(self.marked()):
             over, under = (int((rows["outside"] == side).sum()) for side in (1, -1))
             if over + under == 0:
                 continue
             first = rows.iloc[0]
-            most = rows.sort_values("value", ascending=over == 0).iloc[0]
+            most = f"largest {_largest(rows)}" if over else (
+                f"smallest {_largest(rows, ascending=True)}")
             sentences.append(
-                f"{metric.replace('_', ' ')}: {over} of {len(rows)} heads above and {under} below "
-                f"those of untrained models ({first['control_low']:.3f} to "
-                f"{first['control_high']:.3f}); {'most' if over else 'least'} {_named(most)}")
+                f"{metric.replace('_', ' ')}: {most}; {over} of {len(rows)} heads above and "
+                f"{under} below those of untrained models "
+                f"({first['control_low']:.3f} to {first['control_high']:.3f})")
         return sentences or ["no head is outside the interval of untrained ones in any metric"]
 
     def summary(self) -> pd.DataFrame:
@@ -187,18 +192,17 @@ class HeadsResult(TableResult):
                          ignore_index=True) if of_effects else metrics
 
     def _said_of_effects(self) -> list[str]:
-        """Say of which heads an effect is above its control, the largest first."""
+        """Say which heads have the largest effects, and of how many they are above the control."""
         sentences = []
         for patch, rows in self.effects.groupby("patch", sort=False):
             rows = where(rows, quantity=rows["quantity"].iloc[0])
-            sure = rows[rows["difference_low"] > 0].sort_values("value", ascending=False)
             what = _effect(patch).format(rows["quantity"].iloc[0])
-            under = int((rows["difference_high"] < 0).sum())
-            below = f" and {under} below" if under else ""
-            first = "" if sure.empty else (f"; most {_named(sure.iloc[0])} (control "
-                                           f"{digits(sure.iloc[0]['control'])})")
-            sentences.append(f"{what}: {len(sure)} of {len(rows)} heads above{below} their control"
-                             f"{first}")
+            above, below = (int((rows["difference_low"] > 0).sum()),
+                            int((rows["difference_high"] < 0).sum()))
+            counted = (f"; {above} of {len(rows)} heads surely above their control"
+                       + (f" and {below} below" if below else "")
+                       if rows["control"].notna().any() else "")
+            sentences.append(f"{what}: largest {_largest(rows)}{counted}")
         return sentences
 
     def _said_of_sets(self) -> list[str]:
@@ -245,6 +249,22 @@ class HeadsResult(TableResult):
             "; dots: outside 95 % of untrained heads" + (
                 ", of effects apart from the control" if len(self.effects) else ""))
         return maps_figure(self._drawn(), NAMES, f"{self.settings['run']}{marked}")
+
+
+def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
+    """Name the `SAID` heads of the largest values, each with its interval and its control."""
+    rows = rows.sort_values("value", ascending=ascending).head(SAID)
+    effects = "difference_low" in rows  # the control of a metric is one for all heads
+    return "; ".join(
+        _named(row) + (f" (control {_with_ends(row, 'control')})"
+                       if effects and pd.notna(row["control"]) else "")
+        for _, row in rows.iterrows())
+
+
+def _with_ends(row: pd.Series, column: str) -> str:
+    low, high = row[f"{column}_low"], row[f"{column}_high"]
+    interval = f" [{digits(low)}, {digits(high)}]" if pd.notna(low) else ""
+    return f"{digits(row[column])}{interval}"
 
 
 def _named(row: pd.Series) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from latentcode.errors import ProbeError, check, check_choice
-from latentcode.probes.common.features import shuffle_classes
+from latentcode.probes.common.shuffling import shuffled_classes
 
 MOST_NEIGHBORS = 15
 """Neighbours that the trustworthiness of a plane and the agreement of its labels look at."""
@@ -64,19 +64,15 @@ def agreeing_neighbors(
 
     points  [N, d]
     kind    int [N], the class of each point
-    groups  int [N]: labels are shuffled among the cells of equal group and class
+    groups  int [N], the combination of each point
 
     Returns bool [N, k] for k = 15 neighbours, fewer where there are fewer than 31 points, and bool
-    [SHUFFLES, N, k]. `ProbeError` for fewer than 4 points.
+    [SHUFFLES, N, k], [0, N, k] where labels have no null. `ProbeError` for fewer than 4 points.
     """
     check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
     neighbors = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2), metric=metric)
-
-    def agree(of_class: np.ndarray) -> np.ndarray:
-        return np.asarray(of_class[neighbors] == of_class[:, None])
-
-    dealt = shuffle_classes(kind, groups, rng, SHUFFLES)
-    return agree(kind), np.stack([agree(of_class) for of_class in dealt])
+    shuffles = shuffled_classes(kind, groups, rng, SHUFFLES)
+    return kind[neighbors] == kind[:, None], shuffles[:, neighbors] == shuffles[..., None]
 
 
 __all__ = ["MOST_NEIGHBORS", "SHUFFLES", "agreeing_neighbors", "nearest"]

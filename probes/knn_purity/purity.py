@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.probes.common.features import shuffle_classes
+from latentcode.probes.common.shuffling import shuffled_classes
 from latentcode.probes.knn_purity.labels import label_classes
 from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.seeds import checked_seed
@@ -62,12 +62,11 @@ def purity(
 
     points        [N, d]
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
-    combinations  [N] what points may be near for: labels are shuffled among the cells of equal
-                  combination and equal value, as everywhere, so that a label which only names the
-                  combination has no excess (where there are few combinations, shuffled labels
-                  agree more than 1 / V for this); and each label has a second row, for the k
-                  nearest neighbours of *other* combinations. Without combinations single values
-                  are shuffled
+    combinations  [N] what points may be near for: labels are shuffled as
+                  `probes.common.shuffling` says, so that a label which only names the combination
+                  has no excess (where there are few combinations, shuffled labels agree more than
+                  1 / V for this); and each label has a second row, for the k nearest neighbours of
+                  *other* combinations. Without combinations single values are shuffled
     shuffles      how often labels are shuffled
 
     Returns a row per label and `among` (`ALL`, and `OTHER` where there are combinations): `values`,
@@ -134,13 +133,13 @@ def shares(
                 yield Shares(name, among, kind[queries], np.full(len(queries), np.nan),
                              np.full(shuffles, np.nan))
             continue
-        dealt = shuffle_classes(kind, groups, rng, shuffles)
+        dealt = shuffled_classes(kind, groups, rng, shuffles)
         for among, neighbours in near.items():
             apart = groups if among == OTHER else None
             anew = [(d[queries], _share(d, neighbours, queries, apart)) for d in dealt]
             yield Shares(
                 name, among, kind[queries], _share(kind, neighbours, queries, apart),
-                np.array([balanced(share, of) for of, share in anew]), anew)
+                np.array([balanced(share, of) for of, share in anew] or [np.nan] * shuffles), anew)
 
 
 def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

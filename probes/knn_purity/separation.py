@@ -98,11 +98,9 @@ def knn_purity_codes(
                 purities[features.name, found.label, found.among] = purity
                 table.append({**place, "features": features.name, **_row(found, purity)})
                 if features.name == "code" and found.dealt:
-                    every = [_resampled(*dealt, clusters, weights).replicates
-                             for dealt in found.dealt]
-                    shuffled[found.label, found.among] = Resampled(
-                        float(found.shuffled.mean()), np.mean(every, axis=0), purity.n,
-                        purity.n_clusters)
+                    shuffled[found.label, found.among] = Resampled.of_shuffles(
+                        [_resampled(*dealt, clusters, weights) for dealt in found.dealt],
+                        np.random.default_rng([seed, 3]))
         contrasts += [place | row for row in _contrasts(purities, shuffled)]
     check(any(row["features"] == "code" for row in table), "all codes are the same at every layer "
           "and pair; there is nothing to separate", ProbeError)
@@ -112,10 +110,17 @@ def knn_purity_codes(
          "cut": sorted({name for named in values.values() for name, of in named.items()
                         if is_measurement(pd.Series(of))}),
          "layers": list(layers), "pairs": list(pairs), "constant": constant,
-         "controls": [s.name for s in feature_sets[1:]], "k": k, "shuffles": SHUFFLES,
-         "points": len(rows), "queries": len(asked), "n_bootstrap": n_bootstrap, "level": LEVEL,
-         "seed": seed, "codes": origin(codes)},
+         "controls": [s.name for s in feature_sets[1:]], "no_null": _without_null(table), "k": k,
+         "shuffles": SHUFFLES, "points": len(rows), "queries": len(asked),
+         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "codes": origin(codes)},
         table_of(contrasts, KNNPurityResult.COLUMNS["contrasts"]))
+
+
+def _without_null(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the labels that have a purity, and none when they are shuffled."""
+    frame = pd.DataFrame(table)
+    scored = frame[(frame["features"] == "code") & frame["value"].notna()]
+    return sorted(scored.loc[scored["shuffled"].isna(), "label"].unique().tolist())
 
 
 def _values(codes: LatentCodes, labels: Sequence[str] | None, pair: str) -> dict[str, np.ndarray]:

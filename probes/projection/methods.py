@@ -289,6 +289,7 @@ def label_quality(
     own, shuffled = agreeing_neighbors(points, kind, cluster, metric, rng)
     defined = 2 <= len(kinds) < len(points)
     return {
-        "knn_agreement": float(own.mean()), "knn_shuffled": float(np.mean(shuffled.mean((1, 2)))),
+        "knn_agreement": float(own.mean()),
+        "knn_shuffled": float(shuffled.mean()) if len(shuffled) else float("nan"),
         "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
         else float("nan"), "classes": len(kinds)}

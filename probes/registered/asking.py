@@ -26,13 +26,13 @@ from latentcode.probes.common.features import (
     check_pair_of_codes,
     features_of,
     origin,
-    shuffle_classes,
     varies,
 )
 from latentcode.probes.common.labels import combination_clusters, label_columns, make_target
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.results import BAG, CONTROLS
 from latentcode.probes.common.shared import shared_combinations
+from latentcode.probes.common.shuffling import N_SHUFFLES, has_null, shuffled_classes
 from latentcode.probes.decoding.features import bag_of_tokens
 from latentcode.probes.decoding.result import named
 from latentcode.probes.registered.points import Points
@@ -67,7 +67,7 @@ def ask(
     layers: Sequence[int] | int | None = None,
     step: int | None = None,
     controls: bool = True,
-    n_shuffles: int = 3,
+    n_shuffles: int = N_SHUFFLES,
     n_bootstrap: int = 1_000,
     seed: int = 0,
     device: str | None = None,
@@ -97,7 +97,7 @@ def ask(
         step: The checkpoint of a run; default: the newest.
         controls: Also ask the residual stream and an untrained model; a result without them is
             marked.
-        n_shuffles: Times that labels are shuffled, of which the mean is taken.
+        n_shuffles: Times that labels are shuffled (`latentcode.probes.common.shuffling`).
         n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
         seed: Seed of the problems, of shuffling and bootstrap, and of the probe where it draws.
         device: `cpu` or `cuda`; default: cpu.
@@ -144,7 +144,8 @@ def ask(
         "pairs": [pair.name for pair in codes[0].pairs], "constant": asking.constant,
         "whole_texts": of.whole_texts,
         "controls": [*CONTROLS, *((BAG,) if of.whole_texts else ())] if controls else [],
-        "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
+        "no_null": asking.no_null, "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap,
+        "level": LEVEL, "seed": seed,
         "codes": [origin(part) for part in codes]})
     if probe.sentence is None:
         return result
@@ -224,6 +225,7 @@ class _Asking:
         self.probe, self.options, self.codes, self.seed = probe, options, codes, seed
         self.n_shuffles = n_shuffles
         self.constant: list[str] = []
+        self.no_null: list[str] = []
         for part in codes:
             combination_clusters(part)  # raises where there are none
         every = pd.concat([part.labels["combination"].astype(str) for part in codes])
@@ -243,6 +245,8 @@ class _Asking:
         pairs = [pair.name for pair in self.codes[0].pairs]
         targets = {(label, pair): make_target(self.codes[0], self.codes[-1], label, pair)
                    for label, pair in product(labels, pairs)}
+        self.no_null = [label for label in labels if not all(
+            has_null(targets[label, pair].train, self.combinations[0]) for pair in pairs)]
         total, varied = len(pairs) * len(self.codes[0].layers), False
         for found in reported(readings, total, progress):
             for label in labels:
@@ -281,11 +285,14 @@ class _Asking:
             for name, values in self._values(reading.points, ys, target, where).items()}}
         if reading.model == "trained":
             rng = np.random.default_rng([self.seed, 1])
-            dealt = [self._values(reading.points, [y, *ys[1:]], target, f"{where} (shuffled)")
-                     for y in shuffle_classes(ys[0], self.combinations[0], rng, self.n_shuffles)]
-            found[reading.features, "shuffled"] = {
-                name: self._resampled(np.mean([values[name] for values in dealt], axis=0))
-                for name in dealt[0]}
+            shuffles = [self._values(reading.points, [y, *ys[1:]], target, f"{where} (shuffled)")
+                        for y in shuffled_classes(ys[0], self.combinations[0], rng,
+                                                  self.n_shuffles)]
+            if shuffles:
+                found[reading.features, "shuffled"] = {
+                    name: Resampled.of_shuffles([self._resampled(values[name])
+                                                 for values in shuffles], rng)
+                    for name in shuffles[0]}
         return found
 
     def _resampled(self, values: np.ndarray) -> Resampled:

@@ -18,7 +18,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.contrasts import Resampled, table_of
-from latentcode.probes.common.features import features_of, origin, shuffle_labels
+from latentcode.probes.common.features import features_of, origin
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
 from latentcode.probes.common.own_labels import (
     LabelFunction,
@@ -26,6 +26,7 @@ from latentcode.probes.common.own_labels import (
     names_of,
     own_labels,
 )
+from latentcode.probes.common.shuffling import has_null, shuffled_labels
 from latentcode.probes.similarity.measures import ONE_HOT, concentration, cosine_matrix
 from latentcode.probes.similarity.result import ALL, SimilarityResult
 from latentcode.progress import Progress, reported, watched
@@ -39,7 +40,7 @@ MOST_CLASSES = 64
 """A matrix of more labels than this is neither readable nor quick to resample."""
 CENTRINGS = ("raw", "centred")
 N_SHUFFLES = 20
-"""Times that labels are dealt anew for contrasts."""
+"""Times that labels are shuffled."""
 LARGEST_OTHER = "largest other"
 """The largest cosine of either of two classes with a third."""
 
@@ -84,8 +85,8 @@ def similarity_codes(
     pairs = chosen("pair", pairs, [p.name for p in codes.pairs])
     feature_sets = features_of(codes, untrained, controls)
     clusters = combination_clusters(codes)
-    shuffling, drawing, resampling = map(
-        np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    # The first stream was that of shuffles: others draw what they drew before.
+    drawing, resampling = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3)[1:])
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
     rows = np.sort(drawing.permutation(len(codes))[:n_samples])
     targets = {pair: _target(codes, label, pair) for pair in pairs}
@@ -101,11 +102,11 @@ def similarity_codes(
             sums = LabelSums.of(x, truth, clusters)
             alike[features.name] = _cosines(sums, weights)
             found = [("cosines", _as_table(alike[features.name], names), place)]
-            if features.name == "code":
-                dealt = LabelSums.of(x, shuffle_labels(truth, clusters, shuffling), clusters)
-                found.append(("cosines", _as_table(_cosines(dealt, weights), names),
+            if features.name == "code" and (
+                    shuffled := _of_shuffled(x, truth, clusters, weights, seed)):
+                alike["shuffled"] = shuffled
+                found.append(("cosines", _as_table(shuffled, names),
                               place | {"features": "shuffled"}))
-                of_shuffled = _of_shuffled(x, truth, clusters, weights, seed)
             found += [
                 ("means", _means(sums, truth, names), place),
                 ("samples", _samples(x, truth, names, rows), place),
@@ -114,15 +115,17 @@ def similarity_codes(
             for name, table, where in found:
                 tables[name].append(table.assign(**where))
         contrasts += [{"layer": layer, "pair": pair, "label": label, **row}
-                      for row in _contrasts(
-                          alike | {"shuffled": of_shuffled}, names, truth)]
+                      for row in _contrasts(alike, names, truth)]
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
     of_all = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
     return SimilarityResult(**frames, contrasts=of_all, settings={
         "label": label, "layers": list(layers), "pairs": list(pairs),
         "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
-        "controls": [s.name for s in feature_sets[1:]], "n_samples": n_samples,
+        "controls": [s.name for s in feature_sets[1:]],
+        "no_null": [label] if not all(has_null(target.train, clusters)
+                                      for target in targets.values()) else [],
+        "n_samples": n_samples,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
         "codes": origin(codes)})
 
@@ -146,17 +149,12 @@ def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
 def _of_shuffled(
     x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray, seed: int
 ) -> dict[str, Resampled]:
-    """Return the mean over `N_SHUFFLES` times that labels are dealt anew."""
+    """Return the mean cosines of `N_SHUFFLES` shuffles by centring; nothing without a null."""
     rng = np.random.default_rng(seed)
-    total: dict[str, Resampled] = {}
-    for _ in range(N_SHUFFLES):
-        dealt = LabelSums.of(x, shuffle_labels(truth, clusters, rng), clusters)
-        for centring, one in _cosines(dealt, weights).items():
-            so_far = total.get(centring)
-            value, replicates = (0.0, 0.0) if so_far is None else (so_far.value, so_far.replicates)
-            total[centring] = replace(one, value=value + one.value / N_SHUFFLES,
-                                      replicates=replicates + one.replicates / N_SHUFFLES)
-    return total
+    shuffles = [_cosines(LabelSums.of(x, shuffled, clusters), weights)
+                for shuffled in shuffled_labels(truth, clusters, rng, N_SHUFFLES)]
+    return {centring: Resampled.of_shuffles([cosines[centring] for cosines in shuffles], rng)
+            for centring in CENTRINGS if shuffles}
 
 
 def _as_table(cosines: Mapping[str, Resampled], names: Sequence[str]) -> pd.DataFrame:

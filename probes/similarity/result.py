@@ -46,14 +46,13 @@ class SimilarityResult(TableResult):
                    see `concentration`
     contrasts      one row per layer, pair, centring, two classes and features: their cosine less
                    the `largest other` of either of them, and of the code also less that of the
-                   residual stream, of the untrained model, and of `shuffled` labels (a mean over
-                   20 times that they are dealt anew, not the once of the table of cosines)
+                   residual stream, of the untrained model, and of `shuffled` labels
     settings       everything else that determines the numbers
 
-    Features: `code`, `residual`, `untrained`, and `shuffled`, the code with labels of other
-    instances. Intervals are 95 % bootstrap intervals (percentiles) clustered by combination.
-    Resampled means are noisier than the means themselves and their cosines nearer to 0: of classes
-    that are almost alike an interval can lie below its own cosine.
+    Features: `code`, `residual`, `untrained`, and `shuffled`, the code with shuffled labels (a mean
+    over 20 shuffles). Intervals are 95 % bootstrap intervals (percentiles) clustered by
+    combination. Resampled means are noisier than the means themselves and their cosines nearer to
+    0: of classes that are almost alike an interval can lie below its own cosine.
     """
 
     FORMAT = "latentcode.similarity"

@@ -23,9 +23,10 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.models.hypernetwork import ValueNetwork, value_network
 from latentcode.models.key_inputs import key_inputs
-from latentcode.probes.common.features import ROUNDING, shuffle_labels
+from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.shuffling import shuffled_classes
 from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
@@ -249,7 +250,15 @@ def value_networks(
               for name, rows in tables.items()}
     return ValueNetworksResult(**frames, settings={
         **of.settings, "split": of.split_name(split), "n": n, "n_inputs": n_inputs,
-        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls})
+        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls,
+        "no_null": _without_null(frames["networks"]) if controls else []})
+
+
+def _without_null(networks: pd.DataFrame) -> list[str]:
+    """Return the labels that there are no shuffled classes of."""
+    labels = {features: set(networks.loc[networks["features"] == features, "label"])
+              for features in ("code", "shuffled")}
+    return sorted(labels["code"] - labels["shuffled"])
 
 
 def _classes(
@@ -261,8 +270,9 @@ def _classes(
           f"has several classes; expected one of: {', '.join(target.columns)}", ProbeError)
     found = {"untrained" if untrained else "code": target.train.argmax(axis=1)}
     if controls and not untrained:
-        found["shuffled"] = shuffle_labels(target.train, combination_clusters(codes),
-                                           np.random.default_rng(seed)).argmax(axis=1)
+        for shuffled in shuffled_classes(found["code"], combination_clusters(codes),
+                                         np.random.default_rng(seed), 1):
+            found["shuffled"] = shuffled
     return tuple(str(value) for value in target.classes), found
 
 

@@ -21,6 +21,7 @@ from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
 from latentcode.probes.common.figures import layers_in, panels
 from latentcode.probes.common.results import FIGURE, TableResult, distinct, where
+from latentcode.probes.common.shuffling import no_null
 
 FEW = 30
 """A mean over fewer instances than this is pointed out."""
@@ -61,6 +62,8 @@ class ValueNetworksResult(TableResult):
         "cosines": ("layer", "pair", "label", "features", "part", "class", "other", "cosine",
                     "centred")}
 
+    LARGEST: ClassVar = ("networks", "apart")
+
     networks: pd.DataFrame
     spectra: pd.DataFrame
     cosines: pd.DataFrame
@@ -71,6 +74,7 @@ class ValueNetworksResult(TableResult):
         notes = []
         if not self.settings["controls"]:
             notes.append("Without controls: untrained, shuffled.")
+        notes += map(no_null, self.settings.get("no_null", ()))
         trained = self.networks[self.networks["features"] == "code"]
         few = trained[trained["n"] < FEW]
         notes += [f"Label {label}: the mean code of {value} is of {n} instances only."

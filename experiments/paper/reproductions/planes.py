@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from latentcode.errors import ProbeError, check
 from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
@@ -46,8 +47,8 @@ from latentcode.experiments.paper.reproductions.decoded import (
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
-from latentcode.probes.common.features import shuffle_classes
 from latentcode.probes.common.results import where
+from latentcode.probes.common.shuffling import no_null, shuffled_classes
 from latentcode.probes.knn_purity.neighbours import (
     MOST_NEIGHBORS,
     SHUFFLES,
@@ -193,6 +194,7 @@ def agreement(
     """Return per point the share of its neighbours with its label, and with its shuffled label."""
     points, kind, groups, rng = _dealt(plane, label, clusters)
     own, shuffled = agreeing_neighbors(points, kind, groups, "euclidean", rng)
+    check(len(shuffled) > 0, no_null(label.name), ProbeError)
     return own.mean(axis=1), shuffled.mean(axis=(0, 2))
 
 
@@ -301,15 +303,15 @@ def votes(
 
     points  [N, 2]
     kind    int [N], the class of each point
-    groups  int [N]: labels are shuffled among the cells of equal group and class
+    groups  int [N], the combination of each point
 
     A class that shares the first place with others counts in part. Both are float64 [N], whose
     means are the balanced accuracy and that of labels that are shuffled (`SHUFFLES` times).
     """
     neighbours = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2))
-    dealt = shuffle_classes(kind, groups, rng, SHUFFLES)
+    shuffles = shuffled_classes(kind, groups, rng, SHUFFLES)
     return (_voted(neighbours, kind),
-            np.mean([_voted(neighbours, of_class) for of_class in dealt], axis=0))
+            np.mean([_voted(neighbours, of_class) for of_class in shuffles], axis=0))
 
 
 def _voted(neighbours: np.ndarray, kind: np.ndarray) -> np.ndarray:

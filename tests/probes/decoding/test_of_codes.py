@@ -24,7 +24,7 @@ FAST = {"n_shuffles": 1, "n_bootstrap": 200}
 
 @pytest.fixture(scope="module")
 def result(planted: Callable[..., LatentCodes]) -> DecodingResult:
-    return decode_codes(planted("train"), planted("ood"), LABELS, n_shuffles=1, n_bootstrap=200,
+    return decode_codes(planted("train"), planted("ood"), LABELS, n_shuffles=2, n_bootstrap=200,
                   untrained=(planted("train", strength=0.0), planted("ood", strength=0.0)))
 
 

@@ -176,8 +176,8 @@ def test_effects_below_their_control_are_said(known: HeadsResult) -> None:
     n = int(first.sum())
     table[["difference_low", "difference_high"]] = [-2.0, -1.0]
     sentences = replace(known, effects=table).said()
-    assert f"0 of {n} heads above and {n} below their control" in sentences[0]
-    assert "below their control" not in replace(
+    assert f"0 of {n} heads surely above their control and {n} below" in sentences[0]
+    assert " and " not in replace(
         known, effects=table.assign(difference_low=-1.0, difference_high=1.0)).said()[0]
 
 
