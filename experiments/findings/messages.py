@@ -12,13 +12,13 @@ of each outcome stands beside its ceiling, that of exchanging the inputs of the 
     python -m latentcode.experiments.findings.messages RUN [RUN ...] --out FOLDER
 
 writes `messages.csv`: a row per run, pairs of rules (with or without sum), patch, source and
-outcome, with 95 % intervals (bootstrap over combinations) and the paired difference from a source
-with a third rule.
+outcome, with 95 % intervals (bootstrap over combinations) and paired differences from each control:
+a source with a third rule, and two with the base's own rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,11 +40,11 @@ from latentcode.tasks.sraven.rules import DISTRIBUTE, SUM
 
 OUTCOMES = ("base", "operation", "operands", "answer", "other")
 THIRD_RULE = "unrelated"
-SOURCES = ("operation+operands", "operation+operands+rest", "operands", "operands+rest", THIRD_RULE)
-DRAWN = 512
-"""Problems that are drawn at a time."""
-MOST_DRAWS = 40
-N_BOOTSTRAP = 1_000
+SAME_RULE = ("operands", "operands+rest")
+CONTROLS = (THIRD_RULE, *SAME_RULE)
+SOURCES = ("operation+operands", "operation+operands+rest", *CONTROLS)
+DRAWN, MOST_DRAWS = 512, 40
+"""Problems that are drawn at a time, and how often at most."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,9 @@ PATCHES = {
     "codes of the response": Patch("code", (1, 2, 3), "response", "all"),
     "codes of the context": Patch("code", (0, 1, 2, 3), "context", "all"),
 }
+ALIGNED = "messages, context to the feature's last row"
+"""The patch that is also taken from sources whose features are permuted otherwise."""
+OTHERWISE = f"{ALIGNED}, other permutations"
 CEILING = "inputs of the context"
 COMBINATION = "combination", ""
 
@@ -92,9 +95,8 @@ def tokens(name: str, task: SravenCounterfactuals, pairs: MinimalPairs) -> Tenso
 
 def messages_to_z(model: Any, code: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """sum_k m_qkh over the queries and keys of a mask [B, 1, Q, K]: [B, Q, H, d]."""
-    config = model.cfg
-    return apply_value_network(code * mask, v, config.value_network,
-                               nonlinearity(config.nonlinearity))
+    return apply_value_network(code * mask, v, model.cfg.value_network,
+                               nonlinearity(model.cfg.nonlinearity))
 
 
 def activations(model: Any, inputs: Tensor) -> dict[str, Tensor]:
@@ -151,6 +153,25 @@ def _exchange(
     return z - messages_to_z(model, live["code"], live["v"], mask) + theirs
 
 
+def aligned_activations(
+    model: Any, task: SravenCounterfactuals, inputs: Tensor, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Return what `activations` gives of inputs [B, T, ...] whose features are permuted otherwise.
+
+    In each column of the matrix the tokens of a panel change places, the same in all rows; codes
+    and values are given where the tokens of the same feature and column were before.
+    """
+    grid, n_features = task.task.config.grid_size, task.task.config.n_features
+    order = torch.rand((len(inputs), grid, n_features), generator=generator).argsort(-1)
+    panel = n_features * torch.arange(grid * grid)  # its first token
+    moved = (panel[:, None] + order[:, torch.arange(grid * grid) % grid]).flatten(1)  # [B, T]
+    rows, back = torch.arange(len(inputs))[:, None], moved.argsort(-1)
+    kept = activations(model, inputs[rows, moved])
+    return {name: x[rows, back] if name.endswith("hook_v")
+            else x[rows[..., None], :, back[:, :, None], back[:, None]].movedim(-1, 1)
+            for name, x in kept.items()}
+
+
 def drawn(
     task: SravenCounterfactuals, with_sum: bool, generator: torch.Generator
 ) -> Iterator[MinimalPairs]:
@@ -194,16 +215,20 @@ def outcomes(task: SravenCounterfactuals, pairs: MinimalPairs, logits: Tensor) -
     return torch.where(same.any(1), same.long().argmax(1), len(OUTCOMES) - 1)
 
 
-def patched(model: Any, task: SravenCounterfactuals, pairs: MinimalPairs) -> pd.DataFrame:
+def patched(
+    model: Any, task: SravenCounterfactuals, pairs: MinimalPairs, generator: torch.Generator
+) -> pd.DataFrame:
     """Patch some bases: a row per base, a column per patch and source, with the outcome."""
     inputs, columns = pairs.bases.inputs, {}
     context = tokens("context", task, pairs)[:, :, None]
     for source in SOURCES:
         theirs = pairs.batch(source).inputs
         kept = activations(model, theirs)
-        for name, patch in PATCHES.items():
+        otherwise = aligned_activations(model, task, theirs, generator)
+        for name, patch, of_source in (*((name, patch, kept) for name, patch in PATCHES.items()),
+                                       (OTHERWISE, PATCHES[ALIGNED], otherwise)):
             columns[name, source] = patched_logits(
-                model, inputs, kept, patch, tokens(patch.queries, task, pairs),
+                model, inputs, of_source, patch, tokens(patch.queries, task, pairs),
                 tokens(patch.keys, task, pairs))
         columns[CEILING, source] = model(torch.where(context, theirs, inputs))
     table = pd.DataFrame({place: outcomes(task, pairs, logits).numpy()
@@ -220,9 +245,10 @@ def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
     assert isinstance(task, SravenCounterfactuals)
     for with_sum in (False, True):
         parts: list[pd.DataFrame] = []
-        draws = drawn(task, with_sum, make_generator(seed, f"messages {with_sum}", "cpu"))
-        for _, pairs in zip(range(MOST_DRAWS), draws, strict=False):
-            parts.append(patched(model, task, known(model, task, pairs)))
+        generator = make_generator(seed, f"messages {with_sum}", "cpu")
+        orders = make_generator(seed, f"permutations {with_sum}", "cpu")
+        for _, pairs in zip(range(MOST_DRAWS), drawn(task, with_sum, generator), strict=False):
+            parts.append(patched(model, task, known(model, task, pairs), orders))
             if sum(map(len, parts)) >= n:
                 break
         table = pd.concat(parts, ignore_index=True)[:n]
@@ -233,19 +259,21 @@ def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
 
 
 def rates(table: pd.DataFrame, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the rate of each outcome, and its paired difference from the third rule's."""
+    """Yield the rate of each outcome, and its paired differences from those of the controls."""
     combination = table[COMBINATION].to_numpy()
-    for patch in (*PATCHES, CEILING):
+    for patch in (*PATCHES, OTHERWISE, CEILING):
         for source in SOURCES:
             for number, outcome in enumerate(OUTCOMES):
-                hits = (table[patch, source] == number).to_numpy(float)
-                third = (table[patch, THIRD_RULE] == number).to_numpy(float)
-                mean, low, high, _ = mean_and_interval(hits, combination, N_BOOTSTRAP, seed)
-                above = mean_and_interval(hits - third, combination, N_BOOTSTRAP, seed)
-                yield {"patch": patch, "source": source, "outcome": outcome, "value": float(mean),
-                       "low": float(low), "high": float(high),
-                       "above_third_rule": float(above[0]), "above_low": float(above[1]),
-                       "above_high": float(above[2]), "n": len(table)}
+                rate, *others = ((table[patch, name] == number).to_numpy(float)
+                                 for name in (source, *CONTROLS))
+                row = {"patch": patch, "source": source, "outcome": outcome, "n": len(table)}
+                for name, of_bases in (("", rate), *(
+                        (f" above {control}", rate - other)
+                        for control, other in zip(CONTROLS, others, strict=True))):
+                    mean, low, high, _ = mean_and_interval(of_bases, combination, 1_000, seed)
+                    row |= {f"value{name}": float(mean), f"low{name}": float(low),
+                            f"high{name}": float(high)}
+                yield row
 
 
 def main(
@@ -265,14 +293,7 @@ def main(
     for path in runs:
         tables.append(measure(lc.load_run(path), n, seed))
         pd.concat(tables).to_csv(out / "messages.csv", index=False, float_format="%.4f")
-        print(summary(tables[-1]).to_string(), flush=True)
-
-
-def summary(table: pd.DataFrame, outcomes: Sequence[str] = ("operation", "answer")) -> pd.DataFrame:
-    """Return rates of a run, sources across."""
-    chosen = table[table["outcome"].isin(outcomes)]
-    return chosen.pivot_table(index=["run", "pairs", "n", "patch", "outcome"], columns="source",
-                              values="value", sort=False).round(2)
+        print(f"measured {len(tables)} of {len(runs)} runs", flush=True)
 
 
 if __name__ == "__main__":

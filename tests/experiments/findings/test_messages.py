@@ -14,12 +14,14 @@ from latentcode.experiments.findings.messages import (
     OUTCOMES,
     Patch,
     activations,
+    aligned_activations,
     drawn,
     main,
     patched_logits,
     tokens,
 )
 from latentcode.seeds import make_generator
+from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
 
 @pytest.mark.parametrize("kind", ["softmax", "hyla"])
@@ -66,3 +68,22 @@ def test_outcomes_of_a_model_of_the_zoo(tmp_path: Path) -> None:
     totals = table.groupby(["pairs", "patch", "source"])["value"].sum()
     assert totals.between(0.999, 1.001).all()
     assert set(table["outcome"]) == set(OUTCOMES)
+
+
+@torch.no_grad()
+def test_activations_of_other_permutations() -> None:
+    """Those of the same tokens, which only their places tell apart."""
+    run = lc.load_run("sraven-softmax")
+    model, task = run.load_model().eval(), lc.make_counterfactuals(lc.make_task(run.config.task))
+    assert isinstance(task, SravenCounterfactuals)
+    inputs = next(drawn(task, False, make_generator(0, "test", "cpu")))[:4].bases.inputs
+
+    def largest_difference() -> float:
+        moved = aligned_activations(model, task, inputs, make_generator(0, "order", "cpu"))
+        return max(float((x - moved[name]).abs().max())
+                   for name, x in activations(model, inputs).items())
+
+    assert largest_difference() > 0.1
+    for block in model.blocks:
+        block.attn.rel_pos_bias.zero_()
+    assert largest_difference() < 1e-4
