@@ -1,16 +1,19 @@
-"""How long does a training step take: ours, and plain PyTorch?
+"""How long does a training step take: ours, plain PyTorch, the official code?
 
-    python -m latentcode.experiments.benchmarks.training_step
+    python -m latentcode.experiments.benchmarks.training_step \
+        --official CHECKOUT --official-python PYTHON
 
 measures, in turn in one sitting and at the paper's setting (batch 128, attention dropout 0.1),
 milliseconds of
 
-    step    draw a batch and update once, as `train` does
+    step    draw a batch and update once, as each side's own training loop does
     update  the update alone, on a batch that was drawn before
 
-"Plain PyTorch" is our model with attention computed by the functions of `models/attention.py`,
-operation by operation; it is there where `train` computes it otherwise. Batches are drawn many at a
-time: a turn is a whole number of such draws.
+and how many times faster than the official code we are. The comparison is of `step` with `step`;
+`update` leaves the sampling out. "Plain PyTorch" is our model with attention computed by the
+functions of `models/attention.py`, operation by operation; it is there where `train` computes it
+otherwise. Without `--official` our own contestants run alone. Our batches are drawn many at a time:
+a turn of ours is a whole number of such draws, the official loop draws every batch.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +34,7 @@ from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.harness import (
     Benchmark,
+    Contestant,
     Kind,
     Local,
     Precision,
@@ -38,6 +43,12 @@ from latentcode.experiments.benchmarks.harness import (
     peak_memory,
     reset_peak_memory,
     sit,
+    verdict,
+)
+from latentcode.experiments.benchmarks.official_process import (
+    OfficialProcess,
+    OfficialSteps,
+    official_process,
 )
 from latentcode.figures.markdown import markdown_table
 from latentcode.models.config import kind_of
@@ -50,6 +61,8 @@ from latentcode.training.state import CHUNK, Learner, TrainingBatches, TrainingS
 
 MEASURED: tuple[str, ...] = ("step", "update")
 PLAIN = "plain PyTorch, float32"
+ON_A_GPU = 3.0
+"""How many times as fast as the official code on the same GPU a step is to be."""
 
 
 class SameBatches(TrainingBatches):
@@ -98,7 +111,8 @@ class Updates:
 
 
 def measure(
-    config: RunConfig, *, precisions: Sequence[Precision], turns: Mapping[str, Any]
+    config: RunConfig, *, precisions: Sequence[Precision], official: OfficialProcess | None,
+    turns: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return one case, all contestants at one task and attention kind, as plain data."""
     device = resolve_device(config.training.device)
@@ -106,29 +120,37 @@ def measure(
         "name": f"{config.task.name}, {kind_of(config.model)}", "config": to_dict(config),
         "n_parameters": HookedTransformer(config.model).n_parameters,
         "input_shape": [config.training.batch_size, config.task.n_tokens, config.task.d_input]}
+    if official is not None:
+        case["official"] = official.build(config)
+        theirs, ours = ([side[key] for key in ("n_parameters", "input_shape")]
+                        for side in (case["official"], case))
+        check(ours == theirs, f"parameters and input shape are {ours} here and {theirs} in the "
+              "official code; expected the same, so that the same thing is timed")
     attention = Case.of_training(config.model, device, torch.float32, config.task.n_tokens)
     memory: dict[str, float] = {}
-    for quantity in MEASURED:
-        contestants = []
+    for what in MEASURED:
+        contestants: list[Contestant] = [] if official is None else [OfficialSteps(official, what)]
         if kernel_for(attention) != "plain":
-            contestants.append(_updates(PLAIN, config, quantity, memory, alone=True,
+            contestants.append(_updates(PLAIN, config, what, memory, alone=True,
                                         context=written_out))
         contestants += [
             _updates(f"ours, {precision}", replace(config, training=replace(
-                config.training, precision=precision)), quantity, memory)
+                config.training, precision=precision)), what, memory)
             for precision in precisions]
-        sitting = sit(contestants, **turns, progress=Bar(f"{case['name']}, {quantity}"))
-        case[quantity] = sitting.record(contestants[0].name)
+        sitting = sit(contestants, **turns, progress=Bar(f"{case['name']}, {what}"))
+        case[what] = sitting.record(contestants[0].name)
+    if official is not None:
+        memory["official"] = official.ask(do="memory")["peak_mib"]
     case["peak_memory_mib"] = memory
     return case
 
 
 def _updates(
-    name: str, config: RunConfig, quantity: str, memory: dict[str, float], *, alone: bool = False,
+    name: str, config: RunConfig, what: str, memory: dict[str, float], *, alone: bool = False,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Updates:
-    """Return a contestant, and note in `memory` what it needs."""
-    device, sampling = resolve_device(config.training.device), quantity == "step"
+    """Return a contestant of ours, and note in `memory` what it needs."""
+    device, sampling = resolve_device(config.training.device), what == "step"
     before = torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
     reset_peak_memory(device)
     made = Updates(name, learner(config, sampling=sampling, alone=alone), device,
@@ -145,12 +167,22 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
         for name in case["update"]["milliseconds"]:
             cells = [case["name"], name]
             cells += [Spread(**measured[name]).text() if name in measured else ""
-                      for quantity in MEASURED
-                      for measured in (case[quantity]["milliseconds"], case[quantity]["speedup"])]
-            rows.append([*cells, f"{case['peak_memory_mib'][name]:,.0f}"])
+                      for what in MEASURED
+                      for measured in (case[what]["milliseconds"], case[what]["speedup"])]
+            memory = case["peak_memory_mib"].get(name)
+            rows.append([*cells, "" if memory is None else f"{memory:,.0f}"])
     against = cases[0]["step"]["baseline"]
     return markdown_table(["case", "contestant", "step, ms", f"times faster than {against}",
                      "update alone, ms", f"times faster than {against}", "peak memory, MiB"], rows)
+
+
+def verdicts(cases: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
+    """Return whether the target on a GPU is reached; nothing on a CPU or without the official
+    code."""
+    return [verdict(f"{case['name']}, {name}", spread["median"], ON_A_GPU,
+                    "times the official code's speed", at_least=True)
+            for case in cases if device.type == "cuda" and "official" in case
+            for name, spread in case["step"]["speedup"].items() if name.startswith("ours")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +196,14 @@ class TrainingStep(Benchmark):
     kinds: tuple[Kind, ...] = ("hyla", "softmax", "linear")
     """Attention kinds."""
     precision: tuple[Precision, ...] = ("float32",)
-    """Precisions of our step."""
+    """Precisions of our step; the official code runs as it is, in float32 (on a GPU its jax
+    multiplies matrices in tf32 unless told otherwise)."""
     device: str = "cpu"
-    """cpu, cuda or cuda:N."""
+    """cpu, cuda or cuda:N; the official code takes what its jax finds."""
+    official: Path | None = None
+    """A checkout of github.com/smonsays/hypernetwork-attention."""
+    official_python: str = "python3"
+    """A Python that has jax, flax, optax and chex."""
     rounds: int = 11
 
     def run(self) -> None:
@@ -181,8 +218,13 @@ class TrainingStep(Benchmark):
             for name, kind in product(self.task, self.kinds):
                 config = preset(self.size, name, kind)
                 config = replace(config, training=replace(config.training, device=self.device))
-                cases.append(measure(config, precisions=self.precision, turns=self.turns))
-            report.finish(self.folder, cases, table(cases))
+                # A process for each case, since its peak memory cannot be reset.
+                with (nullcontext() if self.official is None else official_process(
+                        self.official, self.official_python, self.cores)) as process:
+                    cases.append(measure(config, precisions=self.precision, official=process,
+                                         turns=self.turns))
+            report.finish(self.folder, cases,
+                          "\n\n".join([table(cases), *verdicts(cases, device)]))
 
 
 if __name__ == "__main__":
