@@ -99,13 +99,14 @@ def test_interval_of_many_clusters_is_the_plain_percentile_interval() -> None:
     low, high = percentile_interval(replicates, n_clusters=100_000)
     np.testing.assert_allclose(low, np.quantile(replicates, 0.025, axis=0), atol=1e-3)
     np.testing.assert_allclose(high, np.quantile(replicates, 0.975, axis=0), atol=1e-3)
-    narrow = percentile_interval(replicates, n_clusters=5)
+    narrow = percentile_interval(replicates, n_clusters=6)
     assert (narrow[0] < low).all()
     assert (narrow[1] > high).all()
 
 
-def test_a_single_combination_gives_no_interval() -> None:
-    low, high = percentile_interval(np.ones((100, 3)), n_clusters=1)
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_a_few_combinations_give_no_interval(n: int) -> None:
+    low, high = percentile_interval(np.ones((100, 3)), n_clusters=n)
     assert np.isnan(low).all()
     assert np.isnan(high).all()
 
@@ -119,11 +120,13 @@ def test_a_class_that_is_never_drawn_gives_no_interval_and_no_warning() -> None:
 
 
 def test_means_and_intervals_are_of_instances_and_drawn_by_combination() -> None:
-    x = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 3.0]])
-    mean, low, high, n = mean_and_interval(x, np.array([7, 7, 9]), 200, 0)
-    assert (mean.tolist(), n) == ([pytest.approx(2 / 3), 1.0], 2)
-    # A replicate holds the first combination alone, or the second alone, or both.
-    assert (low.tolist(), high.tolist()) == ([0.5, 0.0], [1.0, 3.0])
+    # Five combinations of two instances are 1/2, 0 on average, five of one are 1, 3.
+    x = np.array([[1.0, 0.0], [0.0, 0.0]] * 5 + [[1.0, 3.0]] * 5)
+    combination = np.concatenate([np.repeat(np.arange(5), 2), np.arange(5, 10)])
+    mean, low, high, n = mean_and_interval(x, combination, 2_000, 0)
+    assert (mean.tolist(), n) == ([pytest.approx(2 / 3), 1.0], 10)
+    assert (low[0] > 0.5, high[0] < 1.0) == (True, True)
+    assert 0.0 < low[1] < 1.0 < high[1] < 3.0
     nothing = mean_and_interval(x[:0], np.array([]), 200, 0)
     assert np.isnan(nothing[0]).all()
     assert nothing[3] == 0
