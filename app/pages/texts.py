@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from latentcode.app.language.page import PAIR, Pair, begun, show_progress, show_read
+from latentcode.app.language.page import PAIR, Pair, show_progress, show_read
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import choose, remembered
 from latentcode.app.words import literal
@@ -60,7 +60,7 @@ def _body(job: Job) -> None:
             selected=selected, instance=None if pair is None else row_of(read, pair),
             height=HEIGHT, alt="Codes of pairs of tokens in two dimensions.")
         trust = f", trustworthiness {plane.trust:.2f}" if plane.trust == plane.trust else ""
-        st.caption(literal(f"{method}{trust}. {planes.sampled(read, begun().given.n)}"))
+        st.caption(literal(f"{method}{trust}. {planes.sampled(read, job.total)}"))
         st.download_button(
             "Pairs and codes, CSV", lambda: planes.pairs_csv(read, layer, plane, label, selected),
             f"pairs-{job.title.replace('/', '-')}.csv", key="download pairs", on_click="ignore",
