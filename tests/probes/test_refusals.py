@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import LatentCodeError, ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.alignment.alignment import align_codes
 from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
 from latentcode.probes.common.labels import make_target
@@ -116,8 +116,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: purity(POINTS, {"a": np.zeros(120, int)}), ProbeError, "'a' has 1 different values"),
     (lambda p: purity(POINTS, {"a": np.full(120, np.nan)}), ProbeError, "120 missing values"),
     # Points
-    (lambda p: decode(p, replace(p("train"), scores=p("train").scores * np.nan)), ProbeError,
-     "code of layer 0"),
+    (lambda p: decode(p, replace(p("train"), scores=p("train").scores * np.nan)), ConfigError,
+     "180 of 180 instances are not all finite"),
     (lambda p: decode(p, labelled(p("train"), combination="all")), ProbeError, "1 combination"),
     (lambda p: purity(POINTS[:3], {"a": np.arange(3)}), ProbeError, "shape (3, 4)"),
     (lambda p: purity(POINTS * np.nan, {"a": np.arange(120)}), ProbeError, "not finite"),

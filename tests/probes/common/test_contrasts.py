@@ -193,5 +193,5 @@ def test_words_say_what_is_not_surely_above_and_leave_most_labels_to_the_table()
 
 def test_results_begin_with_their_contrasts(decoded: DecodingResult) -> None:
     first = repr(decoded).splitlines()[0]
-    assert first.startswith("DecodingResult: term_1: code above the untrained model by ")
+    assert first.startswith("DecodingResult: term_2: code above the untrained model by ")
     assert "(accuracy, layer 1, the best of 2, 120 problems, 6 combinations)" in first

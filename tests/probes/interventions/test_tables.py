@@ -53,11 +53,7 @@ def test_differences_are_those_over_the_instances_of_both(found: dict[str, Any])
     assert mine["n_clusters"].eq(2).all()
     expected = {"base": 0, "operation": 1 / 3, "operands": 0, "answer": 1 / 3, "else": -2 / 3}
     assert mine["value"].to_dict() == pytest.approx(expected)
-    assert (mine["low"] <= mine["value"]).all()
-    assert (mine["value"] <= mine["high"]).all()
-    # Resampled are whole combinations: instance 1, and 2 with 3.
-    assert mine.loc["operation", ["low", "high"]].tolist() == pytest.approx([0.0, 1.0])
-    assert mine.loc["operands", ["low", "high"]].tolist() == [0.0, 0.0]
+    assert mine[["low", "high"]].isna().all(axis=None)  # two combinations have no interval
     other = contrasts[contrasts["patch"] == "operands"].set_index("class")
     assert other["value"].to_dict() == pytest.approx(
         {name: -value for name, value in expected.items()})
@@ -91,10 +87,11 @@ def test_flips_of_minimal_pairs_are_compared_with_controls_alone() -> None:
         settings={"n": 4, "n_counted": 4, "n_known": 4, "chance": None})
     row, = found.contrasts.table.to_dict("records")
     assert (row["patch"], row["against"], row["quantity"]) == ("interchange", "control", "flip")
-    assert (row["value"], row["low"], row["high"]) == (0.5, 0.5, 0.5)  # in either combination
+    assert row["value"] == 0.5
     assert list(found.summary().columns[4:6]) == ["flip", "unchanged"]
     assert "flip to the source's" in found.title
-    assert repr(found).startswith("InterventionResult: interchange above control by 0.50")
+    assert repr(found).startswith(
+        "InterventionResult: interchange not surely above control by 0.50 (too few combinations")
 
 
 def test_differences_are_of_the_same_instances_where_the_last_batch_is_short() -> None:
