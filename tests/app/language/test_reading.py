@@ -14,6 +14,7 @@ from small_language_models import SmallModels
 from latentcode.app.language import work as working
 from latentcode.app.language.given import given
 from latentcode.app.language.keeping import folder_of, keep, kept
+from latentcode.app.language.pair import neighbour_table
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.errors import ArtifactError
 from latentcode.probes.heads.batches import TextBatch
@@ -60,6 +61,23 @@ def test_the_largest_attention_of_a_text_is_where_it_says(texts: Texts) -> None:
                 at = int(read.query[text, layer, head]), int(read.key[text, layer, head])
                 assert float(a[head][at]) == pytest.approx(
                     float(read.maxima[text, layer, head]), abs=1e-5)
+
+
+def test_neighbours_in_other_texts_are_not_in_copies(texts: Texts) -> None:
+    lines = [given.text for given in texts.source.read()][:6]
+    copied = texts_for(texts.model, source_of([*lines, *(f"{text} and more" for text in lines)]),
+                       n=12, longest=4)
+    reading = Reading(copied, n_pairs=200)
+    for batch in copied.batches():
+        reading.add(batch)
+    read = reading.read(whole=True)
+    of = next(row for row in range(len(read.codes)) if read.rows[row] == 0)
+    found = neighbour_table(read, read.codes.scores[of, :, 0], None, text=0)
+    same = [row for row, tokens in enumerate(read.tokens)
+            if np.array_equal(tokens, read.tokens[0])]
+    assert len(same) > 1
+    assert len(found) > 0
+    assert not set(read.rows[found["number"]]) & set(same)
 
 
 def test_the_pairs_so_far_are_those_of_the_texts_so_far(texts: Texts) -> None:
