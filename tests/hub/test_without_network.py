@@ -20,22 +20,17 @@ def once(pushed: object) -> str | None:
     return lc.load_run("hf://user/tiny").loaded_from
 
 
-def test_a_run_in_the_cache_opens_offline(once: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for address in ("hf://user/tiny", once):
-        assert lc.load_run(address).loaded_from == once
-    with pytest.raises(HubError, match="hf://user/none cannot be reached, and this machine"):
-        lc.load_run("hf://user/none")
-
-
-def test_a_run_in_the_cache_opens_when_the_hub_is_gone(
-    once: str, run: lc.Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("setting", "message"), [
+    ("HF_HUB_OFFLINE", "and this machine"), ("ENDPOINT", "and .*: .*refused")])
+def test_a_run_in_the_cache_opens_without_the_hub(
+    once: str, run: lc.Run, monkeypatch: pytest.MonkeyPatch, setting: str, message: str
 ) -> None:
     with hub_server() as gone:
         pass
-    monkeypatch.setattr(constants, "ENDPOINT", gone.url)
-    assert lc.load_run("hf://user/tiny").loaded_from == once
-    with pytest.raises(HubError, match=r"user/none cannot be reached, and .*: .*refused"):
+    monkeypatch.setattr(constants, setting, gone.url if setting == "ENDPOINT" else True)
+    for address in ("hf://user/tiny", once):
+        assert lc.load_run(address).loaded_from == once
+    with pytest.raises(HubError, match=f"hf://user/none cannot be reached, {message}"):
         lc.load_run("hf://user/none")
     with pytest.raises(HubError, match="user/tiny cannot be reached"):
         run.push_to_hub("user/tiny")
