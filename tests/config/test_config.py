@@ -6,8 +6,6 @@ import copy
 import dataclasses
 import math
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,7 +13,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latentcode.config import (
@@ -99,6 +97,8 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
 
 @property_test
 @given(run_configs())
+@example(RunConfig(LanguageConfig(n_vocabulary=50, n_tokens=9),
+                   ModelConfig(50, 50, embedding="token", readout="tied")))
 def test_yaml_round_trip(config: RunConfig) -> None:
     text = to_yaml(config)
     read = from_yaml(RunConfig, text)
@@ -216,15 +216,11 @@ def test_a_value_of_the_wrong_type_is_named(
     assert repr(wrong) in str(raised.value) or repr(wrong[0]) in str(raised.value)  # type: ignore[index]
 
 
-def float_places() -> Iterator[Any]:
+@pytest.mark.parametrize("path", [
+    (section, name)
     for section, cls in (("task", LogicConfig), ("model", ModelConfig),
-                         ("training", TrainingConfig)):
-        for name, hint in get_type_hints(cls).items():
-            if hint in (float, float | None):
-                yield pytest.param((section, name), id=f"{section}.{name}")
-
-
-@pytest.mark.parametrize("path", list(float_places()))
+                         ("training", TrainingConfig))
+    for name, hint in get_type_hints(cls).items() if hint in (float, float | None)])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1.0])
 def test_numbers_must_be_finite_and_not_negative(path: tuple[str, str], value: float) -> None:
     data, inner = edited(RunConfig(), path)
@@ -311,19 +307,6 @@ def test_fields_must_fit_each_other(
     assert str(raised.value).startswith(message)
 
 
-def test_sizes_that_follow() -> None:
-    logic = LogicConfig(n_variables=5, unknown_fraction=0.25, n_examples=7)
-    assert (logic.n_known_terms, logic.d_input, logic.d_output, logic.n_tokens) == (24, 6, 1, 7)
-    sraven = SravenConfig(n_features=3, n_values=9, grid_size=4)
-    assert (sraven.d_input, sraven.d_output, sraven.n_tokens) == (9, 9, 48)
-
-
-def test_a_language_model_takes_token_ids() -> None:
-    task = LanguageConfig(n_vocabulary=50, n_tokens=9)
-    config = RunConfig(task, ModelConfig(50, 50, embedding="token", readout="tied"))
-    assert from_yaml(RunConfig, to_yaml(config)) == config
-
-
 # --- Files ----------------------------------------------------------------------------------------
 
 
@@ -332,6 +315,8 @@ def test_a_configuration_is_loaded_from_a_file(tmp_path: Path) -> None:
     config = RunConfig(training=TrainingConfig(steps=1234))
     path.write_text(to_yaml(config))
     assert load_config(path) == load_config(str(path)) == config
+    with pytest.raises(ConfigError, match=r"cannot read configuration .*none\.yaml"):
+        load_config(tmp_path / "none.yaml")
 
 
 @pytest.mark.parametrize(("content", "message"), [
@@ -351,21 +336,10 @@ def test_a_damaged_file_is_a_config_error(tmp_path: Path, content: bytes, messag
     assert str(path) in str(raised.value)
 
 
-def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read configuration .*none\.yaml"):
-        load_config(tmp_path / "none.yaml")
-
-
 def test_a_number_too_large_for_a_float_is_named() -> None:
     text = to_yaml(RunConfig()).replace("weight_decay: 0.1", f"weight_decay: 1{'0' * 400}")
     with pytest.raises(ConfigError, match=r"training\.weight_decay is too large"):
         from_yaml(RunConfig, text)
-
-
-def test_reading_a_configuration_needs_no_torch() -> None:
-    """The command line shows its help at once."""
-    code = "import sys, latentcode.config; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_errors_travel_between_processes() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from disk import names
+from disk import FULL, names
 
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files.storage import (
@@ -23,15 +23,6 @@ from latentcode.files.storage import (
     write_tensors,
     write_text,
 )
-
-
-def disk_full(*_: Any) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def interrupted(*_: Any) -> None:
-    raise KeyboardInterrupt
-
 
 # --- Files ----------------------------------------------------------------------------------------
 
@@ -47,34 +38,19 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.txt"]
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
-def test_an_error_while_writing_leaves_the_old_file(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
-    path = tmp_path / "a.txt"
-    write_text(path, "old")
-
-    def write_half() -> None:
-        with replace_file(path) as temporary:
-            temporary.write_text("half")
-            raise error("in the middle")
-
-    with pytest.raises(ArtifactError if error is OSError else error, match="in the middle"):
-        write_half()
-    assert path.read_text() == "old"
-    assert names(tmp_path) == ["a.txt"]
-
-
-@pytest.mark.parametrize("function", ["fsync", "replace"])
-@pytest.mark.parametrize("write", [
+every_file = pytest.mark.parametrize("write", [
     lambda path: write_text(path, "new"), lambda path: write_json(path, {"new": 1}),
     lambda path: write_tensors(path, {"new": np.zeros(2)})])
+
+
+@every_file
+@pytest.mark.parametrize("function", ["fsync", "replace"])
 def test_a_full_disk_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, write: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    monkeypatch.setattr(os, function, disk_full)
+    monkeypatch.setattr(os, function, Mock(side_effect=FULL))
     with pytest.raises(ArtifactError, match=r"cannot write .*a\.txt.*No space left"):
         write(path)
     assert path.read_text() == "old"
@@ -101,9 +77,7 @@ def test_a_file_is_on_disk_before_it_takes_its_name(
     assert events == ["fsync", "replace", "fsync"]
 
 
-@pytest.mark.parametrize("write", [
-    lambda path: write_text(path, "x"), lambda path: write_json(path, {}),
-    lambda path: write_tensors(path, {"x": np.zeros(2)})])
+@every_file
 @pytest.mark.parametrize("where", ["missing/a", "file/a"])
 def test_a_place_that_cannot_be_written_is_an_artifact_error(
     tmp_path: Path, write: Callable[[Path], None], where: str
@@ -201,31 +175,36 @@ def test_what_is_not_ours_is_never_overwritten(tmp_path: Path, kind: str) -> Non
     assert names(tmp_path) == ["thesis"]
 
 
+@pytest.mark.parametrize("kind", ["file", "folder"])
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
-def test_an_error_while_filling_a_folder_changes_nothing(
-    tmp_path: Path, error: type[BaseException], old: bool
+def test_an_error_in_the_middle_changes_nothing(
+    tmp_path: Path, error: type[BaseException], old: bool, kind: str
 ) -> None:
     path = tmp_path / "run"
-    if old:
-        write_folder(path, "old")
 
     def write_half() -> None:
+        if kind == "file":
+            with replace_file(path) as temporary:
+                temporary.write_text("half")
+                raise error("in the middle")
         with replace_folder(path, overwrite=True, marker="meta.json") as temporary:
             (temporary / "meta.json").write_text("half")
             raise error("in the middle")
 
+    if old:
+        (write_text if kind == "file" else write_folder)(path, "old")
     with pytest.raises(ArtifactError if error is OSError else error, match="in the middle"):
         write_half()
     assert names(tmp_path) == (["run"] if old else [])
     if old:
-        assert contents(path) == ["old", "old"]
+        assert (path.read_text() == "old" if kind == "file" else contents(path) == ["old", "old"])
 
 
-@pytest.mark.parametrize("failure", [disk_full, interrupted])
+@pytest.mark.parametrize("failure", [FULL, KeyboardInterrupt])
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_failure_at_either_rename_keeps_the_old_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Callable[..., None], at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, at: int
 ) -> None:
     path = tmp_path / "run"
     write_folder(path, "old")
@@ -234,7 +213,7 @@ def test_a_failure_at_either_rename_keeps_the_old_folder(
     def failing(source: Path, target: Path) -> None:
         calls.append(source)
         if len(calls) == at:
-            failure()
+            raise failure
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", failing)

@@ -59,6 +59,13 @@ def test_training_does_not_go_on_from_it(
     source: lc.Run, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     run = source.publish(tmp_path / "published", step=2)
+    checkpoint, model = run.load_checkpoint(), source.load_model()
+    assert checkpoint.is_published
+    assert not source.load_checkpoint().is_published
+    with pytest.raises(ArtifactError, match=r"published without optimizer\.safetensors"):
+        checkpoint.restore_optimizer(make_optimizer(model, CONFIG.training), model)
+    with pytest.raises(ArtifactError, match=r"published without rng\.safetensors"):
+        checkpoint.restore_generators({"dropout": torch.Generator()})
     before = contents(run.path)
     message = "was published, without the state of the optimiser"
     with pytest.raises(RunError, match=message):
@@ -67,17 +74,6 @@ def test_training_does_not_go_on_from_it(
         train_ensemble({run.path: CONFIG}, progress=False)
     assert message in refused("train", "logic", "--out", run.path, "--resume")
     assert contents(run.path) == before
-
-
-def test_its_checkpoint_has_no_such_state(source: lc.Run, tmp_path: Path) -> None:
-    checkpoint = source.publish(tmp_path / "published").load_checkpoint()
-    assert checkpoint.is_published
-    assert not source.load_checkpoint().is_published
-    model = source.load_model()
-    with pytest.raises(ArtifactError, match=r"published without optimizer\.safetensors"):
-        checkpoint.restore_optimizer(make_optimizer(model, CONFIG.training), model)
-    with pytest.raises(ArtifactError, match=r"published without rng\.safetensors"):
-        checkpoint.restore_generators({"dropout": torch.Generator()})
 
 
 def test_a_damaged_model_is_not_published(source: lc.Run, tmp_path: Path) -> None:

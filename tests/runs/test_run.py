@@ -55,17 +55,14 @@ def run(tmp_path: Path) -> Run:
 
 # What a run offers
 
-def test_opened_run_is_the_one_created(tmp_path: Path) -> None:
-    made = Run.create(tmp_path / "deep" / "run", CONFIG)
-    opened = Run.open(str(made.path))
-    assert opened.config == CONFIG
-    assert opened.provenance == made.provenance
+
+def test_opened_run_is_the_one_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run.create(tmp_path / "deep" / "run", CONFIG)
+    opened = Run.open(str(run.path))
+    assert (opened.config, opened.provenance) == (CONFIG, run.provenance)
     assert opened.checkpoints() == []
     assert opened.metrics().empty
     assert not opened.is_complete
-
-
-def test_the_working_directory_can_be_opened(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run.path / "checkpoints")
     assert Run.open("..").path == run.path
     assert Run.open("..").name == "run"
@@ -207,6 +204,8 @@ def test_stale_temporaries_are_removed_when_writing(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["config.yaml", "provenance.json", "metrics.jsonl"])
 def test_half_written_folder(run: Run, name: str) -> None:
+    (run.checkpoint_path(9) / "state.json").unlink()
+    assert run.checkpoints() == [0]
     (run.path / name).unlink()
     with pytest.raises(RunError, match=f"not a complete run folder: {name} is missing"):
         Run.open(run.path)
@@ -221,11 +220,6 @@ def test_edited_configuration(run: Run) -> None:
     file.write_text(text + "colour: blue\n")
     with pytest.raises(ArtifactError, match=r"config\.yaml: .*colour"):
         Run.open(run.path)
-
-
-def test_an_incomplete_checkpoint_does_not_count(run: Run) -> None:
-    (run.checkpoint_path(9) / "state.json").unlink()
-    assert run.checkpoints() == [0]
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -262,53 +256,46 @@ def test_optimizer_and_generators_that_do_not_match(run: Run) -> None:
         checkpoint.restore_generators({"dropout": torch.Generator(), "others": torch.Generator()})
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"config_hash": "abc"}, "belongs to a run with configuration hash abc"),
-    ({"format_version": 99}, r"latentcode.checkpoint, version 99 \(latentcode 1.0 or older\)"),
-    ({"step": 8}, "says that it is of step 8; expected 9"),
-    ({"step": "9"}, r"state\.json: step is '9'"),
-    ({"step": -1}, "step is -1"),
-    ({"without_moments": None}, "without_moments is None"),
-    ({"extra": 1}, "extra is 1"),
-    ({"sha256": {"rng.safetensors": "0"}}, r"sha256 is {'rng\.safetensors': '0'}"),
-    ({"sha256": {"model.safetensors": "0", "rng.safetensors": "0"}}, "alone, or none"),
-    ({"colour": 1}, "unknown .*colour"),
-])
-def test_a_checkpoint_with_other_contents(
-    run: Run, change: dict[str, object], message: str
-) -> None:
-    change_json(run.checkpoint_path(9) / "state.json", lambda d: d.update(change))
-    with pytest.raises(ArtifactError, match=message):
-        run.load_checkpoint()
+CHECKPOINT, PROVENANCE = "checkpoints/step_0000009/state.json", "provenance.json"
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda d: d.update(format_version=99),
+@pytest.mark.parametrize(("file", "change", "message"), [
+    (CHECKPOINT, {"config_hash": "abc"}, "belongs to a run with configuration hash abc"),
+    (CHECKPOINT, {"format_version": 99},
+     r"latentcode.checkpoint, version 99 \(latentcode 1.0 or older\)"),
+    (CHECKPOINT, {"step": 8}, "says that it is of step 8; expected 9"),
+    (CHECKPOINT, {"step": "9"}, r"state\.json: step is '9'"),
+    (CHECKPOINT, {"step": -1}, "step is -1"),
+    (CHECKPOINT, {"without_moments": None}, "without_moments is None"),
+    (CHECKPOINT, {"extra": 1}, "extra is 1"),
+    (CHECKPOINT, {"sha256": {"rng.safetensors": "0"}}, r"sha256 is {'rng\.safetensors': '0'}"),
+    (CHECKPOINT, {"sha256": {"model.safetensors": "0", "rng.safetensors": "0"}}, "alone, or none"),
+    (CHECKPOINT, {"colour": 1}, "unknown .*colour"),
+    (PROVENANCE, {"format_version": 99},
      r"latentcode.run, version 99 \(latentcode 1.0 or older\); convert it with"),
-    (lambda d: d.pop("created"), r"provenance.json lacks key\(s\) created"),
-    (lambda d: d.update(colour=1), r"provenance.json has unknown key\(s\) colour"),
-    (lambda d: d.update(resumed=1), "has resumed 1; expected a list"),
-    (lambda d: d.update(imported=1), "has imported 1; expected an object"),
+    (PROVENANCE, {"created": ...}, r"provenance.json lacks key\(s\) created"),
+    (PROVENANCE, {"colour": 1}, r"provenance.json has unknown key\(s\) colour"),
+    (PROVENANCE, {"resumed": 1}, "has resumed 1; expected a list"),
+    (PROVENANCE, {"imported": 1}, "has imported 1; expected an object"),
 ])
-def test_provenance_with_other_contents(
-    run: Run, change: Callable[[dict[str, object]], object], message: str
+def test_other_contents_are_named(
+    run: Run, file: str, change: dict[str, object], message: str
 ) -> None:
-    change_json(run.path / "provenance.json", change)
+    """`...` stands for a key that is missing."""
+    data = json.loads((run.path / file).read_text()) | change
+    (run.path / file).write_text(json.dumps(
+        {name: value for name, value in data.items() if value is not ...}))
     with pytest.raises((ArtifactError, RunError), match=message):
-        Run.open(run.path)
+        Run.open(run.path).load_checkpoint()
 
 
 def write_sealed(path: Path, tensors: dict[str, np.ndarray]) -> None:
     """Write other tensors with their right checksum."""
     write_tensors(path, tensors)
     state = path.with_name("state.json")
-    change_json(state, lambda d: d["sha256"].update({path.name: checksum(path)}))  # type: ignore[attr-defined]
-
-
-def change_json(path: Path, change: Callable[[dict[str, object]], object]) -> None:
-    data = json.loads(path.read_text())
-    change(data)
-    path.write_text(json.dumps(data))
+    data = json.loads(state.read_text())
+    data["sha256"][path.name] = checksum(path)
+    state.write_text(json.dumps(data))
 
 
 # The metrics file

@@ -88,6 +88,8 @@ def test_codes_answer_as_the_run_they_are_of(run: lc.Run) -> None:
         lc.similarity(heldout)
     with pytest.raises(ProbeError, match=r"a model is needed, and .* stands for codes"):
         lc.intervene(train)
+    with pytest.raises(UnknownNameError, match="unknown split 'trian'"):
+        lc.knn_purity(heldout, split="trian", controls=False)
     some = lc.knn_purity(heldout, labels="rule", controls=False, layers=1, n=40, n_bootstrap=100)
     assert some.table["n"].max() == 40
 
@@ -175,6 +177,9 @@ def test_checkpoints_of_a_run_are_models_of_their_own(run: lc.Run) -> None:
     first, last = (lc.subject(run, step=step) for step in (steps[0], steps[-1]))
     assert (first.name, last.name) == (f"{run.name}@{steps[0]}", f"{run.name}@{steps[-1]}")
     assert lc.extract(first, n=2).meta["run"] == first.name
+    frame = pd.DataFrame({"prompt": ["one two"], "query": [-1], "key": [0]})
+    step = lc.load_run("text-softmax").checkpoints()[-1]
+    assert lc.subject("text-softmax", frame, step=step).name == f"text-softmax@{step}"
 
 
 def test_a_batch_size_is_that_of_every_pass(run: lc.Run, gpt2: Path) -> None:
@@ -202,16 +207,3 @@ def test_models_in_hand_are_told_apart(run: lc.Run) -> None:
     found = lc.align(models, task, ["rule"], n_train=60, n_heldout=60, layers=1, n_bootstrap=100,
                      controls=False)
     assert set(found.transfer["run_a"]) == {"softmax 1", "softmax 2"}
-
-
-def test_codes_have_no_other_splits(run: lc.Run) -> None:
-    codes = lc.extract(run, n=20)
-    with pytest.raises(UnknownNameError, match="unknown split 'trian'"):
-        lc.knn_purity(codes, split="trian", controls=False)
-
-
-def test_checkpoints_of_a_language_model_have_names_of_their_own() -> None:
-    run = lc.load_run("text-softmax")
-    frame = pd.DataFrame({"prompt": ["one two"], "query": [-1], "key": [0]})
-    assert lc.subject(run, frame, step=run.checkpoints()[-1]).name == (
-        f"text-softmax@{run.checkpoints()[-1]}")

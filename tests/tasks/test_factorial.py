@@ -36,26 +36,37 @@ SAME = ("bases", "sources", "operands", "operation+operands")
 
 
 def drawn(
-    config: SravenConfig | LogicConfig, split: str | None = None
+    config: SravenConfig | LogicConfig, split: str | None = None, *, factorial: bool = True
 ) -> tuple[ChosenPairs, MinimalPairs]:
     task = lc.make_task(config)
-    factorial = lc.make_counterfactuals(task)
+    counterfactuals = lc.make_counterfactuals(task, factorial=factorial)
     split = split or ("ood" if "ood" in task.splits else "train")
-    return factorial, factorial.sample(split, N, make_generator(0, "pairs"))
+    return counterfactuals, counterfactuals.sample(split, N, make_generator(0, "pairs"))
+
+
+def sources_of(pairs: MinimalPairs) -> dict[str, set[str]]:
+    """Return those of `SOURCES` that pairs have: minimal ones have two."""
+    return {name: differs for name, differs in SOURCES.items()
+            if name in ("sources", "control", *pairs.others)}
 
 
 def answer(batch: Batch, slot: Tensor) -> Tensor:
     return batch.targets.gather(1, slot[:, None])[:, 0]
 
 
+both_designs = pytest.mark.parametrize("factorial", [True, False], ids=["factorial", "minimal"])
+
+
+@both_designs
 @pytest.mark.parametrize("name", SRAVEN)
-def test_sraven_sources_differ_in_what_their_name_says(name: str) -> None:
+def test_sraven_sources_differ_in_what_their_name_says(name: str, factorial: bool) -> None:
     config = SRAVEN[name]
-    _, pairs = drawn(config)
+    _, pairs = drawn(config, factorial=factorial)
     pairs = pairs[pairs.counts]
     ours, slot = pairs.bases, pairs.slot
     here = F.one_hot(slot, config.n_features).bool()
-    for source, differs in SOURCES.items():
+    assert (pairs.base_label != pairs.source_label).all()
+    for source, differs in sources_of(pairs).items():
         theirs = pairs.batch(source)
         rule = pairs.source_label if "operation" in differs else pairs.base_label
         assert torch.equal(rules_shown(theirs)[here], rule)
@@ -161,16 +172,31 @@ def test_sraven_pairs_are_those_with_natural_rows() -> None:
     assert (torch.bincount(others, minlength=7)[:SUM] / len(others)).min() > 0.05  # 1 / 6
 
 
-@pytest.mark.parametrize("config", [SRAVEN["permuted"], LOGIC], ids=["sraven", "logic"])
-def test_sources_of_given_instances_have_candidates(config: SravenConfig | LogicConfig) -> None:
+@pytest.mark.parametrize("config", [SRAVEN["permuted"], SRAVEN["not permuted"], LOGIC])
+def test_pairs_of_chosen_constituents(config: LogicConfig | SravenConfig) -> None:
     factorial, some = drawn(config)
     batch = some.bases[:200]
-    which = torch.arange(200) % factorial.held(batch).shape[1]
+    held = factorial.held(batch)
+    which = torch.arange(200) % held.shape[1]
     choices = factorial.choices(batch, which)
     order = torch.rand(choices.shape, generator=make_generator(0, "targets"))
     target = torch.where(choices, order, -1.0).argmax(1)
     pairs = factorial.with_target(batch, which, target, make_generator(1, "chosen"))
+    assert torch.equal(pairs.base_label, held.gather(1, which[:, None])[:, 0])
+    assert torch.equal(pairs.source_label, target)
     assert pairs.bases is batch
+    member = factorial.membership(pairs.sources)[torch.arange(200), pairs.slot]
+    assert member.gather(1, target[:, None]).all()
+    assert not member.gather(1, pairs.base_label[:, None]).any()
+    # What each constituent answers: the instance's own, and where it counts the source's.
+    answers = factorial.answers(pairs)
+    symbols = which[:, None] if factorial.symbolic else torch.zeros(200, 1).long()
+    for constituent, whose in ((pairs.base_label, batch), (pairs.source_label, pairs.sources)):
+        right = whose.targets.gather(1, symbols)[:, 0].double()
+        given = answers.gather(1, constituent[:, None])[:, 0]
+        known = pairs.counts if whose is pairs.sources else torch.ones_like(pairs.counts)
+        torch.testing.assert_close(given[known], right[known], atol=1e-6, rtol=0)
+    assert pairs.counts.float().mean() > 0.2
     assert set(pairs.others) >= set(OTHERS)
     expected = torch.stack([answer(pairs.batch(n), pairs.slot) for n in SAME], 1).double()
     unknown = torch.zeros(200, dtype=torch.bool)
@@ -181,14 +207,17 @@ def test_sources_of_given_instances_have_candidates(config: SravenConfig | Logic
     assert torch.equal(pairs.candidates[~unknown], expected[~unknown])
 
 
+@both_designs
 @pytest.mark.parametrize("split", ["train", "ood", "unknown"])
-def test_logic_sources_differ_in_what_their_name_says(split: str) -> None:
-    _, pairs = drawn(LOGIC, split)
+def test_logic_sources_differ_in_what_their_name_says(split: str, factorial: bool) -> None:
+    _, pairs = drawn(LOGIC, split, factorial=factorial)
     ours = pairs.bases
+    known = pairs.source_label < LOGIC.n_known_terms
+    assert (known.all() if split != "unknown" else not known.any())
     terms = ours.info["terms"]
     changed = torch.where(terms == pairs.base_label[:, None], pairs.source_label[:, None], terms)
     signs = lc.make_task(LOGIC).signs
-    for source, differs in SOURCES.items():
+    for source, differs in sources_of(pairs).items():
         theirs = pairs.batch(source)
         assert torch.equal(theirs.info["terms"],
                            changed if "operation" in differs else ours.info["terms"])

@@ -9,25 +9,19 @@ import pytest
 
 from latentcode.config import LanguageConfig, LogicConfig, SravenConfig
 from latentcode.errors import ConfigError
-from latentcode.tasks import (
-    as_task,
-    make_task,
-)
+from latentcode.tasks import as_task, make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven
 
 
 def test_every_configuration_has_its_task() -> None:
-    assert type(make_task(LogicConfig())) is FuzzyLogic
+    task = make_task(LogicConfig())
+    assert type(task) is FuzzyLogic
+    assert as_task(task) is task
+    assert as_task(task.config).config == task.config
     assert type(make_task(SravenConfig())) is Sraven
     with pytest.raises(ConfigError, match="'language' has no instances to draw"):
         make_task(LanguageConfig())
-
-
-def test_a_task_in_hand_is_itself() -> None:
-    task = make_task(LogicConfig())
-    assert as_task(task) is task
-    assert as_task(task.config).config == task.config
 
 
 @pytest.mark.slow

@@ -98,12 +98,14 @@ def test_codes_that_cannot_be_kept_are_given_all_the_same(entry: Path, cache: Pa
 
 # Names and paths
 
-def test_a_name_or_a_path(run: lc.Run, entry: Path) -> None:
+def test_a_name_or_a_path(run: lc.Run, entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in (NAME, f"zoo:{NAME}", str(entry), entry):
         assert lc.load_run(text).path == entry
     shutil.copytree(run.path, "mine")
     for text in ("mine", "./mine", Path("mine")):
         assert lc.load_run(text).path == Path("mine")
+    monkeypatch.chdir(entry.parent)  # where the name is also that of the folder
+    assert lc.load_run(NAME).path == entry
 
 
 def test_a_name_that_is_also_a_folder_is_not_chosen_silently(run: lc.Run, entry: Path) -> None:
@@ -113,13 +115,6 @@ def test_a_name_that_is_also_a_folder_is_not_chosen_silently(run: lc.Run, entry:
     assert lc.load_run(f"zoo:{NAME}").path == entry
     for mine in (f"./{NAME}", Path(NAME)):
         assert lc.load_run(mine).path == Path(NAME)
-
-
-def test_in_the_folder_of_the_zoo_a_name_means_one_thing(
-    entry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(entry.parent)
-    assert lc.load_run(NAME).path == entry
 
 
 @pytest.mark.parametrize(("command", "found"), [

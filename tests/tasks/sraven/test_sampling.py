@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
+from itertools import combinations_with_replacement
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from small_sraven import fields, seeded
 
 from latentcode.config import SravenConfig
 from latentcode.errors import SplitError
+from latentcode.tasks.splits import split_combinations
 from latentcode.tasks.sraven.rules import RULES, rules_that_hold
 from latentcode.tasks.sraven.task import Sraven, permute_features
 
@@ -57,35 +58,18 @@ def test_every_rule_holds_and_tokens_agree_with_the_grid(
         assert torch.equal(context.argmax(-1), grid.reshape(17, -1)[:, :-m])
 
 
-@settings(max_examples=60)
-@given(st.integers(1, 5), st.floats(0.0, 0.999), st.integers(0, 2**31))
-def test_splits_are_disjoint_and_cover_for_every_possible_fraction(
-        n_features: int, fraction: float, seed: int) -> None:
-    config = SravenConfig(n_features=n_features, ood_fraction=fraction, split_seed=seed)
-    every = Sraven(SravenConfig(n_features=n_features, ood_fraction=0.0)).all_combinations
-    needed = -(-len(RULES) // n_features)
-    n_ood = int(len(every) * fraction)
-    if n_ood > len(every) - needed:
-        with pytest.raises(SplitError, match="largest possible fraction here is") as error:
-            Sraven(config)
-        largest = re.search(r"here is ([\d.e-]+), which holds out (\d+)", str(error.value))
-        assert int(largest[2]) == len(every) - needed
-        most = Sraven(replace(config, ood_fraction=float(largest[1])))
-        assert len(multisets(most, "train")) == needed
-        return
+@pytest.mark.parametrize(("n_features", "fraction"), [(1, 0.0), (2, 0.3), (4, 0.25), (5, 0.9)])
+def test_splits_are_those_of_combinations(n_features: int, fraction: float) -> None:
+    config = SravenConfig(n_features=n_features, ood_fraction=fraction, split_seed=3)
     task = Sraven(config)
-    train = multisets(task, "train")
-    assert {rule for c in train for rule in c} == set(range(len(RULES)))
-    assert multisets(task, "test") == train
-    assert all(c == tuple(sorted(c)) for c in train)
-    if n_ood == 0:
-        assert task.splits == ("train", "test")
-        assert len(train) == len(every)
-        return
-    ood = multisets(task, "ood")
-    assert len(ood) == n_ood
-    assert not ood & train
-    assert ood | train == {tuple(c) for c in every.tolist()}
+    every = [tuple(c) for c in task.all_combinations.tolist()]
+    assert every == list(combinations_with_replacement(range(len(RULES)), n_features))
+    train, ood = split_combinations(every, len(RULES), fraction, 3, distinct=False)
+    assert task.splits == (("train", "test", "ood") if ood else ("train", "test"))
+    for split in task.splits:
+        assert multisets(task, split) == set(ood if split == "ood" else train)
+    with pytest.raises(SplitError, match="largest possible fraction here is"):
+        Sraven(replace(config, ood_fraction=0.999))
 
 
 def test_explicit_held_out_combinations() -> None:
