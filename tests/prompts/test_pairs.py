@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +64,8 @@ def outcomes(result: InterventionResult) -> dict[str, float]:
 
 
 def patch(model: Any, rows: list[dict[str, Any]], *args: Any, **settings: Any) -> dict[str, float]:
-    return outcomes(intervene(model, pd.DataFrame(rows), [Patch(*args)],
-                                      n_bootstrap=100, **settings))
+    return outcomes(intervene(model, pd.DataFrame(rows), [Patch(*args)], n_bootstrap=100,
+                              **settings))
 
 
 def test_every_prompt_is_in_one_batch_of_its_layout(gpt2: Any) -> None:
@@ -83,8 +82,7 @@ def test_every_prompt_is_in_one_batch_of_its_layout(gpt2: Any) -> None:
                 batch.bases.inputs, batch.sources.inputs, batch.bases.targets[:, 0],
                 batch.sources.targets[:, 0], batch.base_label, batch.source_label)), strict=True)]
     for row, batched in zip([*rows[::2], *rows[1::2]], shown, strict=True):
-        texts = {column: model.to_tokens(row[column])[0].tolist() for column in ("prompt",
-                                                                                 "source")}
+        texts = {name: model.to_tokens(row[name])[0].tolist() for name in ("prompt", "source")}
         assert batched == {name: row[name] for name in batched} | texts
     assert set(task.constituents) <= set(PLACES)
     assert all(bool(batch.counts.all()) for batch in batches)
@@ -237,6 +235,8 @@ def test_text_answers_are_the_token_that_follows(gpt2: Any) -> None:
     assert task.answers.tolist() == [expected, expected]
     assert task.constituents == (" Paris", " Lima")
     assert task.labels.tolist() == [[0, 1], [0, 1]]
+    with pytest.raises(ConfigError, match=r"' Paris and' of row 0 .* is 2 tokens"):
+        PromptCounterfactuals(gpt2, pd.DataFrame([{**row, "answer": " Paris and"}]))
 
 
 def test_the_control_is_needed_to_be_written(gpt2: Any) -> None:
@@ -256,10 +256,8 @@ def test_the_control_is_needed_to_be_written(gpt2: Any) -> None:
     result = intervene(model, with_same, [
         Patch("interchange", "row", (0,)), Patch("control", "row", (0,))], n_bootstrap=100)
     assert "there is no control" not in repr(result)
-    source, same = (result.table[result.table["patch"] == name] for name in ("interchange",
-                                                                             "control"))
-    assert (source["n"] == len(rows)).all()
-    assert (same["n"] == 0).all()
+    n = result.table.groupby("patch")["n"].unique().explode()
+    assert n.to_dict() == {"interchange": len(rows), "control": 0}
 
 
 def test_codes_that_do_not_sum_to_1_are_not_renormalised(
@@ -271,8 +269,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
                            "answer": a, "source_answer": b} for a in range(5, 9) for b in (11, 12)])
     with pytest.raises(ConfigError, match=r"do not sum to 1, .*zoo check.*; expected renormalize="
                                           "False"):
-        intervene(model, pairs, [Patch("interchange", "pair", (0,),
-                                                      renormalize=True)])
+        intervene(model, pairs, [Patch("interchange", "pair", (0,), renormalize=True)])
     asked: list[Patch] = []
     monkeypatch.setattr("latentcode.probes.interventions.intervention.intervene_model",
                         lambda model, task, interventions, **_: asked.extend(interventions))
@@ -284,8 +281,7 @@ def test_codes_that_do_not_sum_to_1_are_not_renormalised(
 def test_means_want_one_layout_and_every_label(gpt2: Any) -> None:
     model, rows, few = gpt2, rows_of(gpt2), {"n_bootstrap": 100}
     writes = [Patch("class_mean", "row", BOTH), Patch("class_mean_base", "row", BOTH),
-              Patch("steer", "row", BOTH, alpha=2.0), Patch("mean_ablation", "row",
-                                                                          BOTH),
+              Patch("steer", "row", BOTH, alpha=2.0), Patch("mean_ablation", "row", BOTH),
               Patch("resample", "row", BOTH), Patch("erase", "pair", BOTH)]
     one = pairs_of(model, ("The capital of {}",))
     labels = {row["label"] for row in one}
@@ -330,9 +326,8 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
     assert (n["interchange"], n["shuffled"], n["random"]) == (4, 3, 4)
     assert result.settings["n_known"] == 4
     seen: list[tuple[int, int]] = []
-    intervene(gpt2, pd.DataFrame([*short, *long]),
-                      [Patch("interchange", "row", BOTH)], n_bootstrap=100,
-                      progress=lambda done, total: seen.append((done, total)))
+    patch(gpt2, [*short, *long], "interchange", "row", BOTH,
+          progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {4 * (3 + 1)}
     assert seen[-1][0] == 16
@@ -342,8 +337,7 @@ def test_few_bits_are_enough(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"), dtype=torch.bfloat16)
     rows = pairs_of(model, ("The capital of {}",))
     result = intervene(model, pd.DataFrame(rows), [
-        Patch("identity", "row", BOTH), Patch("interchange", "everything", (0,),
-                                                            "residual"),
+        Patch("identity", "row", BOTH), Patch("interchange", "everything", (0,), "residual"),
         Patch("steer", "row", BOTH), Patch("random", "row", BOTH)], n_bootstrap=100)
     kl = result.table[result.table["metric"] == "kl"].set_index("patch")["value"]
     assert kl["identity"] == 0.0
@@ -377,21 +371,14 @@ def test_models_that_do_not_take_a_code_are_refused(
     ({"answer": 301}, "answer and source_answer of row 1 .* are both token 301"),
     ({"answer": 1.5}, "answer of row 0 .*300.0.*; expected text, or the id of a token"),
     ({"label": "b"}, "label and source_label of row 1 .* are both 'b'"),
+    ("label", "only one of the columns label and source_label"),
+    ("source", "no column source"),
 ])
 def test_what_cannot_be_used_is_named(
-    gpt2: Any, change: Mapping[str, Any], message: str
+    gpt2: Any, change: dict[str, Any] | str, message: str
 ) -> None:
     good = {**GOOD, "control": "The capital of Kenya is", "label": "a", "source_label": "b"}
+    frame = pd.DataFrame([good, good]).drop(columns=change) if isinstance(
+        change, str) else pd.DataFrame([good, good | change])
     with pytest.raises(ConfigError, match=message):
-        PromptCounterfactuals(gpt2, pd.DataFrame([good, {**good, **change}]))
-
-
-def test_an_answer_of_two_tokens_and_columns_that_lack_are_named(gpt2: Any) -> None:
-    frame = pd.DataFrame([{**GOOD, "answer": " Paris", "source_answer": " Lima"}])
-    for wrong, message in (
-        (frame.assign(answer=" Paris and"), "' Paris and' of row 0 .* is 2 tokens"),
-        (frame.assign(label="a"), "only one of the columns label and source_label"),
-        (frame.drop(columns="source"), "no column source"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            PromptCounterfactuals(gpt2, wrong)
+        PromptCounterfactuals(gpt2, frame)

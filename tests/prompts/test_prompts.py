@@ -49,16 +49,6 @@ def frame(*rows: Mapping[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(rows or ROWS)
 
 
-def one_by_one(model: Any, prompts: Prompts, names: list[str]) -> list[list[Tensor]]:
-    """Return what hooks show of each prompt alone, as any user of the bridge would see it."""
-    seen = []
-    for text in prompts.labels["prompt"]:
-        with torch.no_grad():
-            _, cache = model.run_with_cache(model.to_tokens(text), names_filter=names)
-        seen.append([cache[name][0] for name in names])
-    return seen
-
-
 @pytest.mark.parametrize(("architecture", "batch_size"), [
     ("gpt2", 1), ("gpt2", 4), ("llama", 4), ("neox", 4)])
 def test_codes_are_those_of_every_prompt_alone(
@@ -72,16 +62,17 @@ def test_codes_are_those_of_every_prompt_alone(
     assert codes.labels["label"].tolist() == [row["label"] for row in ROWS]
     hooks = [f"blocks.{layer}.{point}" for layer in range(2)
              for point in ("attn.hook_pattern", "hook_resid_pre")]
-    for i, shown in enumerate(one_by_one(model, prompts, hooks)):
+    for i, row in enumerate(ROWS):
         q, k = codes.labels.loc[i, ["query_position", "key_position"]]
+        with torch.no_grad():
+            logits, shown = model.run_with_cache(model.to_tokens(row["prompt"]), names_filter=hooks)
         for layer in range(2):
-            pattern, residual = shown[2 * layer:2 * layer + 2]
+            pattern, residual = (shown[hook][0] for hook in hooks[2 * layer:2 * layer + 2])
             assert pattern[:, q, k].min() > 0
             np.testing.assert_allclose(codes.scores[i, layer, 0], pattern[:, q, k], atol=1e-6)
             np.testing.assert_allclose(codes.residuals[i, layer, 0], residual[q], atol=1e-5)
-        with torch.no_grad():
-            answer = model(model.to_tokens(ROWS[i]["prompt"]))[0, -1].argmax()
-        assert codes.labels.loc[i, "next_token"] == model.tokenizer.decode([int(answer)])
+        answer = int(logits[0, -1].argmax())
+        assert codes.labels.loc[i, "next_token"] == model.tokenizer.decode([answer])
     assert codes.labels["key_token"].tolist()[:4] == [" France", " river", " Kenya", " café"]
     assert codes.labels["query_token"].tolist()[:2] == [" is", " Italy"]
 

@@ -12,7 +12,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError, SplitError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import as_language_model
-from latentcode.prompts.whole_texts import PAIRS, documents_of, whole_texts
+from latentcode.prompts.whole_texts import PAIRS, whole_texts
 
 TEXTS = pd.DataFrame({
     "text": ["The capital of France", "The river of\n Peru", "in Rome and then", "we asked in Lima",
@@ -41,20 +41,9 @@ def test_texts_are_prompts_and_documents_combinations(gpt2: Any) -> None:
     assert [pair.name for pair in prompts.pairs] == list(PAIRS)
     codes = lc.extract(gpt2, prompts)
     assert codes.scores.shape[:3] == (5, 2, 3)
-
-
-def test_each_text_is_a_document_unless_it_says_so(gpt2: Any) -> None:
-    prompts = whole_texts(gpt2, TEXTS["text"].tolist())
-    assert prompts.labels["combination"].tolist() == [0, 1, 2, 3, 1]
-
-
-def test_what_shares_a_text_is_one_document_however_far() -> None:
-    """a and b share one, b and c another, so that a and c belong together, too."""
-    frame = pd.DataFrame({"text": ["1 2", "1  2", "3", "\t3 ", "4"],
-                          "document": ["a", "b", "b", "c", "d"]})
-    assert documents_of(frame, [[i] for i in range(5)]) == ["a", "a", "a", "a", "d"]
-    other = pd.DataFrame({"text": list("12345"), "document": ["a", "b", "b", "c", "d"]})
-    assert documents_of(other, [[7], [7], [8, 9], [8, 9], [8]]) == ["a", "a", "a", "a", "d"]
+    # Each text is a document unless it says so.
+    alone = whole_texts(gpt2, TEXTS["text"].tolist())
+    assert alone.labels["combination"].tolist() == [0, 1, 2, 3, 1]
 
 
 def test_a_split_divides_no_document(gpt2: Any) -> None:
@@ -90,12 +79,3 @@ def test_a_single_token_and_a_pattern_that_is_too_large_are_named(
     monkeypatch.setattr("latentcode.prompts.whole_texts.LARGEST", 2_000)
     with pytest.raises(ConfigError, match=r"row 1 .* has \d+ tokens, and the pattern .*'document'"):
         whole_texts(gpt2, ["The river", "river river " * 10])
-
-
-def test_documents_are_held_out_whole(gpt2: Any) -> None:
-    many = pd.concat([TEXTS.assign(text=TEXTS["text"] + f" ({i})", document=TEXTS["document"]
-                                   + str(i)) for i in range(4)], ignore_index=True)
-    split = whole_texts(gpt2, many).split(0.3, 0, "kind").labels
-    train, ood = (set(of["combination"]) for _, of in split.groupby("split", sort=False))
-    assert train.isdisjoint(ood)
-    assert sorted(map(len, (train, ood))) == [4, 8]

@@ -226,16 +226,6 @@ def test_ambiguity_in_the_papers_words_and_the_ceiling(
     assert solved[~several].all()
 
 
-def test_posterior_is_calibrated() -> None:
-    """Under the prior that the instances come from, confidence predicts accuracy."""
-    task = Sraven(SravenConfig(n_values=4, ood_fraction=0.0))
-    batch = task.sample("train", 2000, torch.Generator().manual_seed(6))
-    best, confidence = answer_posterior(task, batch).best()
-    right = (best == batch.targets).all(1).double()
-    excess = mean_metric((right - confidence).numpy())
-    assert abs(excess.mean) < 3.5 * excess.se
-
-
 def test_blocks_and_joins_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Sraven(SravenConfig(n_values=4))
     batch = task.sample("train", instances_at_once(4, 3) + 100, torch.Generator().manual_seed(9))

@@ -35,9 +35,6 @@ def test_classes_of_equal_size() -> None:
     points = pd.DataFrame({"target": np.array([0.3, 0.1, 0.5, 0.2, 0.4, 0.0])})
     classes = Label("target", "target", classes=3).of(points)
     assert classes.tolist() == [1, 0, 2, 1, 2, 0]
-
-
-def test_target_of_fuzzy_logic_comes_in_five_classes_that_are_equally_common() -> None:
     points = pd.DataFrame({"target": np.random.default_rng(0).random(200)})
     assert np.bincount(LOGIC["target"].of(points)).tolist() == [40] * 5
 
