@@ -167,12 +167,13 @@ class TableResult(ABC):
         """Say the largest value of the first metric of the table `LARGEST`, and where it is."""
         name, column = self.LARGEST or (next(iter(self.COLUMNS)), "value")
         table = self.tables()[name]
-        if column not in table or not table[column].notna().any():
+        table = table.dropna(subset=[column]) if column in table else table.head(0)
+        if table.empty:
             return None
         for kind in ("metric", "quantity", "class"):
             if kind in table:
                 table = table[table[kind] == table[kind].iloc[0]]
-        row = table.loc[table[column].idxmax()]
+        row = table.sort_values(column).iloc[-1]
         place = [f"{key.replace('_', ' ')} {row[key]}" for key in PLACES
                  if key in row and pd.notna(row[key])]
         return f"the largest {column} is {row[column]:.3g} ({', '.join(place)})"

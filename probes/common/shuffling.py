@@ -94,10 +94,10 @@ def _log_arrangements(kind: np.ndarray, groups: np.ndarray) -> float:
     total = 0.0
     for same_size in _by_size(groups):
         labels = np.sort(kind[same_size], axis=1)
-        total += _log_multinomial(np.unique(labels, axis=0, return_counts=True)[1])
+        total += float(_log_multinomial(np.unique(labels, axis=0, return_counts=True)[1]))
         counts = (labels[:, :, None] == np.unique(labels)).sum(axis=1)
-        total += _log_multinomial(counts).sum()
-    return float(total)
+        total += float(_log_multinomial(counts).sum())
+    return total
 
 
 def _log_multinomial(counts: np.ndarray) -> np.ndarray:
