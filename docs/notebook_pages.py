@@ -41,6 +41,3 @@ def _output(output: Any) -> str:
 def _shown(html: str) -> str:
     """Return a block that Markdown leaves alone: it ends at the first line of its own."""
     return f'<div class="output">{html}</div>'
-
-
-__all__ = ["markdown_of_notebook"]

@@ -54,6 +54,3 @@ def arrow(*points: tuple[float, float], curve: bool = False) -> str:
     step = " C" if curve else " L"
     first, *rest = (f"{x:g} {y:g}" for x, y in points)
     return f'<path class="line" d="M{first}{step}{" ".join(rest)}" marker-end="url(#tip)"/>'
-
-
-__all__ = ["arrow", "box", "cell", "drawing", "text"]

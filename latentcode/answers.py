@@ -23,5 +23,3 @@ IN_WORDS: dict[str, str] = {
     "else": "none of these",
 }
 """The same for those who know no letters: on pages and in sentences."""
-
-__all__ = ["CLASSES", "IN_WORDS"]

@@ -39,6 +39,3 @@ def check_distinct(what: str, names: Sequence[Any]) -> None:
     repeated = sorted({str(name) for name in names if list(names).count(name) > 1})
     check(not repeated, f"{what} repeats {', '.join(repeated)}; expected different ones",
           ProbeError)
-
-
-__all__ = ["as_tuple", "check_distinct", "chosen"]

@@ -399,7 +399,3 @@ def _message(address: Address, token: Token, error: BaseException) -> str | None
         return f"{address} cannot be reached, and this machine has no whole copy of it: {line}"
     # A full disk, or an answer that makes no sense.
     return f"{address}: {line}" if isinstance(error, OSError | ValueError) else None
-
-
-__all__ = ["MANIFEST", "PAGE", "PICTURES", "TAGS", "Address", "Token", "check_names", "fetch",
-           "is_address", "one_sentence", "origin", "page", "push", "to_share", "unreachable"]

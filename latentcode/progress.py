@@ -194,6 +194,3 @@ def _is_watched() -> bool:
             and threading.current_thread() is threading.main_thread()
             and multiprocessing.parent_process() is None
             and (in_notebook or (sys.stderr is not None and sys.stderr.isatty())))
-
-
-__all__ = ["SWITCH", "Bar", "Progress", "reported", "say_doing", "watched"]

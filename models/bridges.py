@@ -68,6 +68,3 @@ def generated_output(
         for query, code in enumerate(pattern.unbind(dim=2))], dim=1)
     bias = model.blocks[layer].attn.b_O
     return total if bias is None else total + bias
-
-
-__all__ = ["generated_and_shown", "generated_output", "identity_error"]

@@ -83,6 +83,3 @@ def effective_codes(
     if gate is None:
         return seen[pattern]
     return seen[pattern] * gate(seen[gate.hook]).mean(-1).transpose(1, 2)[..., None]
-
-
-__all__ = ["Gate", "effective_codes", "gate_of", "gates"]

@@ -77,6 +77,3 @@ def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor
 
 def _as_it_is(x: Tensor) -> Tensor:
     return x
-
-
-__all__ = ["key_inputs", "shown_input", "shown_output"]

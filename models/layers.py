@@ -38,6 +38,3 @@ def check_layer(model: Any, layer: int, *, attention: bool = True) -> None:
     check(not attention or layer in there, f"layer {layer} of this model has no attention but "
           f"{other_layers(model).get(layer)}, and so no codes; expected one of "
           f"{', '.join(map(str, there))}", ConfigError)
-
-
-__all__ = ["attention_layers", "check_layer", "other_layers"]

@@ -59,6 +59,3 @@ def readable(n_bytes: int) -> str:
     """Return `37.3 GiB`."""
     power = min(max(n_bytes.bit_length() - 1, 0) // 10, 4)
     return f"{n_bytes / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
-
-
-__all__ = ["available", "readable"]

@@ -374,8 +374,3 @@ def _device(name: str, given: str | torch.device) -> torch.device:
           f"{name} is {str(given)!r}, and torch {torch.__version__} finds "
           f"{torch.cuda.device_count()} CUDA devices here; expected cpu, or one of these")
     return device
-
-
-__all__ = ["AT", "DTYPES", "INSTEAD", "Named", "as_dtype", "check_eager", "check_memory",
-           "check_not_quantized", "first_line", "is_run", "n_weights", "named", "one_device",
-           "one_line"]

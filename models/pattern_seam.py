@@ -108,6 +108,3 @@ def add_seam(bridge: Any, n_heads: int) -> bool:
     module.__class__ = with_seam(kind)
     cast(Any, module).pattern_heads = n_heads
     return True
-
-
-__all__ = ["Replacing", "add_seam", "with_seam"]

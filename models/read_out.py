@@ -42,6 +42,3 @@ def look(
     with evaluating(model):
         model.run_with_hooks(inputs, **(padding or {}), fwd_hooks=[
             *hooks, (read_out_hook(model), last_token)])
-
-
-__all__ = ["last_token", "look", "read_out_hook"]

@@ -373,7 +373,3 @@ def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             del vars(module)["forward"]
         else:
             vars(module)["forward"] = own
-
-
-__all__ = ["CleanPass", "Write", "agrees", "check_shown", "clean_pass", "logits_at", "unshared",
-           "z_hook"]

@@ -38,6 +38,3 @@ def untrained(model: Any, seed: int = 0) -> HookedTransformer | TransformerBridg
     network = fresh_network(model.original_model.config, weight.dtype, seed)
     return bridge_of(
         str(model.cfg.model_name), network.to(weight.device).eval(), tokenizer_of(model))
-
-
-__all__ = ["untrained"]

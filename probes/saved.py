@@ -72,6 +72,3 @@ def _read(path: Path) -> Mapping[str, object]:
         if isinstance(data, dict):
             return data
     return {}
-
-
-__all__ = ["RESULTS", "load_result", "result_kind"]

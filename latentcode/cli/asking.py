@@ -328,6 +328,3 @@ def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
 def _plain(parameter: inspect.Parameter) -> Any:
     """Return the type of an option, without what is noted of it."""
     return get_args(parameter.annotation)[0]
-
-
-__all__ = ["Asked", "asking", "options_of"]

@@ -78,6 +78,3 @@ def _error_of_a_field(stopped: BaseException) -> str | None:
             return str(error)
         error = error.__context__
     return None
-
-
-__all__ = ["Split", "default_is", "parse"]

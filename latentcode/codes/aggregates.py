@@ -123,7 +123,3 @@ AGGREGATES: Mapping[str, Callable[[Tensor], Tensor]] = {
     of.__name__: of for of in (attn_sum, entropy, distance, first_token, previous_token,
                                attn_log_det, lap_eigvals)}
 """By name, those of patterns."""
-
-__all__ = ["AGGREGATES", "LEAST_TOKENS", "MEAN_RESIDUAL", "TOP_K", "attn_log_det", "attn_sum",
-           "check_tokens", "distance", "entropy", "first_token", "lap_eigvals", "mean_residual",
-           "previous_token"]

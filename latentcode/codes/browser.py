@@ -153,6 +153,3 @@ def model_of(
     check(not codes.meta.get("untrained"), "these are codes of the untrained model, which has no "
           "answers; expected no run")
     return run.load_model(codes.meta.get("step"))
-
-
-__all__ = ["CodeBrowser", "model_of"]

@@ -164,6 +164,3 @@ def _equal(a: pd.Series, b: pd.Series) -> np.ndarray:
     if pd.api.types.is_float_dtype(a) and pd.api.types.is_float_dtype(b):
         return np.isclose(ours, theirs, atol=1e-5)
     return np.asarray(ours == theirs, dtype=bool)
-
-
-__all__ = ["ProblemCard", "cards_of_codes", "problem_card", "problem_cards", "task_of"]

@@ -143,6 +143,3 @@ def _try(own: OwnFeatures) -> None:
             alone.float(), together[part].float(), rtol=1e-4, atol=1e-5),
             f"features {own.name!r}: an instance has other features alone than among others; "
             "expected those of each by itself")
-
-
-__all__ = ["FEATURES", "OwnFeatures", "register_features"]

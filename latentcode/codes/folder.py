@@ -97,7 +97,3 @@ def write_meta(
         "sha256": checksums(folder, (TENSORS, LABELS)), "axes": AXES,
         "pairs": [asdict(p) for p in pairs], "layers": list(layers),
         "query_of_pair": list(query_of_pair), "meta": dict(meta)})
-
-
-__all__ = ["LABELS", "META", "SHARD", "TENSORS", "as_table", "read_codes", "write_labels",
-           "write_meta"]

@@ -74,6 +74,3 @@ def _is_number(row: object) -> bool:
 def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
     """Return the instances of a split from number `block` * DRAW on, DRAW of them."""
     return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
-
-
-__all__ = ["at_once", "drawn", "instances"]

@@ -112,6 +112,3 @@ def described(labels: pd.DataFrame) -> pd.DataFrame:
 def is_measurement(values: pd.Series) -> bool:
     """Whether a label is a number on a scale rather than a name."""
     return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
-
-
-__all__ = ["check_new_label", "described", "is_measurement", "label_groups", "label_values"]

@@ -176,6 +176,3 @@ def weights_digest(model: Any) -> str:
         digest.update(name.encode())
         digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-__all__ = ["Hooks", "Reader", "Sink", "from_pattern", "from_residual", "gather_codes"]

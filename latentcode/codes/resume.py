@@ -205,6 +205,3 @@ class PartialCodes:
                 check(recorded.get(what) == found[what], f"{file} was damaged or changed after the "
                       f"extraction was interrupted; delete {self.folder} to start again",
                       ArtifactError)
-
-
-__all__ = ["PartialCodes", "partial_codes"]

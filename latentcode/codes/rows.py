@@ -366,7 +366,3 @@ def feature_names(
     return ("code", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
             "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
                         for place in places or ()))
-
-
-__all__ = ["ALL_LAYERS", "WIDEST", "Place", "RowBatch", "Rows", "feature_names", "gather_rows",
-           "read_rows", "sized_by_tokens"]

@@ -34,6 +34,3 @@ def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
     return page(DatasetCardData(
         pretty_name=name, license=license, library_name="latentcode", tags=list(TAGS),
         configs=[{"config_name": "labels", "data_files": LABELS}]), body)
-
-
-__all__ = ["data_card"]

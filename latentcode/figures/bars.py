@@ -54,6 +54,3 @@ def bars_svg(codes: Mapping[str, np.ndarray], quantity: str = "score") -> str:
             f'<line x1="{LEFT}" x2="{WIDTH}" y1="{high * scale:.1f}" y2="{high * scale:.1f}" '
             f'stroke="currentColor" stroke-width="0.7"/></svg>'
             f'<div style="opacity:.75;text-align:center">head; {escape(quantity)}</div></div>')
-
-
-__all__ = ["bars_svg"]

@@ -82,6 +82,3 @@ def signed_norm(values: np.ndarray) -> Normalize:
 def _short(name: object) -> str:
     text = " ".join(str(name).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST - 1]}…"
-
-
-__all__ = ["heat_map", "mean_codes_figure", "signed_norm"]

@@ -17,6 +17,3 @@ def markdown_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) 
 def markdown_of(table: pd.DataFrame) -> str:
     """Return a data frame as a Markdown table, without its index."""
     return markdown_table(list(table.columns), table.itertuples(index=False, name=None))
-
-
-__all__ = ["markdown_of", "markdown_table"]

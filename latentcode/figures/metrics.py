@@ -52,6 +52,3 @@ def metrics_figure(table: pd.DataFrame) -> Figure:
             axes.set_xlabel("step")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
-
-
-__all__ = ["metrics_figure"]

@@ -18,6 +18,3 @@ def default_cache() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "latentcode"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latentcode"
-
-
-__all__ = ["VARIABLE", "default_cache"]

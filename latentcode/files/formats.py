@@ -78,6 +78,3 @@ def read_checked(
     for file, recorded in data["sha256"].items() if verify else ():
         check_checksum(path.with_name(file), recorded)
     return data
-
-
-__all__ = ["CONVERTER", "VERSION", "check_format", "header", "read_checked"]

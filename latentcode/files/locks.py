@@ -49,6 +49,3 @@ def is_locked(path: Path) -> bool:
         return True
     lock.release()
     return False
-
-
-__all__ = ["exclusive", "is_locked"]

@@ -44,6 +44,3 @@ def read_table(path: Path) -> pd.DataFrame:
         return table
     except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
         raise ArtifactError(f"{path} is not a readable table: {error}") from None
-
-
-__all__ = ["read_table", "write_table"]

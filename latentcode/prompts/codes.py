@@ -183,6 +183,3 @@ class PromptReader(Reader):
                 labels[f"{role}_token{suffix}"] = self.asked.texts(
                     [self.tokens.ids[row][t] for row, t in zip(rows, at, strict=True)])
         return labels
-
-
-__all__ = ["PromptReader"]

@@ -169,6 +169,3 @@ def _one_of(free: np.ndarray, generator: torch.Generator) -> np.ndarray:
     """Draw one of those that are free, bool [B, n]: int64 [B], uniform."""
     chance = torch.rand(free.shape, generator=generator, device=generator.device).cpu().numpy()
     return np.where(free, chance, -1.0).argmax(1)
-
-
-__all__ = ["FACTORS", "TEMPLATE", "Grid"]

@@ -52,6 +52,3 @@ class TextNumbers:
     def skip(self) -> None:
         """Leave out a number, for a text that is not read."""
         self._n += 1
-
-
-__all__ = ["TextNumbers", "joined"]

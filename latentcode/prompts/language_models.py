@@ -356,7 +356,3 @@ def _names_run(model: object) -> bool:
     if not isinstance(model, (str, Path)):
         return False
     return is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model)
-
-
-__all__ = ["LanguageModel", "OwnLanguageModel", "PretrainedLanguageModel", "as_language_model",
-           "check_bridged", "load_language_model"]

@@ -146,6 +146,3 @@ class PromptOutcomes(Counterfactuals):
         last = logits[:, -1].float()
         return (last.gather(1, pairs.bases.targets)
                 - last.gather(1, pairs.sources.targets))[:, 0]
-
-
-__all__ = ["AMONG", "ROLES", "Among", "PromptOutcomes"]

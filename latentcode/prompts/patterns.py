@@ -95,6 +95,3 @@ def _prompts(
                         for q, row in zip(queries, keys, strict=True)]
     return token_labels(several, query, table).assign(
         prompt=[text[:spans[q][1]] for q in queries], pairs=pairs)
-
-
-__all__ = ["pattern_prompts"]

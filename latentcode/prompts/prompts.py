@@ -349,6 +349,3 @@ def _locate(
     check(bool(touching), f"pair {name!r} of {where} names the text {position!r}, for which there "
           "is no token", ConfigError)
     return touching[-1]
-
-
-__all__ = ["Position", "Prompts", "Tokens", "as_prompts", "row_name"]

@@ -99,6 +99,3 @@ def _batches(
             torch.tensor([list(tokens.ids[row]) for row in part], device=device),
             query[:, p], key[:, p], prompts.labels.iloc[part].reset_index(drop=True),
             {"pairs": key} if key.shape[1] > 1 else {})
-
-
-__all__ = ["read_prompt_rows"]

@@ -43,6 +43,3 @@ def next_token(
     check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
           f"{model.texts(after)}; expected one, or the id of a token")
     return after[0]
-
-
-__all__ = ["matching", "next_token"]

@@ -102,6 +102,3 @@ def _check_split(frame: pd.DataFrame, documents: Sequence[Any]) -> None:
                     f"{splits}, such as {' and '.join(firsts)}")
         check(False, f"{said}; expected each document in one of them, so that what is held out was "
               "never trained on", SplitError)
-
-
-__all__ = ["DOCUMENT", "OWN", "PAIRS", "TEXT", "documents_of", "whole_texts"]

@@ -500,6 +500,3 @@ def _card_body(run: Run, repo: str) -> str:
         "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",
         "Training cannot go on from this copy: the state of the optimiser and of the random "
         "generators is not in it."])
-
-
-__all__ = ["Run"]

@@ -25,5 +25,3 @@ Model: TypeAlias = (Run | str | Path | HookedTransformer | TransformerBridge | L
 Problems: TypeAlias = (Task | TaskConfig | Prompts | pd.DataFrame | str | Path | Sequence[str]
                        | LatentCodes | None)
 Split: TypeAlias = Literal["train", "test", "ood", "unknown"] | str
-
-__all__ = ["Model", "Problems", "Split"]

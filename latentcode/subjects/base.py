@@ -197,6 +197,3 @@ def check_nothing(what: str, **given: Any) -> None:
     """Raise `ProbeError` for options that a subject does not have."""
     for name, value in given.items():
         check(value is None, f"{name} is {value!r}, but {what}; expected no {name}", ProbeError)
-
-
-__all__ = ["ALL", "Subject", "check_n", "check_nothing", "pair_names"]

@@ -77,6 +77,3 @@ def extract(
         split, n=of.n_of("n", n, 4_096, split), pairs=pairs, layers=layers, residuals=residuals,
         untrained=untrained, seed=seed)
     return reader.read(out, overwrite=overwrite, progress=progress)
-
-
-__all__ = ["extract"]

@@ -98,6 +98,3 @@ def restricted(
         layers=tuple(codes.layers[i] for i in kept), pairs=tuple(codes.pairs[p] for p in places),
         residuals=None if codes.residuals is None else codes.residuals[:, kept],
         query_of_pair=tuple(codes.query_of_pair[p] for p in places) if codes.query_of_pair else ())
-
-
-__all__ = ["CodesSubject"]

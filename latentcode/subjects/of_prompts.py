@@ -156,6 +156,3 @@ class PromptSubject(Subject):
         return PromptCounterfactuals(
             self.of, self.prompts, factorial=factorial, among=among,  # type: ignore[arg-type]
             prepend_bos=self.prepend_bos)
-
-
-__all__ = ["PromptSubject"]

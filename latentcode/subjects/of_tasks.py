@@ -206,6 +206,3 @@ def check_fits(task: Task, model: ModelConfig) -> None:
 def placed(device: str | None) -> str:
     """Return the name of a device; `ConfigError` for one that there is not."""
     return str(resolve_device(device or "cpu"))
-
-
-__all__ = ["ModelSubject", "RunSubject", "TaskSubject", "placed"]

@@ -97,6 +97,3 @@ class WholeTextSubject(PromptSubject):
 def _named(documents: pd.Series) -> str:
     names = [str(name) for name in documents.unique()]
     return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
-
-
-__all__ = ["TextSubject", "WholeTextSubject"]

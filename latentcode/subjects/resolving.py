@@ -217,6 +217,3 @@ def _on_prompts(
     if isinstance(asked, Texts):
         return TextSubject(of, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
     return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
-
-
-__all__ = ["as_problems", "subject"]

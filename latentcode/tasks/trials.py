@@ -74,6 +74,3 @@ def _try_split(task: Task, split: str) -> None:
     expect(len(labels) == N, "labels", f"{len(labels)} rows", f"{N}, one for each instance")
     expect("combination" in labels, "labels", f"the columns {', '.join(map(str, labels))}",
            "'combination' among them")
-
-
-__all__ = ["try_task"]

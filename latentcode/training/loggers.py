@@ -74,6 +74,3 @@ def open_logger(name: str, run: Run, step: int) -> Iterator[Logger]:
             {"step": step, **{tag(split, name): metric.mean for name, metric in metrics.items()}})
     finally:
         session.finish()
-
-
-__all__ = ["LOGGERS", "Logger", "LoggerName", "check_loggers", "open_logger"]

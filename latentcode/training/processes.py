@@ -183,6 +183,3 @@ def processes(device: str) -> Iterator[Group]:
 
 
 ALONE = Group()
-
-__all__ = ["ALONE", "Group", "check_alone", "is_restart", "n_started",
-           "note_launch", "processes"]

@@ -267,6 +267,3 @@ def attempt(work: Callable[[Job], None], job: Packed) -> Exception | None:
 def _names(job: Job) -> str:
     first, *others = job
     return f"{first}" + (f" and {len(others)} more" if others else "")
-
-
-__all__ = ["TRIALS", "Executor", "Job", "Outcome", "Packed", "Workers", "attempt", "packed"]

@@ -124,6 +124,3 @@ def _cached_codes(
     # As probes draw them, and the explorer: fuzzy logic with one context for all.
     return extract(run, split=split, n=wanted.n, pairs=wanted.pairs, seed=wanted.seed,
                    problems=task.probe_config, out=out, overwrite=True, progress=progress)
-
-
-__all__ = ["list_models", "load_card", "load_codes", "load_model"]

@@ -335,7 +335,3 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
         return cpu_gelu(x)
     return F.gelu(x, approximate="tanh")
-
-
-__all__ = ["KERNELS", "PLAIN", "Case", "Kind", "Tensors", "attention_by", "attention_of_codes",
-           "call_kernel", "check_inputs", "fused_attention", "gelu", "kernel_for", "written_out"]

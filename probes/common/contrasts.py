@@ -249,5 +249,3 @@ def table_of(rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]],
 
 NONE = Contrasts(pd.DataFrame(columns=list(contrast_columns("features"))), NO_CONTROL)
 """The contrasts of a question without a control."""
-
-__all__ = ["NONE", "Contrasts", "Resampled", "contrast_columns", "paired_rates", "table_of"]

@@ -53,6 +53,3 @@ def part_of(progress: Progress | None, index: int, parts: int) -> Progress | Non
         return None
     told = progress
     return lambda done, total: told(index * total + done, parts * total)
-
-
-__all__ = ["part_of", "subjects_of"]

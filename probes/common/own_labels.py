@@ -93,6 +93,3 @@ def _values(name: str, function: LabelFunction, batch: Batch) -> np.ndarray:
     values = label_values(name, given, len(batch))
     check_classes(name, name, pd.Series(values))
     return values
-
-
-__all__ = ["LabelFunction", "Labels", "asked_labels", "names_of", "own_labels"]

@@ -34,6 +34,3 @@ def fit_rotation(x: np.ndarray, y: np.ndarray) -> Rotation:
     u, s, v = np.linalg.svd((y - mean_y).T @ (x - mean_x))
     power = np.square(y - mean_y).sum()
     return Rotation(mean_y, u @ v, float(s.sum() / power) if power > 0 else 0.0, mean_x)
-
-
-__all__ = ["Rotation", "fit_rotation"]

@@ -89,6 +89,3 @@ def _digests(codes: LatentCodes, names: Sequence[Hashable]) -> np.ndarray:
     scores = pd.DataFrame(codes.scores.reshape(len(codes), -1))
     rows = pd.concat([labels, scores], axis=1)
     return pd.util.hash_pandas_object(rows, index=False).to_numpy()
-
-
-__all__ = ["OVERLAPS", "shared_caveat", "shared_combinations", "shared_instances"]

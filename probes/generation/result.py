@@ -69,6 +69,3 @@ class Generation:
         kept = "with kept keys and values" if self.cached else "by whole passes"
         return (f"{self.prompt!r} -> {self.text!r} ({len(self)} tokens {kept}; codes of "
                 f"{self.scores.shape[1]} layers, {self.scores.shape[2]} heads)")
-
-
-__all__ = ["Generation"]

@@ -318,6 +318,3 @@ def _near(found: Tensor, shown: Tensor, of: Tensor | None = None) -> bool:
     if of is not None:
         allowed += 16 * rounding * float(of.abs().max())
     return bool((found - shown).abs().max() <= allowed)
-
-
-__all__ = ["DIRECT", "DirectLogits", "OfBatch"]

@@ -254,6 +254,3 @@ def _scores(
     reach, _ = cluster_sums(whole, combination)
     sizes = np.stack([n, reach], axis=1)[:, None, None, :, None, None]
     return Scores.of(sums, sizes, len(whole), n_bootstrap, seed)
-
-
-__all__ = ["QUANTITIES", "SITES", "interchange", "writes_of_codes"]

@@ -114,6 +114,3 @@ def as_shares(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
 def looks_ahead(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, ""]:
     """Return how much the first tokens, which may see none but themselves, attend to others."""
     return pattern[:, :, 0, 1:].abs().sum()
-
-
-__all__ = ["METRICS", "Matching", "as_shares", "looks_ahead"]

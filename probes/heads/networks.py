@@ -219,6 +219,3 @@ def _said(
             for rank, (number, token) in enumerate(
                 zip(best, asked.texts(best), strict=True), start=1)]
     return says
-
-
-__all__ = ["ClusterNetworks", "cluster_networks", "final_logits", "participation_ratio"]

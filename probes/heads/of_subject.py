@@ -195,6 +195,3 @@ def _part(progress: Progress | None, part: int, parts: int, doing: str) -> Progr
         progress(part * total + done, parts * total)
 
     return report
-
-
-__all__ = ["heads"]

@@ -280,7 +280,3 @@ def heads_of(codes: LatentCodes, layer: int | None = None) -> list[tuple[int, in
     """Return (layer, head) of each column of `flat_codes`."""
     layers = codes.layers if layer is None else (layer,)
     return [(of, head) for of in layers for head in range(codes.n_heads)]
-
-
-__all__ = ["KINDS", "SAMPLED", "HeadSample", "PairSampler", "flat_codes", "heads_of",
-           "sample_codes"]

@@ -123,6 +123,3 @@ def effect_rows(
                                   **above.size})
             rows.append(row)
     return rows, contrasts
-
-
-__all__ = ["Draws", "Scores", "effect_rows"]

@@ -302,7 +302,3 @@ def _apart(rows: pd.DataFrame, contrasts: pd.DataFrame, keys: list[str]) -> pd.D
     # Where there is nothing to compare, the columns would be of objects.
     found = found[kept].drop_duplicates(keys).astype(dict.fromkeys(APART, float))
     return rows.merge(found, on=keys, how="left")
-
-
-__all__ = ["INTERCHANGE", "SITES", "TELLS", "Beyond", "Measured", "as_table",
-           "check_measurable", "chosen_effects", "chosen_labels", "measure"]

@@ -70,6 +70,3 @@ def by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for name, rows in table.groupby("metric", sort=False):
         if rows["value"].notna().any():
             yield str(name), rows
-
-
-__all__ = ["APART", "BEYOND", "COLUMNS", "CONTRASTS", "LABELS", "by_metric", "outside"]

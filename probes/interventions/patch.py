@@ -393,6 +393,3 @@ def _chosen(
     chosen = torch.zeros(n_tokens, dtype=torch.bool, device=pairs.slot.device)
     chosen[list(tokens)] = True
     return chosen.expand(n, -1)
-
-
-__all__ = ["FIELDS", "Added", "Mask", "Patch", "Patches", "edits_of", "in_turn"]

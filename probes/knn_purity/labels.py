@@ -53,6 +53,3 @@ def label_classes(name: str, values: np.ndarray) -> np.ndarray:
 def _is_judged(values: pd.Series) -> bool:
     return not values.isna().any() and (
         is_measurement(values) or 2 <= values.nunique() <= min(MAX_CLASSES, len(values) - 1))
-
-
-__all__ = ["judged_labels", "label_classes", "own_labels"]

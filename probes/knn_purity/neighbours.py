@@ -73,6 +73,3 @@ def agreeing_neighbors(
     neighbors = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2), metric=metric)
     shuffles = shuffled_classes(kind, groups, rng, SHUFFLES)
     return kind[neighbors] == kind[:, None], shuffles[:, neighbors] == shuffles[..., None]
-
-
-__all__ = ["MOST_NEIGHBORS", "SHUFFLES", "agreeing_neighbors", "nearest"]

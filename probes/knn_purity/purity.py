@@ -176,7 +176,3 @@ def _share(
     present = np.zeros((int(kind.max()) + 1, int(apart.max()) + 1), dtype=bool)
     present[kind, apart] = True
     return np.where(present.sum(axis=1)[kind[queries]] > 1, share, np.nan)
-
-
-__all__ = ["ALL", "MOST_POINTS", "MOST_QUERIES", "OTHER", "SHUFFLES", "K", "Shares", "balanced",
-           "beside", "purity", "sampled", "separates", "shares"]

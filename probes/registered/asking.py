@@ -374,6 +374,3 @@ def _plain(value: Any) -> Any:
 def _called(features: str, model: str) -> str:
     """Return what tables call features of a model."""
     return features if model in ("residual", BAG) else named(features, model)
-
-
-__all__ = ["ask", "scores_of"]

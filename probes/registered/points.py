@@ -34,6 +34,3 @@ class Points:
 
     def __len__(self) -> int:
         return len(self.x)
-
-
-__all__ = ["Points"]

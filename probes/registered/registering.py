@@ -155,6 +155,3 @@ def _signature(probe: Probe) -> inspect.Signature:
         [*of_model, *(of_probe[option] for option in probe.options),
          *(one for one in common if one not in of_model)],
         return_annotation=asked.return_annotation)
-
-
-__all__ = ["register_probe"]

@@ -50,5 +50,3 @@ class Registered:
 
 PROBES: Registry[Registered] = Registry("probe", "lc.register_probe", {})
 """By name: those of users, and of the library's those that were used here."""
-
-__all__ = ["PROBES", "Probe", "Registered"]

@@ -31,6 +31,3 @@ def _points(n: int, seed: int) -> Points:
     y = np.arange(n) // 3 % 2
     x = np.random.default_rng([7, seed]).normal(size=(n, WIDTH)) + 4.0 * y[:, None]
     return Points(x, y, np.arange(n) // 6, ("no", "yes"))
-
-
-__all__ = ["try_probe"]

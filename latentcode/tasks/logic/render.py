@@ -74,6 +74,3 @@ def _told(names: Sequence[str], values: Sequence[float], asked: bool) -> str:
     """Return the values of a token in words."""
     told = [f"{name} = {value:.2f}" for name, value in zip(names, values, strict=True)]
     return escape(", ".join([*told[:-1], f"{names[-1]} = ?"] if asked else told))
-
-
-__all__ = ["html_table", "strip", "text_table"]

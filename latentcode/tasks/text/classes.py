@@ -108,6 +108,3 @@ def _in_bins(numbers: np.ndarray) -> np.ndarray:
     power = np.log2(numbers).astype(int)
     names = ["1", *(f"{2**k}-{2**(k + 1) - 1}" for k in range(1, power.max(initial=0) + 1))]
     return np.array(names, dtype=object)[power]
-
-
-__all__ = ["CLASSES", "TokenTable", "class_of", "frequency_bins", "token_labels"]

@@ -342,6 +342,3 @@ def at(values: Tensor, where: Tensor) -> Tensor:
 
 def _logits(logits: Tensor, query: Tensor) -> Tensor:
     return logits[torch.arange(len(query), device=query.device), query]
-
-
-__all__ = ["ROLES", "TextCounterfactuals"]

@@ -54,6 +54,3 @@ def _bytes() -> dict[str, int]:
     others = [byte for byte in range(256) if byte not in seen]
     return {chr(byte): byte for byte in seen} | {
         chr(0x100 + i): byte for i, byte in enumerate(others)}
-
-
-__all__ = ["token_names", "told_apart"]

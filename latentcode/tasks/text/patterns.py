@@ -78,7 +78,3 @@ def possible_queries(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
     keys = torch.stack([pattern.key(tokens) for pattern in PATTERNS.values()])
     ordered = keys.sort(dim=0).values
     return (ordered[0] >= 0) & (ordered.diff(dim=0) > 0).all(0)
-
-
-__all__ = ["INDUCTION", "PATTERNS", "PREVIOUS", "SAME", "Pattern", "keys_at", "possible_queries",
-           "previous_same"]

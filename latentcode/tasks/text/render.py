@@ -149,6 +149,3 @@ def _sign(character: str) -> str:
         return SIGNS[character]
     unseen = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
     return f"U+{ord(character):04X}" if unseen else ""
-
-
-__all__ = ["Drawing", "draw_html", "draw_small", "draw_text", "visible"]

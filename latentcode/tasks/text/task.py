@@ -298,6 +298,3 @@ def _clustered(values: np.ndarray, cluster: np.ndarray) -> Metric:
 
 def _at(tokens: Tensor, place: Tensor) -> np.ndarray:
     return tokens.gather(1, place[:, None])[:, 0].numpy()
-
-
-__all__ = ["Text", "whole"]

@@ -237,6 +237,3 @@ def backward_keys(
     else:
         values = read(v, key, head, along(c0, BV, 2), K, H, DV).to(tl.float32)
         write(dv, of_values * slope(values, PHI), key, head, along(c0, BV, 2), K, H, DV, PRECISION)
-
-
-__all__ = ["backward_keys", "backward_queries", "forward"]

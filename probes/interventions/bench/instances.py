@@ -163,6 +163,3 @@ class Instances:
         """Return a generator that depends on these, the split and the seed of the bench."""
         return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
                               f"{target}", self.device)
-
-
-__all__ = ["DRAWS", "Instances"]

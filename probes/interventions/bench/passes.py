@@ -209,6 +209,3 @@ def _check_measured(bench: Instances, ask: Ask, one: MinimalPairs) -> None:
                 unknown = bench.task.constituents[int(constituent[~known][0])]
                 raise ProbeError(f"none of {bench.n_reference} training instances has {unknown}; "
                                  "expected a constituent that is trained on")
-
-
-__all__ = ["Passes", "passes", "with_value"]

@@ -124,6 +124,3 @@ def _answers(
     least = 0.0 if task.symbolic else task.least_difference
     return (Answers(which, truth, outputs[0], outputs[1:], least),
             int(token) % bench.batch.inputs.shape[1])
-
-
-__all__ = ["Answers", "Cells", "codes_at", "written"]
