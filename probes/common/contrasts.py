@@ -56,12 +56,14 @@ class Resampled:
     value       a number, or several [...]
     replicates  float64 [R, ...]; NaN where a replicate has no score
     n, n_clusters  problems and combinations
+    alone       replicates that its own interval is of, where differences have others
     """
 
     value: Any
     replicates: np.ndarray
     n: int
     n_clusters: int
+    alone: np.ndarray | None = None
 
     def __sub__(self, other: Resampled) -> Resampled:
         """Return the paired difference of two scores, which were resampled by the same draws."""
@@ -77,23 +79,27 @@ class Resampled:
 
         with t_r drawn from Student's distribution of K - 1 degrees of freedom. tau^2 is by how much
         shuffles vary beyond the problems that they are scored on; where true labels tell nothing,
-        their score is one more draw. NaN of a single shuffle.
+        their score is one more draw. The interval of the shuffles' score itself takes one of them
+        at random in each replicate. Differences from a single shuffle have no interval.
         """
         values = np.stack([np.asarray(score.value, dtype=np.float64) for score in scores])
         replicates = np.stack([score.replicates for score in scores])
         k, n_bootstrap = replicates.shape[:2]
         mean = replicates.mean(axis=0)
         if k == 1:
-            return replace(scores[0], replicates=np.full_like(mean, np.nan))
+            return replace(scores[0], replicates=np.full_like(mean, np.nan), alone=mean)
         sampled = np.ma.masked_invalid(replicates - mean).var(axis=1).filled(np.nan)
         between = (np.square(values - values.mean(axis=0)) - sampled).sum(axis=0) / (k - 1)
         drawn = rng.standard_t(k - 1, size=(n_bootstrap, *[1] * between.ndim))
         spread = np.sqrt(np.maximum(between, 0.0) * (1.0 + 1.0 / k))
-        return replace(scores[0], value=values.mean(axis=0), replicates=mean + spread * drawn)
+        one = replicates[rng.integers(k, size=n_bootstrap), np.arange(n_bootstrap)]
+        return replace(scores[0], value=values.mean(axis=0), replicates=mean + spread * drawn,
+                       alone=one)
 
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of the 95 % interval, [...] each."""
-        return percentile_interval(self.replicates, self.n_clusters)
+        return percentile_interval(self.replicates if self.alone is None else self.alone,
+                                   self.n_clusters)
 
     def row(self) -> dict[str, Any]:
         """Return `value`, a number, its interval `low`, `high`, `n` and `n_clusters`."""

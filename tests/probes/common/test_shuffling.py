@@ -173,8 +173,12 @@ def test_an_interval_spans_shuffles_beyond_the_problems() -> None:
     def scores(values: list[float]) -> list[Resampled]:
         return [Resampled(value, value + 0.01 * weights, 100, 50) for value in values]
 
-    same = Resampled.of_shuffles(scores([0.5] * 10), rng).row()
-    apart = Resampled.of_shuffles(scores([0.3, 0.4, 0.5, 0.6, 0.7]), rng).row()
-    assert same["value"] == apart["value"] == 0.5
-    assert same["high"] - same["low"] < 0.06 < 0.6 < apart["high"] - apart["low"]
-    assert np.isnan(Resampled.of_shuffles(scores([0.5]), rng).row()["low"])
+    true, = scores([0.9])
+    same = (true - Resampled.of_shuffles(scores([0.5] * 10), rng)).row()
+    apart = Resampled.of_shuffles(scores([0.3, 0.4, 0.5, 0.6, 0.7]), rng)
+    assert same["value"] == pytest.approx((true - apart).row()["value"]) == pytest.approx(0.4)
+    assert same["high"] - same["low"] < 0.06
+    assert (true - apart).row()["high"] - (true - apart).row()["low"] > 0.6
+    assert 0.25 < apart.row()["low"] < 0.35  # that of one of them
+    assert 0.65 < apart.row()["high"] < 0.75
+    assert np.isnan((true - Resampled.of_shuffles(scores([0.5]), rng)).row()["low"])
