@@ -12,11 +12,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from latentcode.models.replay import NUMBERS, TOKENS
+from latentcode.probes.heads.tables import GROUPS
 from latentcode.seeds import make_generator
 
-GROUPS = 256
-"""Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
-i mod 256, by itself where there are no more texts."""
 KEPT = 2**26
 """Numbers of activations that are kept of the tokens of a part."""
 

@@ -45,9 +45,9 @@ from latentcode.models.layers import attention_layers
 from latentcode.models.read_out import look
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.contrasts import contrast_columns
-from latentcode.probes.heads.batches import GROUPS, TextBatch, in_parts
+from latentcode.probes.heads.batches import TextBatch, in_parts
 from latentcode.probes.heads.scores import Draws, Scores, effect_rows
-from latentcode.probes.heads.tables import EFFECTS
+from latentcode.probes.heads.tables import EFFECTS, GROUPS
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator

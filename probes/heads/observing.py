@@ -22,11 +22,11 @@ from latentcode.models.pretrained import layout
 from latentcode.models.read_out import look
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.contrasts import Contrasts, table_of
-from latentcode.probes.heads.batches import GROUPS, TextBatch
+from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
 from latentcode.probes.heads.scores import Scores
-from latentcode.probes.heads.tables import COLUMNS, CONTRASTS
+from latentcode.probes.heads.tables import COLUMNS, CONTRASTS, GROUPS
 from latentcode.probes.heads.texts import Texts
 from latentcode.progress import Progress
 

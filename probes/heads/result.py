@@ -17,11 +17,11 @@ from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
-from latentcode.probes.heads.batches import GROUPS
 from latentcode.probes.heads.tables import (
     BEYOND,
     COLUMNS,
     CONTRASTS,
+    GROUPS,
     LABELS,
     by_metric,
     outside,

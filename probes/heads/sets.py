@@ -47,10 +47,10 @@ from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.models.modes import evaluating
 from latentcode.models.replay import Write, clean_pass, logits_at, unshared, z_hook
 from latentcode.probes.common.contrasts import contrast_columns
-from latentcode.probes.heads.batches import GROUPS, TextBatch, in_parts
+from latentcode.probes.heads.batches import TextBatch, in_parts
 from latentcode.probes.heads.causal import QUANTITIES, Before, mean_z
 from latentcode.probes.heads.scores import Scores
-from latentcode.probes.heads.tables import SETS
+from latentcode.probes.heads.tables import GROUPS, SETS
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import make_generator

@@ -11,6 +11,9 @@ import pandas as pd
 
 from latentcode.probes.common.contrasts import contrast_columns
 
+GROUPS = 256
+"""Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
+i mod 256, by itself where there are no more texts."""
 COLUMNS = ("layer", "head", "metric", "value", "low", "high", "control", "control_low",
            "control_high", "n")
 CONTRASTS = contrast_columns("layer", "head", "features")

@@ -116,7 +116,7 @@ def test_a_model_in_hand_needs_its_tokenizer() -> None:
     with pytest.raises(ConfigError, match=r"row 0 .* has 4 tokens; expected at most 3, the conte"):
         lc.extract(OwnLanguageModel(model, task.data.tokenizer, context=3), prompts)
     # An untrained model may say ids that its tokenizer does not use: they have no text.
-    assert asked.texts([CONFIG.n_vocabulary - 1]) == [""]
+    assert asked.texts([CONFIG.n_vocabulary - 1]) == [f"<id {CONFIG.n_vocabulary - 1}>"]
 
 
 @pytest.mark.parametrize(("fields", "message"), [

@@ -27,6 +27,7 @@ from latentcode.errors import (
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
 from latentcode.prompts import codes as prompt_codes
+from latentcode.tasks.text.names import token_names
 
 ROWS = [
     {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "city"},
@@ -72,7 +73,8 @@ def test_codes_are_those_of_every_prompt_alone(
             np.testing.assert_allclose(codes.scores[i, layer, 0], pattern[:, q, k], atol=1e-6)
             np.testing.assert_allclose(codes.residuals[i, layer, 0], residual[q], atol=1e-5)
         answer = int(logits[0, -1].argmax())
-        assert codes.labels.loc[i, "next_token"] == model.tokenizer.decode([answer])
+        named = token_names(model.tokenizer.backend_tokenizer, [answer])
+        assert codes.labels.loc[i, "next_token"] == named[0]
     assert codes.labels["key_token"].tolist()[:4] == [" France", " river", " Kenya", " café"]
     assert codes.labels["query_token"].tolist()[:2] == [" is", " Italy"]
 

@@ -15,6 +15,7 @@ import latentcode as lc
 from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.bootstrap import LEAST_CLUSTERS
 from latentcode.probes.heads.interchange import _control, interchange, writes_of_codes
 from latentcode.prompts import as_language_model
 
@@ -68,7 +69,9 @@ def test_z_brings_what_a_hook_brings(model: Any, pairs: pd.DataFrame, task: Any)
     assert set(contrasts["against"]) == {"another's source"}
     merged = table.merge(contrasts, on=["patch", "layer", "head", "quantity"])
     assert np.allclose(merged["value_x"] - merged["control"], merged["value_y"])
-    assert (merged["low_y"] <= merged["value_y"]).all()
+    few = contrasts["n_clusters"] < LEAST_CLUSTERS
+    assert (contrasts["low"].isna() == few).all()
+    assert (few | (contrasts["low"] <= contrasts["value"])).all()
 
 
 def test_the_control_is_the_source_with_the_same_answer_where_there_is_one(
