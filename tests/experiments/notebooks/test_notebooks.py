@@ -83,7 +83,7 @@ assert rows["low"][best, "code"] > rows["chance"][best, "code"]
 assert rows["low"][0, "code"] > rows["value"][0, "residual"] == rows["chance"][0, "residual"]
 assert all(rows["value"][i, "residual"] > rows["value"][i, "code"] for i in (1, 2, 3))
 assert all(rows["low"][i, "code"] > rows["chance"][i, "code"] for i in range(4))
-assert sum(rows["high"][i, "shuffled"] > rows["low"][i, "code"] for i in range(4)) >= 3
+assert all(0.4 < rows["high"][i, "shuffled"] < 0.7 for i in range(4))
 assert set(result.table["n_heldout_combinations"].dropna()) == {7}
 arvenia = sentences.query("country == 'Arvenia' and relation == 'capital'")["answer"]
 assert set(arvenia) == {"Monton"}
