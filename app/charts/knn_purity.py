@@ -30,7 +30,8 @@ SAME = "All codes of this layer and pair are the same: nothing can be separated.
 def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
     """Return the `purity` of all labels that can colour the points, the largest excess first.
 
-    Labels whose shuffles are no null are left out. None where there is nothing to tell: codes that are all the same, fewer than 4, or no label.
+    Labels whose shuffles are no null are left out. None where there is nothing to tell: codes that
+    are all the same, fewer than 4, or no label.
     """
     labels = {name: values for name, values in judged_labels(chosen.codes, chosen.pair).items()
               if offered(pd.Series(values))}
