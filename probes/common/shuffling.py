@@ -22,13 +22,11 @@ N_SHUFFLES = 10
 LEAST_ARRANGEMENTS = 20
 """With fewer distinct arrangements, the true one among them, there is no null: 1 in 20 is 5 %."""
 
-NO_NULL = "shuffled labels are no control"
-
 
 def no_null(label: str) -> str:
     """Return the sentence that says that a label has no null."""
-    return (f"Label {label}: {NO_NULL}, for fewer than {LEAST_ARRANGEMENTS} arrangements of its "
-            "values over the combinations differ.")
+    return (f"Label {label}: shuffled labels are no control, for fewer than {LEAST_ARRANGEMENTS} "
+            "arrangements of its values over the combinations differ.")
 
 
 def has_null(y: np.ndarray, groups: np.ndarray) -> bool:
