@@ -3,17 +3,24 @@
 
 // Which changes of the address are steps for Back? Streamlit makes a step of every one.
 //
-// The server marks the others (app/state/url.py, STAYS): they replace the address of the step.
+// The server marks the others with the name of the page (app/state/url.py, STAYS): they replace the
+// address of the step. What Streamlit says of a page before the address has gone there, or after it
+// has left, would replace that of another page: it waits, and comes with the address of the page.
 {
-    const mark = /([?&])stays=(?:&|$)/;
+    const mark = /([?&])stays=([^&]*)(?:&|$)/;
     const push = history.pushState.bind(history), replace = history.replaceState.bind(history);
-    const plain = address => String(address ?? location.href).replace(mark, '$1').replace(/[?&]$/, '');
-    history.pushState = (state, title, address) => {
-        const to = plain(address);
-        if (new URL(to, location.href).href === location.href) return;
-        (mark.test(String(address)) ? replace : push)(state, title, to);
+    const change = (write, state, title, address) => {
+        const text = String(address ?? location.href), page = mark.exec(text)?.[2];
+        const to = text.replace(mark, '$1').replace(/[?&]$/, '');
+        const { href, pathname } = new URL(to, location.href);
+        if (page === undefined || pathname !== location.pathname) write(state, title, to);
+        else if (href !== location.href && pathname.endsWith(`/${page}`)) replace(state, title, to);
     };
-    history.replaceState = (state, title, address) => replace(state, title, plain(address));
+    history.pushState = (state, title, address) => {
+        if (new URL(address ?? '', location.href).href !== location.href)
+            change(push, state, title, address);
+    };
+    history.replaceState = (state, title, address) => change(replace, state, title, address);
 }
 
 // The menu is the last stop of the keyboard, after the whole page; this makes it the second.

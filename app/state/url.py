@@ -162,7 +162,8 @@ def open_address(page: str) -> None:
     """Begin a run of a page: find out whether its address or the session says what it shows.
 
     The address does when it was opened, and when the browser goes back or forward to it; else the
-    page shows what was chosen on it or on others.
+    page shows what was chosen on it or on others, also where the address says nothing, as the page
+    had been left before its end.
     """
     state = st.session_state
     arrived = state.get(PAGE) != page
@@ -171,8 +172,7 @@ def open_address(page: str) -> None:
         state[DEFAULTS] = {}
         state[ARRIVED] = True
         state[SHOWN] = set()
-    if went_back():
-        address = _address()
+    if went_back() and (address := _address()):
         state[ASKED] = {key: address.get(key, []) for key in {*address, *_said()}}
         state[DEFAULTS] = {}
     _said().clear()
@@ -216,7 +216,7 @@ def write_address() -> None:
     chosen = st.session_state.get(STEPS, set())
     step = not arrived and any(
         key in chosen and key in now and now[key] != texts for key, texts in wanted.items())
-    st.query_params.from_dict({**({} if step else {STAYS: ""}), **wanted})
+    st.query_params.from_dict({**({} if step else {STAYS: st.session_state[PAGE]}), **wanted})
 
 
 def address() -> dict[str, list[str]]:

@@ -179,6 +179,31 @@ def test_back_goes_through_choices_and_pages_and_shows_what_they_were(explorer: 
     expect(page).to_have_url("about:blank")
 
 
+def test_what_is_said_of_a_page_changes_the_address_of_no_other(explorer: Explorer) -> None:
+    """Streamlit may say it before the address has gone to the page, and then once more with it."""
+    explorer.open("results", OF_MODEL)
+    before = explorer.page.url
+    said = explorer.page.evaluate("""() => ['/results?stays=decode&a=1', '/decode?stays=decode&a=1',
+        '/decode?stays=decode&a=2'].map(address => {
+            history.pushState({}, '', address);
+            return [history.length, location.pathname + location.search];
+        })""")
+    assert said == [[said[0][0], before.partition(explorer.server.url().rstrip("/"))[2]],
+                    [said[0][0] + 1, "/decode?a=1"], [said[0][0] + 1, "/decode?a=2"]]
+
+
+def test_back_to_a_page_that_was_left_before_its_end_shows_what_is_chosen(
+    explorer: Explorer,
+) -> None:
+    explorer.open("explore", {"v": "1", "model": OTHER, "layer": "2"})
+    explorer.page.evaluate(
+        "() => ['/similarity', '/decode'].map(page => history.pushState({}, '', page))")
+    back(explorer)
+    explorer.headline("How similar").wait_for()
+    assert (explorer.chosen()["Model"], explorer.chosen()["Layer"]) == (OTHER, "2")
+    assert explorer.query()["layer"] == "2"
+
+
 def test_pages_keep_the_model_the_instance_and_the_selection(explorer: Explorer) -> None:
     explorer.open(query={"model": OTHER, "instance": "7", "projection": "PCA"})
     assert explorer.instance() == 7
