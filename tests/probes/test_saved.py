@@ -6,15 +6,17 @@ import json
 import subprocess
 import sys
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
 from latentcode.lazy import MOVED
-from latentcode.probes.common.contrasts import Contrasts
+from latentcode.probes.common.contrasts import MEASURED, MOST_SAID, OF, Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.das import DASResult
 from latentcode.probes.knn_purity import KNNPurityResult
@@ -76,6 +78,35 @@ def hostile_table(columns: list[str], mixed: bool) -> pd.DataFrame:
         for i, name in enumerate(columns[::2]):
             table.loc[::2, name] = [(j, j / 3, j % 2 == 0)[i % 3] for j in range(len(table[::2]))]
     return table
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RESULTS if "contrasts" in kind.COLUMNS])
+def test_the_headline_has_the_largest_effects_of_the_table(kind: type[TableResult]) -> None:
+    """The controls choose the place; what tells something of the label by itself does not."""
+    columns = kind.COLUMNS["contrasts"]
+    place, of = (next(name for name in names if name in columns) for names in (kind.BEST_OF, OF))
+    other = next((name for name in columns if name not in (
+        *MEASURED, *kind.BEST_OF, *kind.TOLD, of)), "quantity")
+    same = dict.fromkeys(columns, "x") | {"n": 80, "n_clusters": 20} | {
+        name: told[0] for name, told in kind.TOLD.items()}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = pd.DataFrame([
+            {**same, other: what, place: where, "against": against, "value": value,
+             "low": value - width, "high": value + width}
+            for what, where, against in product("abcde", range(3),
+                                                ("shuffled", "untrained", "residual"))
+            for value, width in [rng.uniform([-0.5, 0.0], [1.0, 0.4])]])
+        controls = rows[rows["against"] != "residual"].groupby([other, place])
+        effects = pd.DataFrame({"sure": controls["low"].min() > 0, "by": controls["value"].min()})
+        best = effects.sort_values(["sure", "by"], ascending=False).groupby(
+            level=0, sort=False).head(1)
+        said = Contrasts(rows).sentences(kind.BEST_OF, kind.TOLD)
+        for (what, where), sentence in zip(best.index[:MOST_SAID], said, strict=False):
+            quoted = rows[(rows[other] == what) & (rows[place] == where)]["value"]
+            assert all(f"by {value:.2f} [" in sentence or f"by {-value:.2f} [" in sentence
+                       for value in quoted), (seed, sentence)
+        assert said[-1].startswith(f"{best['sure'].sum()} of 5 surely above")
 
 
 def test_results_that_were_renamed_keep_their_files() -> None:
