@@ -42,6 +42,7 @@ from latentcode.probes.common.features import (
 from latentcode.probes.common.labels import combination_clusters, label_names
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.shared import shared_combinations
+from latentcode.probes.common.shuffling import N_SHUFFLES, rows_of_others
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
@@ -208,7 +209,8 @@ def _compare_layers(
 ) -> list[dict[str, Any]]:
     """Return CKA and Procrustes of the held-out points of all layers of A and B."""
     rows = []
-    shuffled = np.random.default_rng(seed).permutation(len(groups))
+    rng = np.random.default_rng(seed)
+    others = [rows_of_others(groups, rng) for _ in range(N_SHUFFLES)]
     n_groups = int(groups.max()) + 1
     quantile = stdtrit(n_groups - 1, (1.0 + LEVEL) / 2.0) if n_groups > 1 else np.nan
     for layer_a, layer_b in product(layers, layers):
@@ -216,7 +218,7 @@ def _compare_layers(
             continue
         x, y = a.points(features, layer_a, pair)[1], b.points(features, layer_b, pair)[1]
         moments = Moments.of(x, y, groups)
-        unrelated = Moments.of(x, y[shuffled], groups).whole()
+        unrelated = [Moments.of(x, y[rows], groups).whole() for rows in others]
         for name, measure in MEASURES.items():
             value = float(measure(moments.whole()))
             half = np.nan
@@ -226,7 +228,7 @@ def _compare_layers(
                 half = quantile * np.sqrt((n_groups - 1) * left_out.var())
             rows.append({"layer_a": layer_a, "layer_b": layer_b, "measure": name, "value": value,
                          "low": value - half, "high": value + half,
-                         "null": float(measure(unrelated))})
+                         "null": float(np.mean([measure(one) for one in unrelated]))})
     return rows
 
 

@@ -30,7 +30,7 @@ class AlignmentResult(TableResult):
 
     layers    one row per two runs (or one with itself), pair, features, layer of each and measure
               (`cka`, `procrustes`): `value` with its 95 % interval, and `null`, what instances
-              of one model that were shuffled give
+              of other combinations give on average
     heads     one row per two runs, pair, features, layer and head of A: the matched head of B, the
               sign, and their correlation on the instances that the matching was fitted on
               (`fitted`) and on held-out combinations (`heldout`); `by_chance` is the held-out

@@ -62,6 +62,23 @@ def shuffled_labels(
     return np.asarray(kinds[shuffled_classes(kind.ravel(), groups, rng, times)])
 
 
+def rows_of_others(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return, for each instance, one of another combination, int [N]: what is read there is as like
+    within a combination as what is read here, and tells nothing of the instance.
+
+    A combination takes the instances of one other in random order, some twice where these are
+    fewer; where there is one combination, its own.
+    """
+    _, combination = np.unique(groups, return_inverse=True)
+    members = [rng.permutation(np.flatnonzero(combination == one))
+               for one in range(combination.max(initial=-1) + 1)]
+    order = rng.permutation(len(members))
+    rows = np.arange(len(groups))
+    for mine, other in zip(order, np.roll(order, 1), strict=True):
+        rows[members[mine]] = np.resize(members[other], len(members[mine]))
+    return rows
+
+
 def _constant_classes(
     kind: np.ndarray, groups: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray]:

@@ -23,6 +23,7 @@ from latentcode.errors import UnknownNameError
 from latentcode.probes.common.bootstrap import cluster_sums, resampled_means
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.labels import Target, indicated
+from latentcode.probes.common.shuffling import rows_of_others
 from latentcode.probes.decoding.logistic import LEAST_PROBABILITY, LogisticProbe, fit_probe
 from latentcode.subjects import Subject
 
@@ -148,8 +149,8 @@ def gains(
     clusters: np.ndarray, weights: np.ndarray, *, shuffled: bool, seed: int,
 ) -> list[tuple[dict[str, Any], Resampled | None]]:
     """Return what features [N, d] add to what is known, a row and the gain by itself; if
-    `shuffled`, also what another instance's add, with the same penalty: reading nothing loses a
-    little.
+    `shuffled`, also what those of another combination's instances add, with the same penalty:
+    reading nothing loses a little.
 
     groups, clusters  the combination of each training and held-out instance
     weights  float64 [replicate, held-out combination], the bootstrap's
@@ -161,7 +162,8 @@ def gains(
     rng = np.random.default_rng([seed, 3])
     read = [(train, heldout)]
     if shuffled:
-        read.append((train[rng.permutation(len(train))], heldout[rng.permutation(len(heldout))]))
+        read.append((train[rows_of_others(groups, rng)],
+                     heldout[rows_of_others(clusters, rng)]))
     found: list[tuple[dict[str, Any], Resampled | None]] = []
     how: dict[str, Any] = {}
     for features, features_heldout in read:

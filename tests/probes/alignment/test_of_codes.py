@@ -179,7 +179,7 @@ def test_a_permuted_model_is_the_same_model(result: AlignmentResult) -> None:
     same = values(result, "layers", **where, layer_a=1, layer_b=1).set_index("measure")
     assert same.loc["cka", "value"] == pytest.approx(1.0, abs=1e-5)
     assert same.loc["procrustes", "value"] == pytest.approx(0.0, abs=1e-3)
-    assert abs(same.loc["cka", "null"]) < 0.2
+    assert 0.5 < same.loc["cka", "null"] < 0.9  # six combinations are alike anywhere
     heads = values(result, "heads", **where, layer=1)
     np.testing.assert_array_equal(heads["head_b"], np.argsort(ORDER))
     np.testing.assert_array_equal(heads["sign"], SIGN[np.argsort(ORDER)])

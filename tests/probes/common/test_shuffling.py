@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import latentcode as lc
+from latentcode.probes.alignment.matching import Moments, cka
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.shuffling import (
     LEAST_ARRANGEMENTS,
     has_null,
+    rows_of_others,
     shuffled_classes,
     shuffled_labels,
 )
@@ -76,6 +78,31 @@ def test_a_null_has_twenty_distinct_arrangements(labels: str) -> None:
     assert has_null(kind, groups) == (len(allowed) >= LEAST_ARRANGEMENTS)
     drawn = shuffled_classes(kind, groups, np.random.default_rng(0), 50 * len(allowed))
     assert {"".join(row) for row in drawn} == (allowed if has_null(kind, groups) else set())
+
+
+@given(seed=st.integers(0, 10_000), sizes=st.lists(st.integers(1, 6), min_size=1, max_size=9))
+def test_a_combination_is_read_at_one_other_combination(seed: int, sizes: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = rows_of_others(groups, rng)
+    taken = {(mine, other) for mine, other in zip(groups, groups[rows], strict=True)}
+    assert len(taken) == len({other for _, other in taken}) == len(sizes)
+    assert len(sizes) == 1 or all(mine != other for mine, other in taken)
+    assert all(len(set(rows[groups == g])) == min(sizes[g], sizes[o]) for g, o in taken)
+
+
+def test_what_varies_with_combinations_alone_is_no_nearer_to_itself_than_its_control() -> None:
+    """The similarity of unrelated codes, which instances of a combination share."""
+    means = np.random.default_rng(0).normal(size=(2, 200, 6, 5))
+    a, b = np.repeat(means, 10, axis=2)
+    groups = np.repeat(np.arange(6), 10)
+    unrelated, control = (np.array([cka(Moments.of(x, y[rows], groups).whole())
+                                    for x, y, rows in zip(a, b, order, strict=True)])
+                          for order in ([np.arange(60)] * 200, [
+                              rows_of_others(groups, np.random.default_rng(seed))
+                              for seed in range(200)]))
+    assert unrelated.mean() > 0.4
+    assert abs(unrelated.mean() - control.mean()) < 3 * (unrelated - control).std() / 200**0.5
 
 
 def test_indicators_are_shuffled_as_their_rows_are() -> None:
