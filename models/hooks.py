@@ -15,6 +15,8 @@ from torch.nn.modules.module import (
 )
 from transformer_lens.hook_points import HookPoint
 
+from latentcode.models.modes import turn
+
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether a hook sits on a module: one of TransformerLens or one of torch's own, global ones
@@ -44,6 +46,7 @@ def see(
             seen[name] = activation.clone()
         return keep
 
-    logits = model.run_with_hooks(tokens, fwd_hooks=[
-        (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
+    with turn(model):
+        logits = model.run_with_hooks(tokens, fwd_hooks=[
+            (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
     return logits, seen

@@ -16,6 +16,7 @@ import torch
 
 from latentcode.errors import ArtifactError, ConfigError, check, check_choice
 from latentcode.models.memory import available, readable
+from latentcode.models.modes import own_draws
 
 CONFIG = "config.json"
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -332,7 +333,7 @@ def n_weights(config: Any, dtype: torch.dtype) -> int:
     """Return how many weights a model of `transformers` has."""
     from transformers import AutoModelForCausalLM
 
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with own_draws(), torch.device("meta"):
         network = AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=dtype, attn_implementation="eager")
     return sum(weight.numel() for weight in network.parameters())

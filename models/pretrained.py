@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers, other_layers
+from latentcode.models.modes import evaluating, own_draws
 from latentcode.models.opening import (
     INSTEAD,
     TOKENIZERS,
@@ -120,7 +121,7 @@ def _tried(
         return torch.zeros_like(pattern)
 
     tokens = torch.arange(2, device=next(model.parameters()).device)[None]
-    with torch.no_grad(), warnings.catch_warnings():
+    with evaluating(model), warnings.catch_warnings():
         # TransformerLens warns of an edit that it discards; that is what we want to find out.
         warnings.simplefilter("ignore")
         logits, shown = see(model, tokens, [*patterns, *residuals])
@@ -288,7 +289,7 @@ def fresh_network(config: Any, dtype: torch.dtype, seed: int) -> Any:
     """
     from transformers import AutoModelForCausalLM
 
-    with torch.random.fork_rng(devices=[]):
+    with own_draws():
         torch.default_generator.manual_seed(checked_seed(seed))  # that of the CPU alone
         return AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=dtype, attn_implementation="eager")
@@ -311,7 +312,7 @@ def as_bridge(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
     architecture = type(network).__name__
     weight = next(network.parameters())
     try:
-        with torch.random.fork_rng(devices=[]):  # some bridges make layers that are then replaced
+        with own_draws():  # some bridges make layers that are then replaced
             model = TransformerBridge.boot_transformers(
                 name, hf_model=network, tokenizer=_wordless() if tokenizer is None else tokenizer,
                 device=weight.device, dtype=weight.dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -18,6 +19,7 @@ from latentcode.models.lens.cache import LensCache
 from latentcode.models.lens.config import LensConfig
 from latentcode.models.lens.refused import REFUSED
 from latentcode.models.lens.tokens import VectorTokens
+from latentcode.models.modes import turn
 
 if TYPE_CHECKING:
     from latentcode.models.blocks import Embed, LayerNorm, Unembed
@@ -175,6 +177,13 @@ class LensSurface(HookedRootModule):
             self._refuse("to_single_token")
         self.check_alone("model.to_tokens")
         return VectorTokens.of(inputs) if inputs.is_floating_point() else inputs
+
+    @contextmanager
+    def hooks(self, *args: Any, **kwargs: Any) -> Iterator[LensSurface]:
+        """As in TransformerLens, in turn with other threads; so do `run_with_hooks` and `_cache`.
+        """
+        with turn(self), super().hooks(*args, **kwargs):
+            yield self
 
     def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
         """As in TransformerLens; `transformer_lens.patching` is refused vectors.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -17,7 +20,10 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.models.gates import effective_codes
+from latentcode.models.hypernetwork import two_ways
 from latentcode.models.pretrained import load_pretrained
+from latentcode.models.replay import unshared
 from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model
 
@@ -372,6 +378,29 @@ def test_codes_that_memory_does_not_suffice_for_are_refused(
                                           r"1\.953 KiB are left; expected layers="):
         lc.generate(model, PROMPT)
     lc.generate(model, PROMPT, layers=())
+
+
+@pytest.mark.parametrize("name", ["llama", "text-softmax"])
+def test_threads_on_one_model_take_turns(name: str, small_models: SmallModels) -> None:
+    asked = load_language_model(small_models(name) if name == "llama" else name)
+    model, tokens = asked.model, torch.tensor([[5, 6, 7, 8]])
+    prompts = pd.DataFrame({"prompt": ["a b c", "c b"], "query": -1, "key": 0})
+    say = partial(lc.generate, asked, "a b c", max_new_tokens=2, logits=True)
+    jobs: list[Callable[[], Any]] = [
+        lambda: lc.extract(asked, prompts).scores,
+        lambda: say().logits,
+        lambda: say(patches=lc.Patch("zero_ablation", layers=0)).logits,
+        lambda: say(fwd_hooks=[("blocks.1.attn.hook_z", _without_head)]).logits,
+        lambda: unshared(model),
+        lambda: effective_codes(model, tokens, 1).numpy()]
+    if name == "text-softmax":  # a bridge's own methods are TransformerLens'
+        jobs += [lambda: model.run_with_cache(tokens)[1]["pattern", 1].detach().numpy(),
+                 lambda: two_ways(model, tokens[0], 1, 2).usual.numpy()]
+    wanted = [job() for job in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        found = list(pool.map(lambda job: job(), jobs * 3))
+    for one, expected in zip(found, wanted * 3, strict=True):
+        np.testing.assert_array_equal(one, expected)
 
 
 @pytest.mark.parametrize("name", ["past_key_values", "cache"])
