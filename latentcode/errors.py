@@ -7,6 +7,7 @@ and keeps its traceback.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -17,6 +18,8 @@ from typing import Any
 
 FEW = 4
 """Names of which anyone sees at once which was meant."""
+MOST = 10**9
+"""The largest number of anything that is asked for: more than that takes years, or a terabyte."""
 
 
 class LatentCodeError(Exception):
@@ -118,23 +121,39 @@ def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigEr
 
 
 def check_whole(
-    name: str, value: object, least: int, error: type[LatentCodeError] = ConfigError
+    name: str, value: object, least: int, error: type[LatentCodeError] = ConfigError,
+    most: int = MOST,
 ) -> None:
-    """Raise `error` unless `value` is a whole number (no bool) of at least `least`."""
+    """Raise `error` unless `value` is a whole number (no bool) from `least` to `most`."""
     check(type(value) is int and value >= least,
           f"{name} is {value!r}; expected a whole number of at least {least}", error)
+    assert isinstance(value, int)
+    check(value <= most, f"{name} is {value!r}; expected at most {most:,}", error)
 
 
 def check_count(
-    name: str, value: object, least: int = 1, error: type[LatentCodeError] = ConfigError
+    name: str, value: object, least: int = 1, error: type[LatentCodeError] = ConfigError,
+    most: int = MOST,
 ) -> None:
-    """Raise `error` unless `value` is how many of something, a whole number from `least` on.
+    """Raise `error` unless `value` is how many of something, from `least` to `most`.
 
     Unlike `check_whole`, whose values are written to files, it takes the numbers of numpy, too.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    check(whole and value >= least,  # type: ignore[operator]
-          f"{name} is {value!r}; expected a whole number of at least {least}", error)
+    check_whole(name, int(value) if whole else value, least, error, most)  # type: ignore
+
+
+def check_text(what: str, text: str) -> None:
+    """Raise `ConfigError` for text that UTF-8 cannot say: half of a pair of surrogates."""
+    half = re.search("[\ud800-\udfff]", text)
+    check(half is None, f"{what} holds {half and half[0]!r}, half of a pair of surrogates; "
+          "expected text that UTF-8 can say")
+
+
+def check_no_pipe(path: Path, error: type[LatentCodeError] = ConfigError) -> None:
+    """Raise `error` for a pipe or a device, which may have no end, or be read once only."""
+    check(path.is_file() or path.is_dir() or not path.exists(), f"{path} is a pipe or a device; "
+          "expected a file", error)
 
 
 def check_choice(what: str, value: object, valid: Iterable[object]) -> None:

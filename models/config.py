@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from latentcode.errors import check, check_choice, check_whole
+from latentcode.errors import MOST, check, check_choice, check_whole
 from latentcode.models.names import (
     NONLINEARITIES,
     NORMALIZATIONS,
@@ -107,7 +107,8 @@ class ModelConfig:
             check_choice(f"model.{name}", getattr(self, name), valid)
         for name in ("d_input", "d_output", "n_layers", "d_model", "n_heads", "d_head", "d_head_v",
                      "d_mlp", "n_experts", "top_k", "n_buckets", "max_distance"):
-            check_whole(f"model.{name}", getattr(self, name), 1)
+            check_whole(f"model.{name}", getattr(self, name), 1,
+                        most=10_000 if name == "n_layers" else MOST)
         for name in ("causal", "cross_attention"):
             value = getattr(self, name)
             check(type(value) is bool, f"model.{name} is {value!r}; expected True or False")

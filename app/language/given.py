@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from latentcode.errors import check
+from latentcode.errors import check, check_count
 
 VARIABLE = "LATENTCODE_LANGUAGE"
 """Environment variable with what was given, as JSON."""
@@ -77,5 +77,5 @@ def check_numbers(models: Sequence[str], n: int, longest: int) -> None:
     check(len(models) == 1, f"--texts is given with {len(models)} models"
           f"{': ' + ', '.join(models) if models else ''}; expected one language model: "
           "latentcode explore gpt2 --texts texts.txt")
-    check(n >= 1, f"--n is {n}; expected a number of texts, at least 1")
-    check(longest >= 2, f"--longest is {longest}; expected a number of tokens, at least 2")
+    check_count("--n", n)
+    check_count("--longest", longest, 2)

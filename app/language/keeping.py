@@ -41,7 +41,6 @@ def folder_of(given: Given) -> Path:
 
 def keep(read: Read, folder: Path) -> None:
     """Write what was read; `ArtifactError` where that cannot be."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with replace_folder(folder, overwrite=True, marker=FILE) as temporary:
         read.codes.save(temporary / CODES)
         write_tensors(temporary / ARRAYS, {

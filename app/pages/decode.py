@@ -103,5 +103,4 @@ def _decode(entry: Entry, folder: Path) -> None:
 
         with progress_bar("Fitting probes …") as report:
             result = decode(open_run(entry.path), progress=report)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         result.save(folder, overwrite=True, figures=False)

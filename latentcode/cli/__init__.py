@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from latentcode.errors import ConfigError, LatentCodeError, check, is_out_of_memory
@@ -238,7 +239,8 @@ def _readable(size: str) -> str:
 
 
 def open_streams() -> None:
-    """Let what is printed go nowhere where a stream was closed (`>&-`), not into the next file."""
+    """Let what is printed go nowhere where a stream was closed (`>&-`), not into the next file, and
+    characters that its encoding does not have be printed as `\\u2227`."""
     for name, descriptor in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             mode = "r" if name == "stdin" else "w"
@@ -246,6 +248,8 @@ def open_streams() -> None:
             if stream.fileno() != descriptor:
                 os.dup2(stream.fileno(), descriptor)
             setattr(sys, name, stream)
+        elif descriptor and isinstance(getattr(sys, name), TextIOWrapper):
+            getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def flush() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from latentcode.cli.parsing import Split, default_is
-from latentcode.errors import LatentCodeError
+from latentcode.errors import LatentCodeError, check_count
 
 if TYPE_CHECKING:
     from latentcode.runs import Run
@@ -44,7 +44,10 @@ class Show:
         if is_codes:
             codes: LatentCodes = LatentCodes.load(folder)
             print(codes)
-            print(codes.labels.describe(include="all").T.to_string())
+            shown = codes.labels.iloc[:, :100]  # wide tables take minutes
+            print(shown.describe(include="all").T.to_string())
+            if len(shown.columns) < len(codes.labels.columns):
+                print(f"... the first 100 of {len(codes.labels.columns):,} labels")
         elif is_result:
             print(load_result(folder))
         elif self.split is not None:
@@ -60,8 +63,7 @@ def _problem(run: Run, split: str, index: int) -> str:
     from latentcode.seeds import make_generator
     from latentcode.tasks import make_task
 
-    if index < 0:
-        raise LatentCodeError(f"--index is {index}; expected a number of at least 0")
+    check_count("--index", index, 0, LatentCodeError, most=10**6)  # all before it are drawn
     task = make_task(run.config.task)
     return task.render(task.sample(split, index + 1, make_generator(0, f"show {split}")), index)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Literal
 
@@ -40,7 +40,7 @@ class ProblemCard:
     """
 
     instance: int
-    html: str
+    html: str = field(repr=False)
     given: Answer
     target: Answer
 

@@ -39,6 +39,7 @@ from latentcode.files.storage import (
     check_free,
     checksum,
     create_tensors,
+    followed,
     fsync_path,
     install_folder,
     map_tensors,
@@ -67,7 +68,8 @@ def partial_codes(
     the disk is full.
     """
     check_free(out, overwrite=overwrite, marker=META)
-    folder = out.with_name(f"{out.name}.partial")
+    target = followed(out)  # beside which there is room for a whole folder
+    folder = target.with_name(f"{target.name}.partial")
     with _as_artifact_error(out):
         folder.mkdir(parents=True, exist_ok=True)
     with exclusive(folder / LOCK):

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from latentcode.errors import check_choice, check_whole
-from latentcode.seeds import checked_seed
+from latentcode.seeds import BELOW, checked_seed
 
 T = TypeVar("T")
 LATER, FILLED_IN = "later", "filled_in"
@@ -47,5 +47,5 @@ def check_fields(owner: str, config: object, least: int, *names: str) -> None:
 def check_seed(owner: str, config: object, name: str) -> None:
     """Raise `ConfigError` unless a field is a seed, and an `int`: it is hashed as it stands."""
     value = getattr(config, name)
-    check_whole(f"{owner}.{name}", value, 0)
+    check_whole(f"{owner}.{name}", value, 0, most=BELOW - 1)
     checked_seed(value, f"{owner}.{name}")

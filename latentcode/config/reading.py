@@ -14,12 +14,13 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from latentcode.config.fields import FILLED_IN, LATER, hints_of, is_number
 from latentcode.config.tasks import TASKS, TaskConfig
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.errors import ConfigError, check, check_choice, check_no_pipe, reason
 
 T = TypeVar("T")
 
@@ -123,8 +124,6 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         check(isinstance(value, Mapping), f"{where} is {value!r}; expected a mapping")
         return {convert(args[0], k, f"a key of {where}"): convert(args[1], v, f"{where}.{k}")
                 for k, v in value.items()}
-    if hint is Any:
-        return value
     if hint is float and is_number(value):
         try:
             return float(value)
@@ -143,6 +142,15 @@ def _name_in(value: object, where: str) -> str:
     name = value["name"]
     check(isinstance(name, str), f"{where}.name is {name!r}; expected text")
     return str(name)
+
+
+def read_text(what: str, path: Path) -> str:
+    """Return the text of a file; `ConfigError` says which file cannot be read, and why."""
+    check_no_pipe(path)
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {what} {path}: {reason(error)}") from None
 
 
 def task_from_dict(data: object) -> TaskConfig:

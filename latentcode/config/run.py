@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentcode.config.reading import from_yaml
+from latentcode.config.reading import from_yaml, read_text
 from latentcode.config.tasks import TASKS, LanguageConfig, LogicConfig, TaskConfig
 from latentcode.config.training import TrainingConfig
-from latentcode.errors import ConfigError, check, reason
+from latentcode.errors import ConfigError, check
 from latentcode.models.config import OWN, ModelConfig
 from latentcode.registry import Registry
 from latentcode.sources import Source
@@ -83,11 +83,7 @@ def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> N
 
 def load_config(path: str | Path) -> RunConfig:
     """Read a `RunConfig` from a YAML file; `ConfigError` names the file."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read configuration {path}: {reason(error)}") from None
+    text = read_text("configuration", Path(path))
     try:
         return from_yaml(RunConfig, text)
     except ConfigError as error:

@@ -27,8 +27,8 @@ class TrainingConfig:
     weight_decay: float = 0.1
     """Decoupled weight decay (Table A3), on every tensor that is not one-dimensional."""
     warmup_steps: int = 100
-    """Updates of linear warm-up; the cosine then falls to a tenth of the peak at
-    `steps - warmup_steps` (official schedule)."""
+    """Updates of linear warm-up, 100 or a twentieth of no more than 200 steps; the cosine then
+    falls to a tenth of the peak at `steps - warmup_steps` (official schedule)."""
     grad_clip: float | None = None
     """Largest global gradient norm; None, as official, does not clip."""
     seed: int = 0
@@ -68,6 +68,8 @@ class TrainingConfig:
         for name in ("checkpoint_activations", "compile"):
             value = getattr(self, name)
             check(type(value) is bool, f"training.{name} is {value!r}; expected True or False")
+        if self.warmup_steps == TrainingConfig.warmup_steps and self.steps <= 2 * self.warmup_steps:
+            object.__setattr__(self, "warmup_steps", self.steps // 20)
         check_fields("training", self, 0, "warmup_steps")
         check_seed("training", self, "seed")
         if self.keep_checkpoints is not None:

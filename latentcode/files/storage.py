@@ -16,11 +16,12 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from latentcode.errors import ArtifactError, RunError, check, reason
+from latentcode.errors import ArtifactError, RunError, check, check_no_pipe, reason
 
 TEMPORARY = ".tmp-"
 """Prefix of files and folders that are still being written."""
@@ -42,7 +43,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     On any error the temporary file is removed and `path` keeps its old contents. A full disk or
     a read-only folder is an `ArtifactError` that names the path.
     """
-    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}")
+    temporary = _beside(path)
     try:
         yield temporary
         fsync_path(temporary)
@@ -55,17 +56,34 @@ def replace_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def followed(path: Path) -> Path:
+    """Return where a path leads, links followed; `RunError` where one of them leads nowhere."""
+    for place in (path, *path.parents):
+        if os.path.islink(place) and not os.path.exists(place):
+            raise RunError(f"{place} is a link to {os.readlink(place)}, which cannot be reached; "
+                           "expected another folder")
+    return Path(os.path.realpath(path))
+
+
 def check_writable(path: Path) -> None:
-    """Raise `RunError` that says why, unless a file or folder of this name can be made."""
-    above = next(folder for folder in (*path.parents, Path.cwd()) if folder.exists())
+    """Raise `RunError` that says why, unless a file or folder of this name can be made.
+
+    It is made, with the longest name of `replace_folder`, and deleted again.
+    """
+    target = followed(path)
+    above = next(folder for folder in target.parents if os.path.exists(folder))
     check(above.is_dir(), f"{path} cannot be made, because {above} is a file; expected a folder",
           RunError)
-    probe = above / f"{TEMPORARY}{uuid.uuid4().hex[:8]}-probe"
     try:
-        probe.mkdir()
-        probe.rmdir()
+        with TemporaryDirectory(prefix=f"{TEMPORARY}probe-", dir=above) as probe:
+            _beside(probe / target.relative_to(above), "-old").mkdir(parents=True)
     except OSError as error:
         raise RunError(f"{path} cannot be made in {above}: {error.strerror}") from None
+
+
+def _beside(path: Path, ending: str = "") -> Path:
+    """Return a temporary name beside a path."""
+    return path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}{ending}")
 
 
 def check_free(path: Path, *, overwrite: bool, marker: str) -> None:
@@ -85,10 +103,10 @@ def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path
 
     A folder that exists is refused (`RunError`) unless it is empty or `overwrite` is set; even
     then it must hold `marker`, the file that tells it is one of ours, so that no foreign folder
-    is ever deleted.
+    is ever deleted. Of a link, the folder that it leads to is replaced, and the link stays.
     """
     check_free(path, overwrite=overwrite, marker=marker)
-    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}")
+    temporary = _beside(followed(path))
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -101,7 +119,8 @@ def replace_folder(path: Path, *, overwrite: bool, marker: str) -> Iterator[Path
 
 def install_folder(temporary: Path, path: Path) -> None:
     """Flush a folder with all its files and rename it `path`, in place of what is there."""
-    discarded = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{path.name}-old")
+    path = followed(path)
+    discarded = _beside(path, "-old")
     try:
         for file in temporary.rglob("*"):
             fsync_path(file)
@@ -129,9 +148,13 @@ def write_json(path: Path, data: object) -> None:
 
 
 def parse_json(text: str) -> Any:
-    """Return what JSON says; `ValueError` where it says nothing, or says one key twice."""
+    """Return what JSON says; `ValueError` where it says nothing, or says one key twice, or half of
+    a pair of surrogates."""
     try:
-        return json.loads(text, object_pairs_hook=_no_key_twice)
+        data = json.loads(text, object_pairs_hook=_no_key_twice)
+        if "\\ud" in text.lower():
+            json.dumps(data, ensure_ascii=False).encode()
+        return data
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -144,13 +167,15 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def rows_in(path: Path) -> Iterator[tuple[str, Any, int]]:
+def rows_in(path: Path, suffix: str | None = None) -> Iterator[tuple[str, Any, int]]:
     """Yield what errors call a line, what it holds, and the byte behind it, of lines not empty.
 
-    What a line of a `.txt` holds is `{"text": line}`, of any other file what its JSON says. Memory:
-    one line. `ArtifactError` for a file that cannot be read, and for a line that is not UTF-8 or
-    not JSON, when it is reached.
+    What a line of a `.txt` holds is `{"text": line}`, of any other file, or with another `suffix`,
+    what its JSON says. Memory: one line. `ArtifactError` for a file that cannot be read, and for a
+    line that is not UTF-8 or not JSON, when it is reached.
     """
+    check_no_pipe(path, ArtifactError)
+    is_plain = (suffix or path.suffix) == ".txt"
     try:
         with path.open("rb") as file:
             for number, line in enumerate(iter(file.readline, b""), start=1):
@@ -159,18 +184,19 @@ def rows_in(path: Path) -> Iterator[tuple[str, Any, int]]:
                 try:
                     content = line.decode("utf-8" if begin else "utf-8-sig").rstrip("\r\n")
                     if content.strip():
-                        yield (where, {"text": content} if path.suffix == ".txt"
-                               else parse_json(content), file.tell())
+                        yield (where, {"text": content} if is_plain else parse_json(content),
+                               file.tell())
                 except UnicodeDecodeError as error:
                     raise ArtifactError(f"{where} is not UTF-8: {error}") from None
                 except ValueError as error:
                     raise ArtifactError(f"{where} is not JSON: {error}") from None
     except OSError as error:
-        raise ArtifactError(f"texts {path} cannot be read: {reason(error)}") from None
+        raise ArtifactError(f"{path} cannot be read: {reason(error)}") from None
 
 
 def read_json(path: Path) -> Any:
     """Read JSON; `ArtifactError` says which file is missing or damaged."""
+    check_no_pipe(path, ArtifactError)
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from latentcode.errors import check
+from latentcode.errors import check, check_text
 from latentcode.hub import is_address
 from latentcode.models.config import kind_of
 from latentcode.models.opening import AT, as_dtype, is_run
@@ -138,6 +138,7 @@ class PretrainedLanguageModel(LanguageModel):
 
         prepend_bos  as in `LanguageModel.encode`
         """
+        check_text("text", text)
         tokens = self._tokens(text)
         while len(tokens) > 1 and tokens[-1][::2] == (self.tokenizer.eos_token_id, True):
             tokens.pop()
@@ -244,6 +245,7 @@ class OwnLanguageModel(LanguageModel):
             seed=run.config.training.seed)
 
     def encode(self, text: str, prepend_bos: bool | None = None) -> Encoded:
+        check_text("text", text)
         ids, spans = self.tokenizer.locate(text)
         if self.begins(prepend_bos) and ids[:1] != [self.tokenizer.end]:
             return [self.tokenizer.end, *ids], [(0, 0), *spans]

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes.labels import check_label_names
-from latentcode.errors import ArtifactError, ConfigError, SplitError, check, check_choice, reason
-from latentcode.files.storage import parse_json
+from latentcode.errors import ArtifactError, SplitError, check, check_choice, check_text
+from latentcode.files.storage import rows_in
 from latentcode.prompts.identity import joined
 from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
@@ -30,6 +30,7 @@ Position = int | str
 SINGLE = "query->key"
 """Name of the pair that the columns `query` and `key` give."""
 SPLITS = ("train", "ood")
+INFINITE = float("inf"), -float("inf")
 PLACES = ("query", "key", "pairs")
 READ_OFF = ("query_position", "key_position", "query_token", "key_token", "next_token")
 """Labels that the extraction adds; `query_token_0` and so on where there are several pairs."""
@@ -62,24 +63,13 @@ class Prompts:
 
         `ArtifactError` names the line that is no such object; else as `from_frame`.
         """
-        path = Path(path)
-        try:
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError) as error:
-            raise ArtifactError(f"prompts {path} cannot be read: {reason(error)}") from None
         rows: list[dict[str, Any]] = []
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = parse_json(line)
-            except ValueError as error:
-                raise ArtifactError(f"{path} line {number} is not JSON: {error}") from None
-            check(isinstance(row, dict), f"{path} line {number} is {line.strip()[:60]!r}; expected "
-                  "an object such as {\"prompt\": ..., \"query\": -1, \"key\": ...}", ArtifactError)
+        for where, row, _ in rows_in(Path(path), ".jsonl"):
+            check(isinstance(row, dict), f"{where} is {str(row)[:60]!r}; expected an object such "
+                  'as {"prompt": ..., "query": -1, "key": ...}', ArtifactError)
             rows.append(row)
-            check(set(row) == set(rows[0]), f"{path} line {number} has the columns {sorted(row)}; "
-                  f"expected {sorted(rows[0])}, those of the first", ArtifactError)
+            check(set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; expected "
+                  f"{sorted(rows[0])}, those of the first", ArtifactError)
         return cls.from_frame(pd.DataFrame(
             {column: pd.Series([row[column] for row in rows], dtype=_dtype(rows, column))
              for column in (rows[0] if rows else {})}))
@@ -109,6 +99,7 @@ class Prompts:
         for i, text in enumerate(frame["prompt"]):
             check(isinstance(text, str) and bool(text), f"prompt of row {i} is {text!r}; expected "
                   "text")
+            check_text(f"prompt of row {i}", text)
         texts = frame["prompt"].tolist()
         labels = frame.drop(columns=given)
         check_label_names(labels.columns)
@@ -297,6 +288,12 @@ def _check_label(column: str, values: pd.Series) -> None:
     check(len(kinds) == 1 and not kinds & {"list", "dict", "tuple"},
           f"label {column!r} has values of type {', '.join(sorted(kinds))}; expected text, whole "
           "numbers or measurements throughout")
+    for i, value in enumerate(values):
+        if isinstance(value, str):
+            check_text(f"label {column!r} of row {i}", value)
+        elif (isinstance(value, Integral) and abs(int(value)) >= 2**63) or value in INFINITE:
+            check(False, f"label {column!r} of row {i} is {str(value)[:40]}, which 64 bits cannot "
+                  "say; expected a smaller number, or text")
 
 
 def _named_pairs(
@@ -347,5 +344,5 @@ def _locate(
     if not touching:  # trailing white space may belong to no token
         touching = [t for t, (start, end) in enumerate(spans) if begin < end <= last]
     check(bool(touching), f"pair {name!r} of {where} names the text {position!r}, for which there "
-          "is no token", ConfigError)
+          "is no token")
     return touching[-1]

@@ -127,7 +127,6 @@ class Run:
             provenance["imported"] = dict(imported)
         if names := registered_in(config):
             provenance["registered"] = names
-        path.parent.mkdir(parents=True, exist_ok=True)
         with exclusive(path / LOCK) if occupied else nullcontext():
             for ending in ("", "-old"):
                 remove_stale(path.parent, f"????????-{glob_escape(path.name)}{ending}")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from latentcode.devices import available_cores, resolve_device
-from latentcode.errors import ConfigError, TrainingError, check
+from latentcode.errors import ConfigError, TrainingError, check, check_count
 from latentcode.training.ensemble import train_ensemble
 from latentcode.training.loop import train
 from latentcode.training.workers import (
@@ -82,8 +82,8 @@ def make_executor(
     Raises:
         ConfigError: For a device that is not there, or for Ray where it is not installed.
     """
-    check(processes is None or processes >= 1,
-          f"processes is {processes}; expected at least 1")
+    if processes is not None:
+        check_count("processes", processes, most=1_024)
     work = partial(train_job, deadline=deadline)
     if name == "ray":
         check(device in ("cpu", "cuda"), f"device is {device!r}; expected cpu or cuda: Ray gives "

@@ -38,7 +38,8 @@ from latentcode.config import (
     to_dict,
 )
 from latentcode.config.presets import follow_task, preset
-from latentcode.errors import ConfigError, UnknownNameError, check, reason
+from latentcode.config.reading import read_text
+from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import ModelConfig, with_kind
 
 KIND = "kind"
@@ -204,11 +205,7 @@ def load_grid(name: str | Path) -> Grid:
         return read_grid(parse_yaml(text, f"grid {name}"), f"grid {name}")
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         raise UnknownNameError("grid", str(name), (*GRIDS, "the path of a YAML file"))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read grid {path}: {reason(error)}") from None
-    return read_grid(parse_yaml(text, str(path)), str(path))
+    return read_grid(parse_yaml(read_text("grid", path), str(path)), str(path))
 
 
 GRIDS: tuple[str, ...] = (

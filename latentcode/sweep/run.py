@@ -11,7 +11,7 @@ import pandas as pd
 
 from latentcode.config import RunConfig
 from latentcode.devices import check_precision, resolve_device
-from latentcode.errors import LatentCodeError, RunError, check
+from latentcode.errors import LatentCodeError, RunError, check, check_count
 from latentcode.files.locks import exclusive
 from latentcode.files.storage import check_free, check_writable, write_text
 from latentcode.models.transformer import HookedTransformer
@@ -112,8 +112,8 @@ def sweep(
         check(published != out, f"publish is {publish}, the folder of the sweep; expected another",
               RunError)
         check_writable(published / SWEEP)
-    check(members_at_once is None or members_at_once >= 1,
-          f"members_at_once is {members_at_once}; expected at least 1")
+    if members_at_once is not None:
+        check_count("members_at_once", members_at_once)
     members = {out / name: config for name, config in grid.members().items()}
     make_texts(members.values())
     _check_trainable(members, executor, members_at_once)

@@ -116,9 +116,8 @@ def _cached_codes(
     check_choice("split", split, task.splits)
     out: Path | None = folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         check_writable(folder)
-    except (OSError, RunError) as error:
+    except RunError as error:
         warnings.warn(f"codes are not kept: {error}", stacklevel=2)
         out = None
     # As probes draw them, and the explorer: fuzzy logic with one context for all.

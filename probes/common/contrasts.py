@@ -124,6 +124,9 @@ class Contrasts:
     def __len__(self) -> int:
         return len(self.table)
 
+    def __repr__(self) -> str:
+        return self.reason if self.empty else self.table.to_string(index=False)
+
     @property
     def empty(self) -> bool:
         """Whether there is none."""

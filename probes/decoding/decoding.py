@@ -107,7 +107,8 @@ def decode_splits(
     seed = checked_seed(seed)
     labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
-    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1),
+                               ("n_jobs", abs(n_jobs), 1)):
         check_count(name, value, least, ProbeError)
     shared = []
     for i, scored in enumerate(heldout, 1):
@@ -217,7 +218,7 @@ def decode(
         n_bootstrap: Replicates of the 95 % intervals, which resample the held-out combinations.
         seed: Seed of the problems, shuffling and bootstrap.
         device: `cpu` or `cuda`; default: cpu.
-        n_jobs: Processes that fit probes side by side.
+        n_jobs: Processes that fit probes side by side, -1 for one a core.
         progress: Called with (probes done, probes in all).
 
     Raises:

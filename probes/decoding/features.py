@@ -125,7 +125,8 @@ def decode_features(
     check_distinct("features", features)
     if widths is not None:
         check_count("widths", min(widths, default=0), 1, ProbeError)
-    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1),
+                               ("n_jobs", abs(n_jobs), 1)):
         check_count(name, value, least, ProbeError)
     pairs = chosen("pair", tuple(of.pairs)[:1] if pairs is None else pair_names(pairs, of.pairs),
                    tuple(of.pairs))

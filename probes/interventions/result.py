@@ -103,7 +103,8 @@ class InterventionResult(TableResult):
         s = self.settings
         answers = "four" if s.get("factorial") else "two"
         notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
-                 "different answers, and the model gives all of these."]
+                 f"different answers, and in {s['n_known']} of these the unpatched model gives "
+                 f"{'all four' if s.get('factorial') else 'both'}. Rates are over these alone."]
         if s["chance"] is not None:
             what = "is any given one of the four" if s.get("factorial") else "flips"
             notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")

@@ -101,6 +101,7 @@ def tsne(
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
     check_count("n_iter", n_iter, 1, ProbeError)
+    check_count("n_jobs", abs(n_jobs), 1, ProbeError, most=1_024)
     least = int(np.ceil(3.0 * perplexity)) + 1
     check(len(x) >= least, f"perplexity is {perplexity:g} for {len(x)} points; expected at least "
           f"{least} points, or a perplexity of at most {max((len(x) - 1) / 3.0, 0.0):.3g}",

@@ -63,7 +63,7 @@ COMMANDS = [
     ("train logic --out new --kind hylla", "unknown attention kind 'hylla'"),
     ("train logic --out new --steps 500", "--steps, 500; did you mean --training.steps?"),
     ("train logic --out new --overwrite true", "true"),
-    ("train logic --out new --training.steps 100", "training.warmup_steps is 100"),
+    ("train logic --out new --training.steps 100 --training.warmup-steps 50", "warmup_steps is 50"),
     ("train logic --out new --training.learning-rate high", "--training.learning-rate"),
     ("train logic --out new --training.device cuda:99", "device is 'cuda:99'"),
     ("train logic --out new --task.ood-fraction 0.99", "largest possible fraction"),

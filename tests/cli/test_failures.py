@@ -88,6 +88,14 @@ def test_a_reader_that_has_gone_and_a_closed_output_are_no_errors() -> None:
     assert (closed.returncode, closed.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_an_encoding_lacks_is_escaped(encoding: str) -> None:
+    code = r"from latentcode.cli import open_streams; open_streams(); print('\u2227 \ud800')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True,
+                          env=os.environ | {"PYTHONIOENCODING": encoding})
+    assert done.stdout.decode(encoding).replace("∧", r"\u2227") == "\\u2227 \\ud800\n"
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_an_output_that_is_full_is_one_line() -> None:
     with open("/dev/full", "w") as full:

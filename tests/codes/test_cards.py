@@ -71,6 +71,7 @@ def test_codes_show_their_own_problems(
         assert card.target == tuple(row[f"target_{j}"] for j in range(3))
         assert card.html.count(">?</span>") == 3
         assert card.html in card._repr_html_()
+        assert "<" not in repr(card)
     full = cards_of_codes(codes, [wrong], model=model, size="full")[0]
     assert replace(full, html="") == replace(cards[1], html="")
     assert all(str(codes.labels[f"rule_{j}"][wrong]) in full.html for j in range(3))

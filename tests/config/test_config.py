@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -31,8 +32,13 @@ from latentcode.config import (
     to_yaml,
 )
 from latentcode.config.fields import LATER
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.config.presets import preset
+from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
+from latentcode.files.storage import read_json
+from latentcode.imports import import_file
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
+from latentcode.prompts import Prompts
+from latentcode.sweep import load_grid
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
@@ -257,14 +263,14 @@ OUT_OF_RANGE: list[tuple[type[Any], str, dict[str, tuple[object, ...]]]] = [
         "n_features": (0, 9), "n_values": (1,), "grid_size": (1,), "ood_fraction": (1.5,),
         "rule_order": ("rising",), "split_seed": (0.0,)}),
     (TrainingConfig, "training", {
-        "steps": (0,), "batch_size": ("many",), "eval_every": (0,), "eval_instances": (-5,),
+        "steps": (0, 10**20), "batch_size": ("many",), "eval_every": (0,), "eval_instances": (-5,),
         "log_every": (None,), "checkpoint_every": (0,), "accumulate": (0,), "compile": (1,),
         "keep_checkpoints": (0,), "milestones": ((3, 3), (0,), (50_001,), 5), "seed": (-1,),
         "warmup_steps": (-1, 25_000), "learning_rate": ("fast",), "grad_clip": (0.0,),
         "precision": ("fp16", "tf32"),
         "device": ("gpu", "cuda:", "cuda:x", "cpu:0", "cuda:²", "", 0)}),
     (ModelConfig, "model", {
-        "n_heads": (True,), "d_model": (2.0,), "n_layers": ("2",), "causal": (1,),
+        "n_heads": (True,), "d_model": (2.0,), "n_layers": ("2", 10**9), "causal": (1,),
         "cross_attention": (None,), "attention_dropout": (False, "0.1", math.nan)}),
 ]
 
@@ -287,6 +293,7 @@ def test_a_value_out_of_range_is_named(
      "task.n_terms is 3; sets of that many out of 972 terms"),
     (SravenConfig, {"n_values": 3, "grid_size": 4}, "task.n_values is 3; expected at least grid_"),
     (TrainingConfig, {"steps": 100, "warmup_steps": 50}, "training.warmup_steps is 50; expected"),
+    (TrainingConfig, {"steps": 199, "warmup_steps": 101}, "training.warmup_steps is 101; expected"),
     (RunConfig, {"task": LogicConfig(n_variables=5)},
      "model.d_input is 5; expected 6, the d_input of task 'logic'"),
     (RunConfig, {"task": SravenConfig(), "model": ModelConfig(d_input=8)},
@@ -317,6 +324,19 @@ def test_a_configuration_is_loaded_from_a_file(tmp_path: Path) -> None:
     assert load_config(path) == load_config(str(path)) == config
     with pytest.raises(ConfigError, match=r"cannot read configuration .*none\.yaml"):
         load_config(tmp_path / "none.yaml")
+
+
+def test_the_warm_up_follows_few_steps() -> None:
+    training = preset("small").training
+    assert [dataclasses.replace(training, steps=steps).warmup_steps
+            for steps in (1, 20, 200, 201, 4_000)] == [0, 1, 10, 100, 100]
+
+
+@pytest.mark.parametrize("read", [load_config, load_grid, read_json, Prompts.read, import_file])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, read: Callable[[Any], object]) -> None:
+    os.mkfifo(path := tmp_path / "pipe.py")
+    with pytest.raises(LatentCodeError, match=r"is a pipe or a device|no such file"):
+        read(path)
 
 
 @pytest.mark.parametrize(("content", "message"), [

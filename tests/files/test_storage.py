@@ -15,6 +15,7 @@ from disk import FULL, names
 
 from latentcode.errors import ArtifactError, RunError
 from latentcode.files.storage import (
+    check_free,
     read_json,
     read_tensors,
     replace_file,
@@ -88,7 +89,8 @@ def test_a_place_that_cannot_be_written_is_an_artifact_error(
     assert names(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"{'a': 1}", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"{'a': 1}", b"\xff\xfe", b"[" * 100_000, b'"\\uDC00"'])
 def test_unreadable_json_is_an_artifact_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
@@ -155,7 +157,21 @@ def test_a_folder_of_ours_is_replaced_on_request_alone(tmp_path: Path) -> None:
     assert contents(path) == ["old", "old"]
     write_folder(path, "new", overwrite=True)
     assert contents(path) == ["new", "new"]
-    assert names(path.parent) == ["run"]
+    (path.parent / "link").symlink_to("run")
+    write_folder(path.parent / "link", "newer", overwrite=True)
+    assert contents(path) == ["newer", "newer"]
+    assert (path.parent / "link").is_symlink()
+    assert names(path.parent) == ["link", "run"]
+
+
+@pytest.mark.parametrize("place", ["dangling", "circle", "dangling/run", "circle/a/b", "n" * 240,
+                                   f"new/{'n' * 256}/run"])
+def test_a_place_that_cannot_be_is_refused_before_any_work(tmp_path: Path, place: str) -> None:
+    for name, target in (("dangling", "nowhere"), ("circle", "circle")):
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(RunError, match=r"is a link to|name too long"):
+        check_free(tmp_path / place, overwrite=True, marker="meta.json")
+    assert names(tmp_path) == ["circle", "dangling"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "marker is a folder"])

@@ -229,13 +229,15 @@ def test_what_cannot_be_read_is_named(gpt2: Any, tmp_path: Path) -> None:
          "pairs of row 1"),
         ([{**good, "split": "test"}], "split of row 0 .* is 'test'; expected one of: train, ood"),
         ([{**good, "key_token_0": "a"}], "as what the extraction adds"),
+        *(([{**good, "year": year}], "label 'year' of row 0 is .* 64 bits")
+          for year in (10**400, -2**63, float("inf"))),
     ):
         with pytest.raises(ConfigError, match=message):
             Prompts.from_frame(pd.DataFrame(rows))
     path = tmp_path / "prompts.jsonl"
     for text, message in (
         ("{}\n[1]", "line 2 is '\\[1\\]'; expected an object"),
-        ("{\n", "line 1 is not JSON"),
+        ("{\n", "line 1 is not JSON"), (json.dumps({**good, "label": "\udc80"}), "1 is not .*surrog"),
         (f"{json.dumps(good)}\n\n{json.dumps({'prompt': 'a'})}", "line 3 has the columns"),
     ):
         path.write_text(text)

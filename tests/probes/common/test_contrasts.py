@@ -83,6 +83,7 @@ def test_a_contrast_of_decoding_is_the_difference_of_its_scores(decoded: Decodin
     scores = decoded.table.rename(columns={"metric": "quantity"})
     code = where(scores, features="code").set_index(place)
     contrasts = decoded.contrasts.table
+    assert "..." not in repr(decoded.contrasts)
     assert set(contrasts["against"]) == {"shuffled", "untrained", "residual", "chance", "layer 0"}
     for against, rows in contrasts.groupby("against"):
         mine = rows.set_index(place)
