@@ -48,6 +48,8 @@ PROMPTS = ('Prompts to ask about, one JSON object per line, such as {"prompt": "
            "indices, or parts of the prompt; default: the run's own task.")
 TEXTS = ("Texts to ask about: one per line (.txt), or one object with a text per line (.jsonl), "
          "perhaps with its document, its split and labels of whole texts.")
+NOTHING = "An empty list: nothing"
+"""What the help says of a list option that asks for nothing where nothing follows it."""
 WORDS = (Path, float, int, bool, str)
 """Types that a word can have; of a union the first of these."""
 
@@ -89,6 +91,10 @@ def asking(function: Callable[..., Any]) -> Callable[..., Asked]:
     def command(model: str | tuple[str, ...], **words: Any) -> Asked:
         given = {option: value.value if isinstance(value, YesNo) else value
                  for option, value in words.items() if value != every[option].default}
+        for option in (option for option, value in given.items() if value == ()):
+            check(NOTHING in every[option].annotation.__metadata__[0].help,
+                  f"--{option.replace('_', '-')} has nothing after it; expected at least one, or "
+                  "to leave it out", ConfigError)
         return Asked(
             function, as_tuple(model), words["prompts"], words.get("texts"), words["out"],
             words["overwrite"],
@@ -172,7 +178,7 @@ class Asked:
         if len(self.models) > 1 and self.function.__name__ not in NOT_OF_CODES:
             return [self._of_codes()]
         options = dict(self.of_model)
-        steps = as_tuple(options.pop("step", None) or (None,))
+        steps = as_tuple(options.pop("step", (None,)))
         return [subject(model, self.prompts, step=step, **options)
                 for model in self.models for step in steps]
 

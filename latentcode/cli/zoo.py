@@ -49,7 +49,7 @@ class CheckModel:
     """Folder that save_pretrained wrote, or a name on the Hugging Face hub, also with @revision."""
     dtype: Literal["float32", "float64"] = "float32"
     """Type of the weights; in float64 rounding hides no mistake."""
-    lengths: Annotated[tuple[int, ...], default_is("4 9 32")] = ()
+    lengths: Annotated[tuple[int, ...] | None, default_is("4 9 32")] = None
     """Tokens of the random prompts."""
     seed: int = 0
     """Seed of everything random."""
@@ -70,7 +70,7 @@ class CheckModel:
             check_free(self.out, overwrite=self.overwrite, marker=ModelCheckResult.marker())
         with Bar("comparing") as progress:
             result = check_model(
-                self.model, lengths=self.lengths or None, dtype=self.dtype, seed=self.seed,
+                self.model, lengths=self.lengths, dtype=self.dtype, seed=self.seed,
                 device=resolve_device(self.device), progress=progress)
         print(result)
         if self.out is not None:

@@ -198,7 +198,7 @@ def read_json(path: Path) -> Any:
     """Read JSON; `ArtifactError` says which file is missing or damaged."""
     check_no_pipe(path, ArtifactError)
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ArtifactError(f"{path} is missing") from None
     except (OSError, ValueError) as error:

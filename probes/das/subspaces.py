@@ -152,6 +152,8 @@ def _check(
           "task) of a task that offers one, or prompts with the columns operation and operands")
     check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
           "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
+    for name, values in (("objective", objectives), ("searches", searches)):
+        check(len(values) > 0, f"{name} is empty; expected at least one")
     check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
           "expected one or several numbers from 1 on")
     for name, values in (("objective", objectives), ("searches", searches), ("rank", ranks)):

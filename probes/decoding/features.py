@@ -218,7 +218,7 @@ def _readings(
             except ProbeError as error:
                 raise ProbeError(f"{named(features, model)} of layer {layer}: {error}") from None
             x = reduction(x)
-        for width in widths or (None,):
+        for width in (None,) if widths is None else widths:
             d = min(width or x.shape[1], x.shape[1])
             yield Reading(
                 named(features, model), layer, pair, x[:, :d], x_heldout[:, :d],

@@ -155,6 +155,18 @@ class Patch(Added):
             if numbers is not None and not isinstance(numbers, str):
                 object.__setattr__(self, name, plain(numbers))
         object.__setattr__(self, "alpha", float(self.alpha))
+        for site in self.sites:
+            check_choice("site", site, SITES)
+        check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
+              "its parts once")
+        for name in ("layers", "heads", "queries", "keys"):
+            check(getattr(self, name) not in ((), ""), f"{name} is empty; expected at least one"
+                  f"{'' if name == 'layers' else ', or None for all'}")
+        check(len(set(self.layers)) == len(self.layers), f"layers is {self.layers}; expected each "
+              "layer once")
+        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
+        check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
+              f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
         if not isinstance(self.where, str | Mask) and not callable(self.where):
             object.__setattr__(self, "where", Mask.of(self.where))
 
@@ -228,22 +240,12 @@ class Patch(Added):
     def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
         """Raise what `check` does."""
         how = self.kind
-        for site in self.sites:
-            check_choice("site", site, SITES)
-        check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
-              "its parts once")
         if isinstance(self.where, str):
             task.check_scope(self.where)
         for name in ("queries", "keys"):
             tokens = getattr(self, name)
             if isinstance(tokens, str):
                 check_choice("place", tokens, task.places)
-        check(len(self.layers) > 0, "layers is empty; expected at least one")
-        check(len(set(self.layers)) == len(self.layers), f"layers is {self.layers}; expected each "
-              "layer once")
-        check(self.heads is None or len(self.heads) > 0, "heads is empty; expected None for all, "
-              "or at least one")
-        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         for site in self.sites:
             for layer in self.layers:
                 check_layer(model, layer, attention=site != "residual")
@@ -255,8 +257,6 @@ class Patch(Added):
         for site in self.sites:
             check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
                   f"{' or '.join(map(repr, how.sites))}, where it can be put")
-        check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
-              f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
         check(needs != "elsewhere" or (
             isinstance(self.where, str) and not self.restriction()
             and self.where not in ("examples", "everything", *task.place_scopes)),

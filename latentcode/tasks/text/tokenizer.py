@@ -142,7 +142,7 @@ def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
     else:
         file, settings = _fetched(name)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"task.tokenizer is {name!r}, whose file cannot be read: {error}"
                           ) from None
@@ -189,7 +189,7 @@ def check_vocabulary(tokenizer: FileTokenizer, n_vocabulary: int) -> None:
 def _end_of(settings: Path | None) -> str | None:
     """Return the token that a tokenizer itself says ends a text."""
     try:
-        said = json.loads((settings or Path()).read_text(encoding="utf-8")).get("eos_token")
+        said = json.loads((settings or Path()).read_text(encoding="utf-8-sig")).get("eos_token")
     except (OSError, ValueError, AttributeError):
         return None
     found = said.get("content") if isinstance(said, dict) else said  # with its flags, or bare
