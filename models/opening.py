@@ -145,6 +145,9 @@ def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
                      True)
     is_name = not folder.exists() and isinstance(name_or_folder, str) and (
         re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", text, re.ASCII) is not None)
+    check(not folder.is_file(), f"model is {text!r}, a file; expected the folder of a model that "
+          f"save_pretrained wrote, with {CONFIG}, {SAFE[0]} and a tokenizer (what is in other "
+          "formats, such as .gguf or .bin, is not read)", ArtifactError)
     check(is_name, f"model folder {text!r} does not exist", ArtifactError)
     check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
           f"revision of model {text!r} is {revision!r}; expected a branch, a tag or a commit")
@@ -306,6 +309,17 @@ def check_not_quantized(name: str, config: Any) -> None:
                 f"the weights of model {name!r} are quantised ({how}): packed numbers, of which no "
                 "value network can be read; expected the model that it was made from, whose "
                 "weights are not, with dtype='bfloat16' where memory is short")
+
+
+def check_causal(name: str, config: Any) -> None:
+    """Raise `ConfigError` for an encoder, as its configuration says; one without names passes."""
+    from transformers.models.auto import modeling_auto
+
+    kinds = [*(config.architectures or ())]
+    check(not kinds or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+          or not {*kinds}.isdisjoint(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()),
+          f"model {name!r} is a {', '.join(kinds)}, whose tokens see later ones, too; expected a "
+          "causal language model, which predicts the next token, such as GPT-2")
 
 
 def check_memory(

@@ -28,6 +28,7 @@ from latentcode.models.opening import (
     TOKENIZERS,
     Named,
     as_dtype,
+    check_causal,
     check_eager,
     check_memory,
     check_not_quantized,
@@ -175,8 +176,8 @@ def load_pretrained(
 
     `ArtifactError` for a folder that is missing, holds no model or no safetensors, whose weights
     do not fit, and for a name or a revision that cannot be fetched; `ConfigError` for an
-    architecture without an attention pattern, for quantised weights, for weights that are more
-    than the memory that is left, and for a model that was trained here.
+    encoder, an architecture without an attention pattern, for quantised weights, for weights that
+    are more than the memory that is left, and for a model that was trained here.
     """
     check_eager(attn_implementation)
     if isinstance(name_or_folder, nn.Module):
@@ -262,6 +263,7 @@ def _opened(
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
         config = AutoConfig.from_pretrained(**of.asked)
+        check_causal(of.full, config)
         check_not_quantized(of.full, config)
         config.output_attentions = False  # or the patterns of all layers would be collected
         # What goes to a GPU is read into the memory of the machine first.

@@ -11,10 +11,9 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.data.loaded import saved_codes, stored_codes
-from latentcode.app.data.projections import reduced_settings
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection.methods import Projection, reduced_settings
 
 
 def row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.knn_purity.labels import own_labels
 from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import Projection, settings_of
+from latentcode.probes.projection.methods import Projection
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
@@ -44,18 +44,8 @@ def project_once(codes: LatentCodes, layer: int, pair: str, method: str) -> Proj
     if (digest, method) not in kept:
         with progress_bar(f"Laying out {len(x):,} codes …") as report:
             kept[digest, method] = CachedProjection(
-                x, method, progress=report, **reduced_settings(method, len(x))).projection
+                x, method, progress=report).projection
     return kept[digest, method]
-
-
-def reduced_settings(method: str, n: int) -> dict[str, Any]:
-    """Return the settings whose defaults n codes are too few for, as large as n allows."""
-    default = settings_of(method)
-    most = {"tsne": ("perplexity", 10 * (n - 1) // 3 / 10), "umap": ("n_neighbors", n - 1)}
-    if method not in most:
-        return {}
-    name, largest = most[method]
-    return {name: largest} if largest < default[name] else {}
 
 
 def colour_labels(codes: LatentCodes, pair: str) -> list[str]:

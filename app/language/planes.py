@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from latentcode.app.data.loaded import progress_bar
-from latentcode.app.data.projections import METHODS, reduced_settings
+from latentcode.app.data.projections import METHODS
 from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
@@ -91,8 +91,7 @@ def plane(job: Job, read: Read, layer: int | None, method: str) -> Plane:
     if method == "PCA":
         return _pca(points)
     with progress_bar(f"Laying out {len(points):,} codes …") as report:
-        found = CachedProjection(points, METHODS[method], progress=report,
-                                 **reduced_settings(METHODS[method], len(points))).projection
+        found = CachedProjection(points, METHODS[method], progress=report).projection
     return Plane(points, found.coordinates, method, found.quality.get("trustworthiness", np.nan))
 
 

@@ -11,13 +11,13 @@ from latentcode.app.beside.selection import show_selection
 from latentcode.app.charts import export, knn_purity, pictures, track
 from latentcode.app.data import loaded
 from latentcode.app.data.preload import in_background
-from latentcode.app.data.projections import METHODS, colour_labels, reduced_settings
+from latentcode.app.data.projections import METHODS, colour_labels
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered_number, take
 from latentcode.app.words import literal
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection.methods import Projection, reduced_settings
 
 SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 400

@@ -198,7 +198,8 @@ class PromptCounterfactuals(PromptOutcomes):
               "their own")
         check("source" not in frame or ("label" in frame) == ("source_label" in frame),
               "minimal pairs have only one of the columns label and source_label; expected both, "
-              "or neither")
+              "the constituent of the prompt and that of its source, or neither; a label to be "
+              "decoded has another name")
 
     def _grid(self, split: str) -> Grid | None:
         return self.grids.get(split if "split" in self.prompts.labels else "")

@@ -148,8 +148,8 @@ class Run:
         user registered and that is not registered here: which file to import.
         """
         path = with_name(path)
-        check(path.is_dir(), f"{path} is a file; expected a run folder" if path.exists()
-              else f"run folder {path} does not exist", RunError)
+        check(path.is_dir(), f"{path} is a file; expected the folder of a run or model"
+              if path.exists() else f"run folder {path} does not exist", RunError)
         for name in (CONFIG, PROVENANCE, METRICS):
             check((path / name).is_file(),
                   f"{path} is not a complete run folder: {name} is missing", RunError)

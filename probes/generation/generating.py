@@ -243,7 +243,7 @@ def generate(
         check_count("top_k", top_k)
     seed = checked_seed(seed)
     asked = load_language_model(model)
-    ids = asked.encode(prompt, prepend_bos)[0] if isinstance(prompt, str) else list(prompt)
+    ids = asked.encode(prompt, prepend_bos)[0] if isinstance(prompt, str) else _ids(prompt)
     beginning = asked.beginning(prepend_bos) if isinstance(prompt, str) else {}
     _check_prompt(asked, ids, max_new_tokens)
     kept = _Kept(asked.model, layers, max_new_tokens, len(ids) + max_new_tokens)
@@ -357,6 +357,18 @@ class _Kept:
 
         return [(SITES["code"].hook.format(layer), partial(keep, place))
                 for place, layer in enumerate(self.layers)]
+
+
+def _ids(prompt: Any) -> list[int]:
+    """Return the ids of one prompt; `ConfigError` for what is neither text nor ids."""
+    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    ids = [i.item() if hasattr(i, "item") else i for i in given] if isinstance(
+        given, Sequence) else [None]
+    check(all(type(i) is int for i in ids), "prompt is "
+          f"{str(given)[:60]}{f' {list(prompt.shape)}' if hasattr(prompt, 'shape') else ''}; "
+          "expected text, or the ids of one text [T], such as ids[0] of a batch; of messages "
+          "tokenizer.apply_chat_template(messages, tokenize=False)")
+    return ids
 
 
 def _check_prompt(asked: LanguageModel, ids: Sequence[int], n_new: int) -> None:

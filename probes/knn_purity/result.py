@@ -71,6 +71,8 @@ class KNNPurityResult(TableResult):
             notes.append(f"Of {n:,} instances the neighbours of {self.settings['queries']:,} are "
                          f"looked for among {self.settings['points']:,} (at most {MOST_QUERIES:,} "
                          f"and {MOST_POINTS:,}).")
+        if self.settings["k"] > (most := (self.settings["points"] - 1) // 2):
+            notes.append(f"There are {self.settings['points']} points, and k is {most}.")
         return tuple(notes)
 
     def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from latentcode.probes.projection.methods import (
     FittedProjection,
     Projection,
     fit_projection,
+    reduced_settings,
     settings_of,
 )
 from latentcode.progress import Progress
@@ -53,7 +54,8 @@ class CachedProjection:
         cache: str | Path | None = None, progress: Progress | None = None, **settings: Any,
     ) -> None:
         self.x, self.method = np.ascontiguousarray(x, dtype=np.float64), method
-        self.settings = settings_of(method, seed=seed, **settings)
+        self.settings = settings_of(
+            method, seed=seed, **{**reduced_settings(method, len(self.x)), **settings})
         self.folder = default_cache() if cache is None else Path(cache)
         self.progress = progress
 

@@ -212,6 +212,17 @@ def settings_of(method: str, **settings: Any) -> dict[str, Any]:
             "seed": checked_seed(settings.get("seed", 0), below=BELOW_OF_NUMPY)}
 
 
+def reduced_settings(method: str, n: int) -> dict[str, Any]:
+    """Return the settings whose defaults n points are too few for, as large as n allows."""
+    default = settings_of(method)
+    most = {"tsne": ("perplexity", max(1.0, 10 * (n - 1) // 3 / 10)),
+            "umap": ("n_neighbors", max(1, n - 1))}
+    if method not in most:
+        return {}
+    name, largest = most[method]
+    return {name: largest} if largest < default[name] else {}
+
+
 @watched("projecting")
 def fit_projection(
     x: np.ndarray, method: str = "tsne", *, seed: int = 0, progress: Progress | None = None,
@@ -220,13 +231,14 @@ def fit_projection(
     """Return x [N, d] in two dimensions, with a `transform` that places other points there.
 
     method    `tsne`, `umap` or `pca`
-    settings  those of the method; see the functions of these names
+    settings  those of the method; see the functions of these names. A perplexity or a number of
+              neighbours that is not given is what few points allow
 
     The same points, seed and settings give the same bits, of the transform too, whatever the
     number of BLAS threads. Raises what these functions raise.
     """
-    settings = settings_of(method, seed=seed, **settings)
     x = _points(x)
+    settings = settings_of(method, seed=seed, **{**reduced_settings(method, len(x)), **settings})
     with threadpool_limits(1, user_api="blas"):
         found, used, place = METHODS[method](x, progress=progress, **settings)
         coordinates = np.array(found, dtype=np.float64)

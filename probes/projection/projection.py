@@ -17,7 +17,12 @@ from latentcode.probes.common.features import check_pair_of_codes, varies
 from latentcode.probes.common.labels import combination_clusters, label_names, single_labels
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import Projection, label_quality, settings_of
+from latentcode.probes.projection.methods import (
+    Projection,
+    label_quality,
+    reduced_settings,
+    settings_of,
+)
 from latentcode.probes.projection.result import OURS, ProjectionResult
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
@@ -112,6 +117,8 @@ def project_codes(
          "constant": [f"Layer {layer}, {pair}" for layer, pair in asked
                       if (layer, pair) not in places],
          "codes": [dict(part.meta) for part in (codes, *others)],
+         "reduced": {name: value for name, value in reduced_settings(method, len(codes)).items()
+                     if name not in settings},
          "drawn_from": {split: n for split, n in totals.items() if n > MOST_POINTS},
          "quality": tables["quality"]})
 
@@ -210,9 +217,10 @@ def project(
         n: Problems of each split; default: 2,000, of prompts and codes all.
         pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
         layers: Layer numbers; default: all.
-        perplexity: Effective number of neighbours of t-SNE; default: 30.
+        perplexity: Effective number of neighbours of t-SNE; default: 30, of few codes what they
+            allow.
         n_iter: Iterations of t-SNE after the 250 of early exaggeration; default: 500.
-        n_neighbors: Number of neighbours of UMAP; default: 15.
+        n_neighbors: Number of neighbours of UMAP; default: 15, of few codes what they allow.
         min_dist: Smallest distance between points of UMAP; default: 0.1.
         metric: Distance between codes for t-SNE and UMAP, `euclidean` or `cosine`; default:
             euclidean.

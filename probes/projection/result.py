@@ -55,6 +55,8 @@ class ProjectionResult(TableResult):
                  for place in self.settings["constant"]]
         notes += [f"{split}: a sample of {where(self.quality, split=split)['n'].iloc[0]:,} codes, "
                   f"drawn from {n:,}." for split, n in self.settings.get("drawn_from", {}).items()]
+        notes += [f"{name} is {value:g}, the largest that the codes, which are few, allow."
+                  for name, value in self.settings.get("reduced", {}).items()]
         judged = set(self.labels["label"])
         if colours := [name for name in self.settings["labels"] if name not in judged]:
             notes.append(f"Measurements colour the points, and have no agreement of neighbours: "

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import latentcode as lc
-from latentcode.cli import COMMANDS, GONE, main
-from latentcode.cli.asking import options_of
+from latentcode.cli import COMMANDS, GONE, command_of, main
+from latentcode.cli.asking import NOTHING, options_of, patches
+from latentcode.errors import ConfigError
 
 CODE_ALONE = {"progress", "distances", "interventions"}
 """Arguments of questions that no words can give."""
@@ -84,6 +85,19 @@ def test_options_of_a_question_are_the_arguments_of_its_function(
         assert note.help, argument
         assert option.default is not None or re.search(
             r"[Dd]efault|Without it", note.help) or argument in ("out", "problems"), argument
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_empty_list_is_nothing_or_refused(name: str) -> None:
+    options = options_of(called(name)) | (options_of(patches) if name == "intervene" else {})
+    for option, parameter in options.items():
+        if "tuple[" in str(parameter.annotation) and option not in ("problems", "models"):
+            words = [name, "m", "--out", "x", f"--{option.replace('_', '-')}"]
+            if NOTHING in parameter.annotation.__metadata__[0].help or parameter.default == ():
+                assert command_of(words).options.get(option, ()) == ()
+            else:
+                with pytest.raises(ConfigError, match="has nothing after it; expected at least"):
+                    command_of(words)
 
 
 @pytest.mark.parametrize("name", GONE)

@@ -141,7 +141,7 @@ def test_what_cannot_be_projected_of_codes_is_said(
         (["--labels", "term_1", "--splits", "train"], "have their own split"),
         ([run.path, "--labels", "term_1"], "2 folders are given"),
         (["--labels", "rule"], "unknown label 'rule'"),
-        (["--labels", "term_1"], "perplexity is 30 for 20 points"),
+        (["--labels", "term_1", "--perplexity", "30"], "perplexity is 30 for 20 points"),
     ):
         assert message in refused("project", codes, *arguments, "--out", out)
     assert not out.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from small_language_models import SmallModels
+import transformers
+from small_language_models import SmallModels, make_tokenizer
 from torch import Tensor
 
 from latentcode.config.presets import preset
@@ -147,7 +149,11 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
     mute = _copy(good, tmp_path / "mute")
     (mute / "tokenizer.json").unlink()
     (mute / "tokenizer_config.json").unlink()
+    files = [tmp_path / f"model{ending}" for ending in (".gguf", ".bin", ".safetensors", ".pt")]
+    for file in files:
+        file.write_bytes(b"GGUF")
     for folder, message in (
+        *((file, "a file; expected the folder .* other formats") for file in files),
         (tmp_path / "nowhere", "model folder .* does not exist"),
         ("./nowhere", "does not exist"),
         (tmp_path / "empty", "holds no config.json"),
@@ -161,6 +167,17 @@ def test_what_is_no_model_is_one_clear_error(small_models: SmallModels, tmp_path
         with pytest.raises(ArtifactError, match=message) as raised:
             load_pretrained(folder)
         assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "RobertaModel", "DistilBertForMaskedLM"])
+def test_an_encoder_is_no_causal_language_model(kind: str, tmp_path: Path) -> None:
+    config = getattr(transformers, re.sub("(For.*|Model)$", "Config", kind))()
+    config.architectures = [kind]
+    config.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ConfigError, match=f"is a {kind}, .*; expected a causal language model"):
+        load_pretrained(tmp_path)
 
 
 def test_too_little_memory_is_no_matter_of_the_architecture(

@@ -123,7 +123,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: purity(POINTS * np.nan, {"a": np.arange(120)}), ProbeError, "not finite"),
     (lambda p: purity(POINTS, {"a": np.arange(120) % 2}, combinations=np.arange(4)), ProbeError,
      "combinations: 4 values"),
-    (lambda p: fit_projection(POINTS[:20]), ProbeError, "perplexity is 30 for 20 points"),
+    (lambda p: fit_projection(POINTS[:20], perplexity=30.0), ProbeError, "is 30 for 20 points"),
     (lambda p: fit_projection(0 * POINTS), ProbeError, "all points are the same"),
     (lambda p: fit_projection(POINTS * np.nan), ProbeError, "not finite"),
     (lambda p: fit_projection(POINTS[:, 0]), ProbeError, "shape (120,)"),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import latentcode.sweep
+from latentcode.config import RunConfig, load_config, to_yaml
 from latentcode.errors import ArtifactError
+from latentcode.prompts import Prompts
 from latentcode.prompts.texts_file import open_texts, read_texts
+from latentcode.sweep.grid import load_grid
 
+GRIDS = Path(latentcode.sweep.__file__).with_name("grids")
 ROWS = [{"kind": "a", "text": "naïve café"}, {"text": " two\u2028lines", "kind": "b"}]
 
 
@@ -17,6 +24,21 @@ def test_lines_are_texts(tmp_path: Path) -> None:
     path = tmp_path / "some.txt"
     path.write_bytes("\ufefffirst \r\n\n  second\u2028still the second\n \n".encode())
     assert read_texts(path)["text"].tolist() == ["first ", "  second\u2028still the second"]
+
+
+@pytest.mark.parametrize(("name", "text", "read"), [
+    ("p.jsonl", '{"prompt": "a b", "query": -1, "key": 0}', Prompts.read),
+    ("t.jsonl", '{"text": "a b"}', read_texts), ("t.txt", "a b", read_texts),
+    ("c.yaml", to_yaml(RunConfig()), load_config),
+    ("g.yaml", (GRIDS / "paper_logic.yaml").read_text(), load_grid),
+])
+def test_a_byte_order_mark_is_none_of_a_file(
+    name: str, text: str, read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    plain, marked = tmp_path / name, tmp_path / f"marked-{name}"
+    plain.write_text(text, encoding="utf-8")
+    marked.write_text(text, encoding="utf-8-sig")
+    assert repr(read(marked)) == repr(read(plain))
 
 
 def test_objects_keep_their_columns(tmp_path: Path) -> None:

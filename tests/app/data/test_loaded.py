@@ -20,10 +20,11 @@ from latentcode.app.data import loaded as data
 from latentcode.app.data import results
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
-from latentcode.app.data.projections import project_once, reduced_settings
+from latentcode.app.data.projections import project_once
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.cache import default_cache
 from latentcode.imports import import_file
+from latentcode.probes.projection.methods import reduced_settings
 
 
 @pytest.fixture(scope="module")

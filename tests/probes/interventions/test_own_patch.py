@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +76,6 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
 
 
 @pytest.mark.parametrize(("where", "message"), [
-    ({"layers": (0, 0)}, "expected each layer once"),
     ({"site": "value", "where": "everything", "queries": 0}, "value is of keys alone"),
     ({"site": "z", "keys": 0}, "expected None, or queries=, as z is of queries alone"),
     ({"value": lc.ByHand((1.0, 2.0))}, "one per head"),
@@ -88,6 +89,23 @@ def test_where_is_a_scope_a_mask_tokens_or_a_function() -> None:
 def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         rates(Patch(**where))
+
+
+@pytest.mark.parametrize(("field", "value", "message"), [
+    ("site", "mlp", "unknown site 'mlp'; expected one of: code, value, z, residual"),
+    ("site", "code+key", "unknown site 'key'"),
+    ("site", "code+value+code", "expected each of its parts once"),
+    ("layers", (0, 0), "expected each layer once"), ("alpha", float("inf"), "alpha is inf"),
+    *((name, (), f"{name} is empty") for name in ("layers", "heads", "queries", "keys")),
+])
+def test_what_fits_no_model_is_refused_when_it_is_made(
+    field: str, value: Any, message: str
+) -> None:
+    for make in (Patch, partial(replace, Patch())):
+        with pytest.raises(ConfigError, match=message):
+            make(**{field: value})
+    with pytest.raises(ConfigError, match="codes alone are renormalised"):
+        Patch(site="value", renormalize=True)
 
 
 def test_a_name_and_a_function_that_raises_are_one_error() -> None:

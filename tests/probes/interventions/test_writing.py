@@ -148,14 +148,11 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
 @pytest.mark.parametrize(("change", "message"), [
     ({"value": "sources"}, "unknown patch 'sources'; expected one of: interchange, control"),
     ({"where": "column"}, "unknown scope 'column'; expected one of: pair, pairs, row"),
-    ({"site": "key"}, "unknown site 'key'; expected one of: code, value, z, residual"),
     ({"layers": (2,)}, "unknown layer 2; expected one of: 0, 1"),
     ({"heads": (4,)}, "head 4 at site 'code'; expected 0 to 3"),
     ({"value": "erase", "site": "value"}, "expected .code., where it can be put"),
-    ({"site": "value", "renormalize": True}, "codes alone are renormalised"),
     ({"site": "value"}, "where it covers every key"),
     ({"value": "elsewhere", "where": "everything"}, "leaves no other position"),
-    ({"alpha": float("inf")}, "alpha is inf"),
 ])
 def test_what_does_not_fit_is_one_error(
     change: dict[str, object], message: str, sraven: Counterfactuals

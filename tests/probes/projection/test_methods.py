@@ -71,7 +71,7 @@ def test_umap_keeps_clusters_apart_and_is_reproducible() -> None:
     assert min(np.linalg.norm(centres[a] - centres[b]) for a, b in ((0, 1), (0, 2), (1, 2))) > (
         2 * spread)
     with pytest.raises(ProbeError, match="n_neighbors is 15 for 10 points"):
-        fit_projection(x[:10], "umap")
+        fit_projection(x[:10], "umap", n_neighbors=15)
     fitted = fit_projection(x, "umap", seed=1)
     placed = fitted.transform(x[:30] + 0.01)
     assert placed.coordinates.tobytes() == fitted.transform(x[:30] + 0.01).coordinates.tobytes()
