@@ -361,9 +361,9 @@ class _Kept:
 
 def _ids(prompt: Any) -> list[int]:
     """Return the ids of one prompt; `ConfigError` for what is neither text nor ids."""
-    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-    ids = [i.item() if hasattr(i, "item") else i for i in given] if isinstance(
-        given, Sequence) else [None]
+    given: Any = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    ids: list[Any] = [i.item() if hasattr(i, "item") else i for i in given] if isinstance(
+        given, list | tuple | range) else [None]
     check(all(type(i) is int for i in ids), "prompt is "
           f"{str(given)[:60]}{f' {list(prompt.shape)}' if hasattr(prompt, 'shape') else ''}; "
           "expected text, or the ids of one text [T], such as ids[0] of a batch; of messages "

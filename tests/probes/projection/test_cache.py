@@ -18,7 +18,7 @@ from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.projection import ProjectionResult, project_codes
 from latentcode.probes.projection import cache as projection_cache
 from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import fit_projection, label_quality
+from latentcode.probes.projection.methods import fit_projection, label_quality, reduced_settings
 
 FAST: dict[str, Any] = {"perplexity": 8.0, "n_iter": 30}
 
@@ -65,7 +65,8 @@ def test_whatever_determines_the_coordinates_has_its_own_entry(
                 (points, "pca", 0, {}, (points.T.copy(),)))}
     assert len(keys) == 8
     # A default that is given is the default.
-    given = CachedProjection(points, "tsne", perplexity=30.0, cache=tmp_path)
+    given = CachedProjection(
+        points, "tsne", **reduced_settings("tsne", len(points)), cache=tmp_path)
     assert given._key(points) in keys
     monkeypatch.setattr(projection_cache, "package_version", lambda name: "0.0")
     assert given._key(points) not in keys
