@@ -152,13 +152,14 @@ def _check(
           "task) of a task that offers one, or prompts with the columns operation and operands")
     check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
           "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
-    for name, values in (("objective", objectives), ("searches", searches)):
+    lists: Mapping[str, Sequence[object]] = {
+        "objective": objectives, "searches": searches, "rank": ranks}
+    for name, values in lists.items():
         check(len(values) > 0, f"{name} is empty; expected at least one")
-    check(len(ranks) > 0 and min(ranks) >= 1, f"rank is {', '.join(map(str, ranks)) or 'empty'}; "
-          "expected one or several numbers from 1 on")
-    for name, values in (("objective", objectives), ("searches", searches), ("rank", ranks)):
         for one in values:
             check(values.count(one) == 1, f"{name} has {one} more than once; expected it once")
+    check(min(ranks) >= 1, f"rank is {', '.join(map(str, ranks))}; expected one or several numbers "
+          "from 1 on")
     for name, value in numbers.items():
         check_count(name, value, 2 if name in ("n", "n_train") else 1)
     check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "

@@ -110,6 +110,6 @@ def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None
 def test_what_cannot_be_searched(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LatentCodeError) as error:
         das_model(MODELS["operands"](), Selector(), **{
-            "site": "residual", "layer": 1, "searches": (), "split": "train", "n_train": 8, "n": 20,
-            "n_bootstrap": 100, **arguments})
+            "site": "residual", "layer": 1, "searches": ["trained"], "split": "train", "n_train": 8,
+            "n": 20, "n_bootstrap": 100, **arguments})
     assert message in str(error.value)
