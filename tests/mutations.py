@@ -2,7 +2,6 @@
 
     python tests/mutations.py draw      # anew, in tests/mutations.csv, where code is gone
     python tests/mutations.py run --out tests/mutations_caught.csv
-    python tests/mutations.py compare tests/mutations_caught.csv after.csv
 """
 
 from __future__ import annotations
@@ -279,18 +278,6 @@ def run(out: Path, only: set[int], jobs: int, limit: float, first: Path | None) 
             write(out, FIELDS, [row for row in rows(out) if row["test"] not in broken])
 
 
-def compare(before: Path, after: Path) -> int:
-    """Print every mutation that was caught, is still there and is not caught now."""
-    now = {row["number"]: row for row in rows(after)}
-    lost = 0
-    for row in rows(before):
-        result = now.get(row["number"], {}).get("result", "not run")
-        if row["result"] == "caught" and result not in ("caught", "gone"):
-            lost += 1
-            print(row["number"], row["file"], row["line"], row["test"], "->", result)
-    return int(lost > 0)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -301,14 +288,9 @@ if __name__ == "__main__":
     running.add_argument("--jobs", type=int, default=1)
     running.add_argument("--limit", type=float, default=40, help="seconds a mutation")
     running.add_argument("--first", type=Path, help="results of before: their tests go first")
-    comparing = commands.add_parser("compare")
-    comparing.add_argument("before", type=Path)
-    comparing.add_argument("after", type=Path)
     asked = parser.parse_args()
     if asked.command == "draw":
         draw()
-    elif asked.command == "run":
+    else:
         run(asked.out, {int(number) for number in asked.only.split(",") if number}, asked.jobs,
             asked.limit, asked.first)
-    else:
-        sys.exit(compare(asked.before, asked.after))

@@ -216,7 +216,8 @@ def write_address() -> None:
     chosen = st.session_state.get(STEPS, set())
     step = not arrived and any(
         key in chosen and key in now and now[key] != texts for key, texts in wanted.items())
-    st.query_params.from_dict({**({} if step else {STAYS: st.session_state[PAGE]}), **wanted})
+    stays = {} if step else {STAYS: st.session_state.get(PAGE, "")}
+    st.query_params.from_dict({**stays, **wanted})
 
 
 def address() -> dict[str, list[str]]:
