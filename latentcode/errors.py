@@ -143,6 +143,12 @@ def check_count(
     check_whole(name, int(value) if whole else value, least, error, most)  # type: ignore
 
 
+def check_jobs(n_jobs: object, error: type[LatentCodeError] = ConfigError) -> None:
+    """Raise `error` unless `n_jobs` says how many work side by side, or as joblib does with -1."""
+    check(type(n_jobs) is int and n_jobs != 0 and -1 <= n_jobs <= 1_024,
+          f"n_jobs is {n_jobs!r}; expected 1 to 1,024, or -1 for one a core", error)
+
+
 def check_text(what: str, text: str) -> None:
     """Raise `ConfigError` for text that UTF-8 cannot say: half of a pair of surrogates."""
     half = re.search("[\ud800-\udfff]", text)

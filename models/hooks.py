@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 from transformer_lens.hook_points import HookPoint
 
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 
 
 def is_hooked(module: nn.Module) -> bool:
@@ -46,7 +46,7 @@ def see(
             seen[name] = activation.clone()
         return keep
 
-    with turn(model):
+    with locked(model):
         logits = model.run_with_hooks(tokens, fwd_hooks=[
             (name, look(name)) for name in dict.fromkeys(names) if name in model.hook_dict])
     return logits, seen

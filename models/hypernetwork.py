@@ -19,7 +19,7 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import nonlinearity
 from latentcode.models.gates import gate_of
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 from latentcode.models.names import VALUE_NETWORKS
 
 
@@ -208,7 +208,7 @@ def two_ways(model: Any, inputs: Tensor, layer: int, query: int) -> TwoWays:
     check(0 <= query < len(inputs), f"query is {query}; expected 0 to {len(inputs) - 1}")
     n_layers = len(model.blocks)
     check(0 <= layer < n_layers, f"layer is {layer}; expected 0 to {n_layers - 1}")
-    with turn(model):  # or hooks of another thread would be copied
+    with locked(model):  # or hooks of another thread would be copied
         exact = copy.deepcopy(model).double().eval()
     vectors = inputs.double() if inputs.is_floating_point() else inputs
     names = [f"blocks.{layer}.{name}"

@@ -10,13 +10,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()  # a model is copied without its
+# Beside the models, not in them: a lock cannot be copied or saved, and they can.
+_locks: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
 _lookup, _drawing = Lock(), RLock()
 
 
 @contextmanager
-def turn(model: nn.Module) -> Iterator[None]:
-    """Let other threads that want a turn wait: hooks and the mode are those of all threads."""
+def locked(model: nn.Module) -> Iterator[None]:
+    """Hold the lock of a model: its hooks and its mode are those of all threads."""
     with _lookup:
         lock = _locks.setdefault(model, RLock())
     with lock:
@@ -32,8 +33,8 @@ def own_draws() -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Take a turn in evaluation mode, without gradients; restore the mode afterwards."""
-    with turn(model), _evaluation(model):
+    """Hold the lock of a model in evaluation mode, without gradients; restore its mode after."""
+    with locked(model), _evaluation(model):
         yield
 
 

@@ -19,7 +19,7 @@ from latentcode.models.lens.cache import LensCache
 from latentcode.models.lens.config import LensConfig
 from latentcode.models.lens.refused import REFUSED
 from latentcode.models.lens.tokens import VectorTokens
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 
 if TYPE_CHECKING:
     from latentcode.models.blocks import Embed, LayerNorm, Unembed
@@ -180,9 +180,9 @@ class LensSurface(HookedRootModule):
 
     @contextmanager
     def hooks(self, *args: Any, **kwargs: Any) -> Iterator[LensSurface]:
-        """As in TransformerLens, in turn with other threads; so do `run_with_hooks` and `_cache`.
-        """
-        with turn(self), super().hooks(*args, **kwargs):
+        """As in TransformerLens, under the lock of the model; `run_with_hooks` and
+        `run_with_cache` come here."""
+        with locked(self), super().hooks(*args, **kwargs):
             yield self
 
     def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
 from latentcode.models.layers import attention_layers
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 from latentcode.probes.attribution.checking import LEAST_RATE, SHARE, Search, checked, doublings
 from latentcode.probes.attribution.instances import Known, Patched, Setting
 from latentcode.probes.attribution.result import METHODS, AttributionResult
@@ -89,7 +89,7 @@ def attribute_model(
 
     total = n_batches + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
-    with turn(model), task.reading(model):
+    with locked(model), task.reading(model):
         kept, sums, roles = _attributed(setting, split, n, n_patched, batch_size, seed, advance)
         patched = Patched(setting, kept)
         for site in sites:

@@ -63,11 +63,11 @@ def shuffled_labels(
 
 
 def rows_of_others(groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return, for each instance, one of another combination, int [N]: what is read there is as like
-    within a combination as what is read here, and tells nothing of the instance.
+    """Return, for each instance, one of another combination, int [N].
 
-    A combination takes the instances of one other in random order, some twice where these are
-    fewer; where there is one combination, its own.
+    What is read there tells nothing of the instance, and depends on the combination as much as
+    what is read here. A combination takes the instances of one other in random order, some twice
+    where these are fewer; where there is one combination, its own.
     """
     _, combination = np.unique(groups, return_inverse=True)
     members = [rng.permutation(np.flatnonzero(combination == one))

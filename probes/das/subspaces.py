@@ -13,7 +13,7 @@ import torch
 
 from latentcode.arguments import as_tuple
 from latentcode.errors import ProbeError, check, check_choice, check_count
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 from latentcode.probes.common.contrasts import table_of
 from latentcode.probes.das.places import checked_place
 from latentcode.probes.das.result import DASResult
@@ -89,7 +89,7 @@ def das_model(
         models["untrained"] = untrained
     with ExitStack() as reading:
         for of in models.values():
-            reading.enter_context(turn(of))
+            reading.enter_context(locked(of))
             reading.enter_context(task.reading(of))
         prepared = {name: Search.prepared(of, task, place, n_train=n_train, n=n, split=split,
                                           known=name == "trained", seed=seed)

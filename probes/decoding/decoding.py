@@ -14,7 +14,7 @@ import numpy as np
 
 from latentcode.arguments import as_tuple, chosen
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check, check_count
+from latentcode.errors import ProbeError, check, check_count, check_jobs
 from latentcode.probes.common.features import (
     FEATURES,
     Features,
@@ -107,8 +107,8 @@ def decode_splits(
     seed = checked_seed(seed)
     labels = label_names(labels)
     check(len(labels) > 0, "labels is empty; expected at least one label to decode", ProbeError)
-    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1),
-                               ("n_jobs", abs(n_jobs), 1)):
+    check_jobs(n_jobs, ProbeError)
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
         check_count(name, value, least, ProbeError)
     shared = []
     for i, scored in enumerate(heldout, 1):

@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from latentcode.arguments import check_distinct, chosen
 from latentcode.codes.rows import WIDEST, Rows
-from latentcode.errors import ProbeError, check, check_count
+from latentcode.errors import ProbeError, check, check_count, check_jobs
 from latentcode.probes.common.features import ROUNDING, origin
 from latentcode.probes.common.labels import Target, varying
 from latentcode.probes.common.own_labels import Labels, names_of
@@ -125,8 +125,8 @@ def decode_features(
     check_distinct("features", features)
     if widths is not None:
         check_count("widths", min(widths, default=0), 1, ProbeError)
-    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1),
-                               ("n_jobs", abs(n_jobs), 1)):
+    check_jobs(n_jobs, ProbeError)
+    for name, value, least in (("n_bootstrap", n_bootstrap, 100), ("n_shuffles", n_shuffles, 1)):
         check_count(name, value, least, ProbeError)
     pairs = chosen("pair", tuple(of.pairs)[:1] if pairs is None else pair_names(pairs, of.pairs),
                    tuple(of.pairs))

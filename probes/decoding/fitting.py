@@ -171,7 +171,7 @@ def decoded(
             for key, known in zip(keys[1:], beside, strict=True):
                 jobs.setdefault(key, delayed(_gained)(problem, known))
             entries.append(((label, pair), reading, keys))
-    done = Parallel(min(n_jobs, len(jobs)), return_as="generator")(jobs.values())
+    done = Parallel(n_jobs, return_as="generator")(jobs.values())
     found = dict(zip(jobs, reported(done, len(jobs), progress), strict=True))
     layers = list(dict.fromkeys(reading.layer for reading in readings))
     order = list(asked.targets)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.layers import attention_layers
-from latentcode.models.modes import turn
+from latentcode.models.modes import locked
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.listed import as_patches, to_plain
 from latentcode.probes.interventions.passes import computed, unpatched_pass
@@ -91,7 +91,7 @@ def intervene_model(
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
-    with turn(model), task.reading(model):
+    with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
             batch_size=batch_size, progress=progress)

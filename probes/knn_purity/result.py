@@ -72,7 +72,8 @@ class KNNPurityResult(TableResult):
                          f"looked for among {self.settings['points']:,} (at most {MOST_QUERIES:,} "
                          f"and {MOST_POINTS:,}).")
         if self.settings["k"] > (most := (self.settings["points"] - 1) // 2):
-            notes.append(f"There are {self.settings['points']} points, and k is {most}.")
+            notes.append(f"k is {most}, not {self.settings['k']}, of {self.settings['points']} "
+                         "points.")
         return tuple(notes)
 
     def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.errors import ProbeError, check, check_choice, check_count, check_jobs
 from latentcode.probes.knn_purity.neighbours import MOST_NEIGHBORS, agreeing_neighbors
 from latentcode.progress import Progress, watched
 from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
@@ -101,7 +101,7 @@ def tsne(
     check_choice("metric", metric, ("euclidean", "cosine"))
     check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
     check_count("n_iter", n_iter, 1, ProbeError)
-    check_count("n_jobs", abs(n_jobs), 1, ProbeError, most=1_024)
+    check_jobs(n_jobs, ProbeError)
     least = int(np.ceil(3.0 * perplexity)) + 1
     check(len(x) >= least, f"perplexity is {perplexity:g} for {len(x)} points; expected at least "
           f"{least} points, or a perplexity of at most {max((len(x) - 1) / 3.0, 0.0):.3g}",

@@ -124,6 +124,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: purity(POINTS, {"a": np.arange(120) % 2}, combinations=np.arange(4)), ProbeError,
      "combinations: 4 values"),
     (lambda p: fit_projection(POINTS[:20], perplexity=30.0), ProbeError, "is 30 for 20 points"),
+    (lambda p: fit_projection(POINTS, n_jobs=0), ProbeError, "n_jobs is 0; expected 1 to 1,024"),
+    (lambda p: decode_codes(p("train"), p("ood"), ["term_1"], n_jobs=10**20), ProbeError, "or -1"),
     (lambda p: fit_projection(0 * POINTS), ProbeError, "all points are the same"),
     (lambda p: fit_projection(POINTS * np.nan), ProbeError, "not finite"),
     (lambda p: fit_projection(POINTS[:, 0]), ProbeError, "shape (120,)"),

@@ -35,3 +35,16 @@ def test_copying_is_decoded_with_all_controls_by_document(run: lc.Run) -> None:
     assert set(result.table["label"]) == set(lc.make_task(run.config.task).probe_labels)
     documents = lc.extract(run, n=200).labels["document"].nunique()
     assert set(result.table["n_heldout_combinations"]) == {documents}
+
+
+def test_models_that_copy_are_patched() -> None:
+    result = lc.intervene("text-softmax", n=150, n_bootstrap=100, interventions=[
+        lc.Patch(value, scope, [1], site) for value, scope, site in (
+            ("operation+operands", "row", "code"), ("operation+operands", "everything", "value"),
+            ("control", "row", "code"), ("identity", "row", "code"))])
+    rates = result.table.set_index(["patch", "site", "metric"])["value"]
+    # The codes say from where to copy, and the values what stands there.
+    assert rates["operation+operands", "code", "operation"] > 0.5
+    assert rates["operation+operands", "value", "operands"] > 0.5
+    assert rates["control", "code", "operation"] < 0.1
+    assert rates["identity", "code", "unchanged"] == 1.0
