@@ -134,8 +134,9 @@ def test_a_path_is_found_however_it_is_written(root: Path, key: str) -> None:
 def test_nothing_outside_is_opened(root: Path, key: str) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     (root / "circle").symlink_to(root / "circle")
-    with pytest.raises(ArtifactError):
+    with pytest.raises(ArtifactError) as refused:
         find_entry(key.format(root=root), [root])
+    assert ("that leads outside the folders" in str(refused.value)) == ("link" in key)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "results/codes-ood/meta.json"])

@@ -171,6 +171,7 @@ def test_other_features_have_controls_of_their_own(
 
 @pytest.mark.parametrize(("options", "error", "message"), [
     ({"labels": "terms"}, ProbeError, "labels are terms, of which a problem has several"),
+    ({"labels": ["term_1", "terms"]}, ProbeError, "labels are terms, of which a problem has"),
     ({"labels": "target"}, ProbeError, "label 'target' .* is a measurement"),
     ({"split": "train"}, ProbeError, "probe 'means' is fitted on"),
     ({"features": "rows"}, ProbeError, "a model is needed"),

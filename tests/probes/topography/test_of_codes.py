@@ -179,6 +179,16 @@ def test_zero_codes_are_left_out_of_cosines_and_counted(points: np.ndarray) -> N
     assert not any("zero" in note for note in rest.caveats)
 
 
+def test_three_values_can_be_ordered_and_two_cannot(points: np.ndarray) -> None:
+    def ranked(n: int) -> TopographyResult:
+        return topography_codes(codes_at(points[:n], 9), {"name": {"task": distances(points[:n])}},
+                                **FAST)
+
+    assert ranked(3).table["rho"].notna().all()
+    with pytest.raises(ProbeError, match="'name' has 2 values; expected at least 3"):
+        ranked(2)
+
+
 @pytest.mark.parametrize(("place", "value", "message"), [
     ([(0, 1)], np.nan, "'task' of label 'name' is nan from 'c00' to 'c01' and .* back"),
     ([(0, 1), (1, 0)], np.inf, "is inf from 'c00' to 'c01' and inf back; expected the same finite"),

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.app.charts.map.colours import clusters, colours
+from latentcode.app.charts.theme import grey
 from latentcode.app.data.projections import MOST_ENTRIES
 
 
@@ -23,7 +24,7 @@ def test_rare_values_are_counted_together() -> None:
     shown = colours(label, title="combination", dark=True)
     assert len(shown.names) == len(shown.colors) == len(set(shown.colors)) == MOST_ENTRIES
     assert shown.names[:-1] == tuple(f"c{i:02}" for i in range(19, 30))
-    assert shown.names[-1] == "other (19)"
+    assert (shown.names[-1], shown.colors[-1], shown.others) == ("other (19)", grey(True), True)
     assert shown.counts[-1] == sum(range(1, 20))
     named = [shown.names[value] for value in shown.values]
     assert all(name in (value, "other (19)") for name, value in zip(named, label, strict=True))
