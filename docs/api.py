@@ -19,8 +19,8 @@ import pdoc
 import pdoc.render
 
 HERE = Path(__file__).resolve().parent
-NO_API = {"latentcode.app", "latentcode.cli"}
-"""What is used in the browser and in the terminal, and explained there."""
+NO_API = {"latentcode.app", "latentcode.cli", "latentcode.experiments"}
+"""What is used in the browser and in the terminal, and explained there, and what no wheel has."""
 CODE = re.compile(r"(`[^`]*`)")
 COLUMNS = re.compile(r"^\S(.*\S)?  +\S", re.MULTILINE)
 ITEM = re.compile(r"(-|\d+\.) ")
@@ -57,7 +57,7 @@ def _escaped(text: str) -> str:
 def write_api(folder: Path) -> int:
     """Write the pages into a folder, and return how many modules they describe."""
     pdoc.render.configure(template_directory=HERE / "templates", search=True,
-                          footer_text="latentcode")
+                          show_source=False, footer_text="latentcode")
     pdoc.render.env.filters["to_markdown"] = to_markdown
     with warnings.catch_warnings():
         # A module that cannot be described must not be left out silently.

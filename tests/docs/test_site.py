@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import unescape
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from places import ROOT, environment
@@ -34,17 +35,19 @@ def test_no_foreign_folder_is_replaced(script: Script, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.fixture
-def bare_site(script: Script, tmp_path: Path) -> Path:
-    """The site with an empty API, which takes a minute to make."""
-    (tmp_path / "api").mkdir()
-    (tmp_path / "api" / "index.html").write_text("<html></html>", encoding="utf-8")
-    script("build").build_site(tmp_path / "site", tmp_path / "api")
-    return tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, of which building checks every link."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    done = subprocess.run([sys.executable, ROOT / "docs" / "build.py", folder], capture_output=True,
+                          text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert f"open {folder / 'index.html'}" in done.stdout
+    return folder
 
 
 @pytest.mark.slow
-def test_the_search_works_from_the_disk(bare_site: Path) -> None:
+def test_the_search_works_from_the_disk(site: Path) -> None:
     pytest.importorskip("playwright", reason="the tests in a browser need playwright")
     if browser_path() is None:
         pytest.skip("no browser is installed")
@@ -52,7 +55,7 @@ def test_the_search_works_from_the_disk(bare_site: Path) -> None:
     with chromium() as browser:
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
-        page.goto((bare_site / "concepts.html").as_uri())
+        page.goto((site / "concepts.html").as_uri())
         page.keyboard.press("/")
         page.keyboard.type("sparsemax")
         page.locator(".md-search-result__link", has_text="Attention of your own").first.click()
@@ -62,24 +65,22 @@ def test_the_search_works_from_the_disk(bare_site: Path) -> None:
     assert [url for url in asked if not url.startswith(("file:", "data:", "about:"))] == []
 
 
-@pytest.mark.slow
-def test_a_link_that_leads_nowhere_ends_the_build(script: Script, tmp_path: Path) -> None:
-    build = script("build")
-    (tmp_path / "api").mkdir()
-    (tmp_path / "api" / "index.html").write_text('<a href="missing.html">', encoding="utf-8")
+def test_a_link_that_leads_nowhere_ends_the_build(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(config: Mapping[str, Any]) -> None:
+        (tmp_path / "site" / "api").mkdir(parents=True)
+        (tmp_path / "site" / "api" / "index.html").write_text('<a href="missing.html">')
+
+    module = script("build")
+    monkeypatch.setattr(module, "build", build)
     with pytest.raises(latentcode.LatentCodeError,
                        match=r"1 links of the site.*\nleads nowhere: api/index.html: missing.html"):
-        build.build_site(tmp_path / "site", tmp_path / "api")
+        module.build_site(tmp_path / "site", tmp_path / "api")
 
 
 @pytest.mark.slow
-def test_the_site(script: Script, tmp_path: Path) -> None:
-    # One test, because it takes a minute; building checks every link of the site and of the API.
-    site = tmp_path / "site"
-    done = subprocess.run([sys.executable, ROOT / "docs" / "build.py", site], capture_output=True,
-                          text=True, check=False, env=environment())
-    assert done.returncode == 0, done.stderr
-    assert f"open {site / 'index.html'}" in done.stdout
+def test_the_site(script: Script, site: Path) -> None:
     outside = (site / "external_links.txt").read_text(encoding="utf-8").split()
     assert "https://openreview.net/forum?id=V4K9h1qNxE" in outside
 
@@ -112,8 +113,7 @@ def _check_api(pages: Path) -> None:
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
             "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
             "latentcode.probes.interventions": ("Patch", "intervene_model"),
-            "latentcode.tasks.logic.task": ("FuzzyLogic",),
-            "latentcode.experiments.examples.relations": ("make_sentences",)}.items():
+            "latentcode.tasks.logic.task": ("FuzzyLogic",)}.items():
         file = f"{module.replace('.', '/')}.html"
         assert f'href="{file}"' in index
         page = (pages / file).read_text(encoding="utf-8")
