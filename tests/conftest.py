@@ -65,6 +65,13 @@ settings.register_profile("latentcode", derandomize=True, deadline=None)
 settings.load_profile("latentcode")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Slow tests do what users do, who have no checks of signatures; these cost a quarter more."""
+    if "unchecked_signatures" not in item.fixturenames:
+        slow = item.get_closest_marker("slow") is not None
+        jaxtyping.config.update("jaxtyping_disable", slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_disks() -> Iterator[None]:
     """Files are flushed to the disk for the day on which the power fails, which no test is."""

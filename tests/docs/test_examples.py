@@ -30,7 +30,7 @@ CARDS = [ROOT / "models" / "zoo" / name / "README.md"
 """Of models one of each task: the examples of all cards differ in the name alone."""
 SMALLER: dict[str, dict[str, Any]] = {
     "attribute": {"n": 48, "n_patched": 8},
-    "decode": {"n_train": 400, "n_heldout": 400},
+    "decode": {"n_train": 300, "n_heldout": 300, "n_shuffles": 2, "n_bootstrap": 100},
     "das": {"n_train": 64, "n": 32, "steps": 20},
     "intervene": {"n": 16},
 }

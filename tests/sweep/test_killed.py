@@ -99,17 +99,14 @@ def check_same(out: Path, undisturbed: Path) -> None:
     assert any(step > 0 for steps in resumed(out).values() for step in steps)
 
 
-def test_all_processes_are_killed_twice(undisturbed: Path, tmp_path: Path) -> None:
-    out, chance, total = tmp_path / "interrupted", random.Random(0), sum(STEPS.values())
-    published = tmp_path / "published"
-    for number in range(2):
-        goal = total * (number + chance.uniform(0.2, 0.9)) / 2.5
-        process = start(out, "--processes", str(2 - number), "--publish", str(published))
-        wait_until(lambda goal=goal: sum(done(out).values()) >= goal, process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        await_death(out)
-        assert any(0 < step < STEPS[member] for member, step in done(out).items())
+def test_all_processes_are_killed(undisturbed: Path, tmp_path: Path) -> None:
+    out, published = tmp_path / "interrupted", tmp_path / "published"
+    process = start(out, "--processes", "2", "--publish", str(published))
+    wait_until(lambda: sum(done(out).values()) >= 0.4 * sum(STEPS.values()), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    await_death(out)
+    assert any(0 < step < STEPS[member] for member, step in done(out).items())
     finish(out, start(out, "--processes", "1", "--publish", str(published)))
     check_same(out, undisturbed)
     assert {path.name for path in published.iterdir()} == set(STEPS)

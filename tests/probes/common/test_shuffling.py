@@ -141,7 +141,7 @@ def spread(points: lc.Points) -> np.ndarray:
 def contrast(asked: str, train: lc.LatentCodes, heldout: lc.LatentCodes, seed: int) -> pd.DataFrame:
     how = {"controls": False, "n_bootstrap": 200, "seed": seed}
     if asked == "decode":
-        return lc.decode(train, heldout, ["y"], n_shuffles=5, **how).contrasts.table
+        return lc.decode(train, heldout, ["y"], n_shuffles=3, **how).contrasts.table
     if asked == "registered, fitted":
         return lc.knn(train, heldout, labels=["y"], n_shuffles=5, **how).contrasts.table
     if asked == "knn_purity":

@@ -34,7 +34,7 @@ def test_all_features_at_every_width(smoke_run: SmokeRun, tmp_path: Path) -> Non
     result = lc.decode(
         smoke_run("sraven", "hyla"), labels=["rule", "answer"], layers=[0, 1], widths=(4, 8),
         features=["code", "codes", "residual"], beyond_answer=True, metrics=METRICS, n_train=300,
-        n_heldout=200, progress=lambda *given: done.append(given))
+        n_heldout=200, n_shuffles=2, progress=lambda *given: done.append(given))
     assert done[-1][0] == done[-1][1] == len(done)
     table = result.table
     assert set(table["layer"]) == {0, 1, "all"}
