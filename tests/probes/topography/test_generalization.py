@@ -38,7 +38,8 @@ def test_every_place_of_a_table_is_correlated() -> None:
     assert found.loc[(0, "all runs"), "rho"] == pytest.approx(1.0)
     assert found.loc[(1, "all runs"), "rho"] == pytest.approx(-1.0)
     assert found.loc[(1, "within kind"), "rho"] == pytest.approx(-1.0)
-    assert set(correlate_runs(table, described.assign(kind="s"), ["layer"])["scope"]) == {"all runs"}
+    of_one_kind = correlate_runs(table, described.assign(kind="s"), ["layer"])
+    assert set(of_one_kind["scope"]) == {"all runs"}
     with pytest.raises(ProbeError, match="no column 'speed'"):
         rank_correlation(table, "rho", "speed")
 
