@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -71,7 +68,7 @@ def inside(
 
 
 def test_points_are_moved_and_outlined(explorer: Explorer) -> None:
-    explorer.open(query={"model": MODEL})
+    explorer.open(query=PCA)
     explorer.picture()
     # The wheel and the tool Pan.
     whole, field, page = domain(explorer), area(explorer), explorer.page
@@ -268,39 +265,3 @@ def test_two_places_stand_side_by_side(explorer: Explorer) -> None:
     explorer.until(lambda: fields.first.bounding_box()["width"] > 250)
     assert fields.count() == 2
     explorer.check()
-
-
-@pytest.fixture
-def other_site() -> Iterator[Callable[[str], str]]:
-    """Serve a page of another site that frames an address, and return where it is."""
-    framed: list[str] = []
-
-    class Framing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-            self.wfile.write(f"<iframe src='{framed[-1]}'></iframe>".encode())
-
-        def log_message(self, *_: object) -> None:
-            """Nothing on the terminal."""
-
-    with HTTPServer(("127.0.0.1", 0), Framing) as site:
-        Thread(target=site.serve_forever, daemon=True).start()
-
-        def framing(address: str) -> str:
-            framed.append(address)
-            return f"http://127.0.0.1:{site.server_port}/"
-
-        yield framing
-        site.shutdown()
-
-
-def test_no_other_site_frames_the_explorer(
-    explorer: Explorer, other_site: Callable[[str], str]
-) -> None:
-    told: list[str] = []
-    explorer.page.on("console", lambda message: told.append(message.text))
-    explorer.page.goto(other_site(explorer.server.url()))
-    explorer.until(lambda: explorer.page.frames[-1].url.startswith("chrome-error:"))
-    explorer.until(lambda: any("frame-ancestors" in text for text in told))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from asked_language import begun, texts_file
 from small_language_models import SmallModels
 
+from latentcode.app.language import planes
 from latentcode.app.language import work as working
 from latentcode.app.language.given import given
 from latentcode.app.language.keeping import folder_of, keep, kept
@@ -19,7 +22,7 @@ from latentcode.app.language.reading import Reading, texts_for
 from latentcode.errors import ArtifactError
 from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.observing import Observer, Sums, observe_texts
-from latentcode.probes.heads.sampling import sample_codes
+from latentcode.probes.heads.sampling import flat_codes, sample_codes
 from latentcode.probes.heads.texts import Texts, source_of
 from latentcode.prompts import load_language_model
 
@@ -43,6 +46,20 @@ def test_pairs_and_metrics_are_those_of_the_library(texts: Texts) -> None:
     np.testing.assert_allclose(read.sums.sums, sums.sums, rtol=1e-6)
     assert read.n_texts == sums.n_texts == 20
     assert read.n_pairs == sum(t * (t + 1) // 2 - 1 for t in map(len, read.tokens))
+
+
+def test_pairs_are_selected_where_a_selection_is(texts: Texts) -> None:
+    reading = Reading(texts, n_pairs=8)
+    for batch in reading.batches():
+        reading.add(batch)
+    read = reading.read(whole=True)
+    points = flat_codes(read.codes, None)
+    first = np.arange(len(points)) == 0
+    for selected in (None, first):
+        written = planes.pairs_csv(read, None, planes.Plane(points, points[:, :2], "PCA", np.nan),
+                                   pd.Series(first, name="key"), selected)
+        assert pd.read_csv(BytesIO(written))["selected"].tolist() == (
+            [False] * len(points) if selected is None else first.tolist())
 
 
 def test_the_largest_attention_of_a_text_is_where_it_says(texts: Texts) -> None:

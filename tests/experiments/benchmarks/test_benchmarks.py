@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from latentcode.config.presets import preset
+from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
     explorer,
     extraction,
@@ -109,6 +110,15 @@ def test_extraction_at_smoke_size(tmp_path: Path) -> None:
     assert many["mib_on_disk"] > few["mib_on_disk"] > 0
     assert all(s["peak_memory_mib"] >= s["peak_memory_before_mib"] > 0 for s in (few, many))
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md"}
+
+
+@pytest.mark.parametrize("none", [{"points": ()}, {"starts": 0}, {"rounds": 1}])
+def test_no_explorer_is_started_for_nothing(
+    none: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explorer, "chromium", lambda: pytest.fail("a browser is started"))
+    with pytest.raises(ConfigError, match="expected at least one number of points, 1 start"):
+        explorer.main(out=tmp_path, **none)
 
 
 @pytest.mark.slow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,11 @@ from asked import asked, changed, untrained_bench
 from hand_built import operation_model
 from selector import K, Selector
 
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError, TooFewCountError, UnknownNameError
 from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench.ask import Ask
 from latentcode.probes.interventions.bench.bench import DRAWS
+from latentcode.probes.interventions.intervention import _check_means
 from latentcode.tasks.sraven.sources import operands_of
 
 N = 60
@@ -278,3 +281,18 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
               and name in never.targets(0, 0))
     with pytest.raises(ProbeError, match="none of 2 training instances has"):
         never.outcome(asked(0, absent, value="class_mean"))
+
+
+def test_a_mean_over_few_is_refused_where_it_is_needed() -> None:
+    def check_means(*constituents: int) -> None:
+        how: Any = SimpleNamespace(needs="means", measured=("source",))
+        problem: Any = SimpleNamespace(
+            measured=SimpleNamespace(count=torch.tensor([[5, 99]])),
+            pairs=SimpleNamespace(slot=torch.zeros(2, dtype=torch.long),
+                                  source=torch.tensor(constituents)))
+        task: Any = SimpleNamespace(least_problems=20, constituents=("sum", "constant"))
+        _check_means(how, problem, task)
+
+    check_means(-1, 1)  # -1 is none
+    with pytest.raises(TooFewCountError, match="the mean of 'sum' is over 5 training instances"):
+        check_means(1, 0)
