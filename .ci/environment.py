@@ -116,7 +116,7 @@ def install() -> None:
     torch = version_of("torch")
     if not torch:
         print(f"installing torch {pin}", flush=True)
-        pip("install", f"torch=={pin}")
+        pip("install", "--no-compile", f"torch=={pin}")
         torch = version_of("torch")
     elif release(torch) < release(least):
         sys.exit(f"the torch that {PYTHON} finds is {torch}; expected {least} or newer: update "
@@ -129,7 +129,8 @@ def install() -> None:
         pins = re.sub(r"(?m)^triton==.+$", f"triton=={triton}", pins)
     constraints.write_text(pins)
     print(f"installing latentcode[{EXTRAS}]", flush=True)
-    pip("install", "--progress-bar", "off", "--constraint", constraints,
+    # Python compiles what is imported; all that is installed would take a minute.
+    pip("install", "--no-compile", "--progress-bar", "off", "--constraint", constraints,
         "--editable", f"{ROOT}[{EXTRAS}]")
     run(PYTHON, "-c", TORCH_REPORT)
 

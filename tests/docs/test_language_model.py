@@ -10,8 +10,10 @@ import pytest
 from page_blocks import run_page
 from places import ROOT
 
+from latentcode.experiments.examples import small_language_models
 from latentcode.probes.common.results import where
 from latentcode.probes.heads import HeadsResult
+from tests.experiments.notebooks.test_notebooks import CHECKS, read
 
 PAGE = (ROOT / "docs" / "language_model.md").read_text(encoding="utf-8")
 
@@ -23,18 +25,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_is_said_of_relations(ran: Mapping[str, Any]) -> None:
-    effects = where(ran["heads"].effects, quantity="flip")
-    brought = where(effects, patch="interchange z")
-    assert (brought["difference_low"] > 0).sum() == 1
-    first = brought.nlargest(1, "value").iloc[0]
-    assert (first["layer"], first["head"]) == (0, 0)
-    assert 0.2 < first["value"] < 0.4
-    assert (where(effects, patch="interchange code")["value"] == 0.0).all()
-    told = where(ran["heads"].effects, patch="tells operation")
-    assert (where(told, layer=0)["value"] == 1.0).all()
-    assert where(told, layer=1)["value"].between(0.45, 0.8).all()
-    assert not (told["difference_low"] > 0).any()
+def test_the_notebook_asks_the_same_of_the_same_model(
+    ran: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ran["folder"])
+    monkeypatch.setattr(small_language_models, "main", lambda folder, **_: None)  # it is there
+    names: dict[str, Any] = {}
+    for cell in read("language_model")["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    exec(CHECKS["language_model"], names)
+    pd.testing.assert_frame_equal(names["heads"].effects, ran["heads"].effects)
 
 
 @pytest.mark.slow

@@ -93,7 +93,10 @@ assert set(guesses) <= capitals and guesses[0] != "Monton"
 assert codes.labels["prompt"].tolist() == prompts["prompt"].tolist()
 """,
 }
-"""Notebook -> a cell that is added to it, and raises where the text would be wrong."""
+"""Notebook -> a cell that is added to it, and raises where the text would be wrong.
+
+That on language models asks what a page of the documentation asks, and runs with it (tests/docs).
+"""
 
 
 def read(name: str) -> dict[str, Any]:
@@ -130,7 +133,7 @@ def test_outputs_show_pictures_and_nothing_of_the_machine(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", [name for name in CHECKS if name != "language_model"])
 def test_it_runs_and_its_text_holds(name: str, tmp_path: Path) -> None:
     notebook = read(name)
     notebook["cells"].append({"cell_type": "code", "id": "check", "source": CHECKS[name],
