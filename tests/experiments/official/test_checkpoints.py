@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
-import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from official_golden import FORWARD, STEPS, official_golden
-from places import GOLDEN, ROOT
+from places import GOLDEN
 
 import latentcode as lc
 from latentcode.config import LanguageConfig
@@ -28,11 +25,8 @@ from latentcode.experiments.official.checkpoints import (
 )
 from latentcode.experiments.official.weights import (
     below,
-    config_to_flax,
-    params_to_flax,
     read_npz,
 )
-from latentcode.models.transformer import HookedTransformer
 
 
 def saved(folder: Path, config: dict[str, Any], params: dict[str, np.ndarray], **more: Any) -> Path:
@@ -106,54 +100,7 @@ def test_tasks_are_told_by_dimensions() -> None:
         infer_task(replace(model, embedding="token"), "logic")
 
 
-class Holder(types.SimpleNamespace):
-    """Stands for the official `ExperimentState`, and for an `ml_collections.ConfigDict`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-
-def test_the_conversion_of_a_pickle_can_be_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The code of the page is run on stand-ins for Flax and the official classes."""
-    page = (ROOT / "docs" / "official.md").read_text(encoding="utf-8")
-    conversion = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0]
-    model = HookedTransformer(lc.preset("smoke").model, seed=4)
-    tree: dict[str, Any] = {}
-    for path, value in params_to_flax(model).items():
-        *folders, last = path.split("/")
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[last] = value
-
-    def flatten_dict(tree: dict[str, Any], sep: str) -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for key, value in tree.items():
-            flat |= ({f"{key}{sep}{k}": v for k, v in flatten_dict(value, sep).items()}
-                     if isinstance(value, dict) else {key: value})
-        return flat
-
-    config = Holder(model=Holder(**config_to_flax(model.cfg)), lr=1e-3, warmup_steps=5,
-                    weight_decay=0.1, batch_size=32)
-    # Initialisation leaves the attention weights of the first batch beside the parameters.
-    state = Holder(params={"params": tree, "intermediates": {"attn_weights": np.ones(3)}}, step=30)
-    loaded = iter([config, state])
-    monkeypatch.setattr(pickle, "load", lambda file: next(loaded))
-    traverse = types.ModuleType("flax.traverse_util")
-    traverse.flatten_dict = flatten_dict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flax", types.ModuleType("flax"))
-    monkeypatch.setitem(sys.modules, "flax.traverse_util", traverse)
-    monkeypatch.chdir(tmp_path)
-    for name in ("config.pkl", "state.pkl"):
-        Path(name).write_bytes(pickle.dumps({}))
-    exec(compile(conversion, "conversion", "exec"), {})
-    run = import_checkpoint(Path("official.npz"), Path("run"))
-    assert run.config.model == model.cfg
-    assert run.checkpoints() == [30]
-    assert run.config.training.batch_size == 32
-    for name, tensor in run.load_model().state_dict().items():
-        assert torch.equal(tensor, model.state_dict()[name]), name
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    (tmp_path / "state.pkl").write_bytes(pickle.dumps({}))
     with pytest.raises(ArtifactError, match=r"state\.pkl cannot be read.*never loaded"):
-        import_checkpoint(Path("state.pkl"), Path("other"))
+        import_checkpoint(tmp_path / "state.pkl", tmp_path / "run")
