@@ -14,6 +14,7 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 
 from latentcode.codes.instances import instances
 from latentcode.config import SravenConfig
+from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.reproduction import (
     Findings,
     Reproduction,
@@ -59,9 +60,8 @@ def measure(work: Work) -> Findings:
     last = alike[alike["layer"] == alike["layer"].max()]
     rows = where(last, features="code", centring="raw")
     known = {run.name for _, run in runs if knows_rules(run)}
-    contrasts = rows[rows["run"].isin(known)].assign(control=rows["against"])
-    evidence = {claim.id: as_evidence(contrasts[contrasts["control"].isin(
-        controls_of(claim))].to_dict("records")) for claim in work.claims}
+    evidence = {claim.id: evidence_of(claim, rows[rows["run"].isin(known)])
+                for claim in work.claims}
     _, first = runs[0]
     return Findings(
         summary=_said(rows),
@@ -73,6 +73,12 @@ def measure(work: Work) -> Findings:
                "would show the same.",
                "The picture is of the first run, the numbers of all. Centred: the mean of the "
                "rules taken away first.", *caveat(run for _, run in runs)))
+
+
+def evidence_of(claim: Claim, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the differences from a claim's controls in runs, of which there may be none."""
+    contrasts = rows.rename(columns={"against": "control"})
+    return as_evidence(contrasts[contrasts["control"].isin(controls_of(claim))].to_dict("records"))
 
 
 def sum_and_difference(alike: SimilarityResult) -> pd.DataFrame:

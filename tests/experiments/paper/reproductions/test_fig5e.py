@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import latentcode as lc
 from latentcode.config import SravenConfig
+from latentcode.experiments.paper.claims import load_claims
 from latentcode.experiments.paper.reproductions import fig5e
 from latentcode.experiments.paper.reproductions.fig5e import (
     LARGEST_OTHER,
@@ -70,5 +71,7 @@ def test_sum_and_difference_are_compared_as_in_similarity(
         row = where(mine, against=control).iloc[0]
         assert row[["value", "low", "high"]].tolist() == (
             both.loc[name, ["value", "low", "high"]].tolist())
+    claim, = (claim for claim in load_claims() if claim.id == "fig5e-sum-and-difference-alike")
+    assert fig5e.evidence_of(claim, mine[:0]).empty  # no model knows its rules
     assert set(found["features"]) == {"code", "residual"}
     assert where(found, features="residual", against=SHUFFLED).empty
