@@ -129,9 +129,10 @@ def install() -> None:
         pins = re.sub(r"(?m)^triton==.+$", f"triton=={triton}", pins)
     constraints.write_text(pins)
     print(f"installing latentcode[{EXTRAS}]", flush=True)
-    # Python compiles what is imported; all that is installed would take a minute.
     pip("install", "--no-compile", "--progress-bar", "off", "--constraint", constraints,
         "--editable", f"{ROOT}[{EXTRAS}]")
+    # On all cores, where pip takes one; some packages bring files that are not meant to compile.
+    subprocess.run([PYTHON, "-m", "compileall", "-qq", "-j", "0", VENV / "lib"], check=False)
     run(PYTHON, "-c", TORCH_REPORT)
 
 
