@@ -62,7 +62,7 @@ def test_it_opens_on_a_projection_that_nobody_waits_for(
     test = shown_page("explore", model=model)
     assert test.session_state["projection"] == "PCA"
     if model == "runs/a":
-        test.segmented_control(key="projection").set_value("UMAP").run()
+        test.segmented_control(key="projection").set_value("UMAP").run(timeout=240)
         assert test.session_state["projection"] == "UMAP"
 
 
