@@ -66,7 +66,7 @@ settings.load_profile("latentcode")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Slow tests do what users do, who have no checks of signatures; these cost a quarter more."""
+    """Slow tests do what users do, who have no checks of signatures."""
     if "unchecked_signatures" not in item.fixturenames:
         slow = item.get_closest_marker("slow") is not None
         jaxtyping.config.update("jaxtyping_disable", slow)

@@ -1,4 +1,4 @@
-"""Does the page on all questions run, line by line, and do its models answer as it says?"""
+"""Does the page on any model run, line by line, and do its models answer as it says?"""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Examples run at a reduced size, and as they are written otherwise. Those of any_model.md,
 concepts.md and transformer_lens.md, and those on attention, patches and probes of one's own, have
-tests of their own, which hold what they give, that of official.md needs the official code
-(tests/experiments/official), and those of share.md need a hub (tests/hub).
+tests of their own, which hold what they give, that of official.md needs the official code, which
+no test has, and those of share.md need a hub (tests/hub).
 """
 
 from __future__ import annotations

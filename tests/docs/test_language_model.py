@@ -35,6 +35,7 @@ def test_the_notebook_asks_the_same_of_the_same_model(
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
     exec(CHECKS["language_model"], names)
+    assert (names["flips"].loc["interchange z"]["difference_low"] > 0).sum() == 1
     pd.testing.assert_frame_equal(names["heads"].effects, ran["heads"].effects)
 
 

@@ -42,7 +42,7 @@ CASES: tuple[tuple[Kind, int, int, str, dict[str, Any]], ...] = (
     (HYLA, 16, 8, "float32", TABLES),  # SRAVEN
     (Kind("none", "linear"), 16, 8, "float32", TABLES),
     (HYLA, 8, 64, "float32", {"causal": True}),  # language; needs the most shared memory
-    (MOST, 1, 2, "bfloat16", TABLES),  # the smallest, and the largest
+    (MOST, 1, 2, "bfloat16", TABLES),  # the smallest; the last is the largest
     (MOST, most_heads(torch.float32), 128, "float32", {**TABLES, "precision": "ieee"}))
 """Kind, heads, features of a head, type, and what else `resources` is told. No other case has a
 branch that none of these has, or needs more than all of them."""
