@@ -9,6 +9,8 @@ PYTHON ?= $(firstword $(wildcard $(BIN)/python) python3)
 
 # Processes that run tests, each with one torch thread.
 WORKERS ?= 2
+# Set, as in many containers, it makes every process that a test starts compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
@@ -29,6 +31,7 @@ app: env  ## the explorer, in the web browser
 test: env  ## the fast tests
 	@$(PYTEST) -m "not slow"
 
+test-all: WORKERS := $(shell expr $(WORKERS) + 1) # one more, as some wait for browsers and servers
 test-all: env  ## all tests, and which took longest
 	@$(PYTEST) --durations=40 --durations-min=5
 

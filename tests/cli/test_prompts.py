@@ -196,6 +196,7 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_decode_whole_texts(small_models: SmallModels, texts: Path, tmp_path: Path) -> None:
     out, folder = tmp_path / "result", str(small_models("gpt2"))
     main(["decode", folder, "--texts", str(texts), "--labels", "kind", "--features", "lap_eigvals",

@@ -94,7 +94,8 @@ def test_what_is_written_never_waits(kind: str, task: str) -> None:
         assert {t.device for t in (patched, right, *outcomes.values())} == {CUDA}
 
 
-@pytest.mark.parametrize("task", [pytest.param("logic", marks=pytest.mark.slow), "sraven"])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["logic", "sraven"])
 def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> None:
     config = configure(task)
     config = replace(config, model=replace(config.model, n_layers=1))
@@ -126,7 +127,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
             ("measure", MASK), ("_fit", MASK), ("_fit", ITEM), ("Erasers.edit", MASK)}
 
 
-@pytest.mark.parametrize("task", ["logic", pytest.param("sraven", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["logic", "sraven"])
 def test_the_bench_computes_on_the_device(task: str) -> None:
     config = configure(task)
     with fake_cuda() as device:

@@ -281,7 +281,7 @@ def cases(fast: int, slow: int) -> pytest.MarkDecorator:
 
 
 @needs_alarm
-@cases(80, 300)
+@cases(20, 300)
 def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
     loaded = refused = 0
 
@@ -307,7 +307,7 @@ def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
 @needs_alarm
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("artifact", list(READERS))
-@cases(12, 24)
+@cases(4, 24)
 def test_a_damaged_file_loads_or_is_one_error(
     artifacts: Path, artifact: str, checked: bool, cases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

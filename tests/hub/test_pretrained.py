@@ -99,6 +99,7 @@ def test_every_result_says_the_revision_and_its_commit(
     assert {*aligned.heads["run_a"], *aligned.heads["run_b"]} == {f"{NAME}@{s}" for s in STEPS}
 
 
+@pytest.mark.slow
 def test_a_revision_is_asked_for_on_the_command_line(models: Hub, tmp_path: Path) -> None:
     from latentcode.cli import main
 

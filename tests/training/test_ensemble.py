@@ -82,9 +82,9 @@ def compare(configs: list[RunConfig], steps: int, tolerance: float, **settings: 
 
 
 @pytest.mark.parametrize(("kind", "clip", "graphed"), [
-    *product(("softmax", "linear", "hyla"), (None, 0.05), (False, True)),
+    *product(("softmax", "hyla"), (None, 0.05), (False, True)),
     *(pytest.param(kind, None, False, marks=pytest.mark.slow) for kind in ATTENTION_KINDS
-      if kind not in ("softmax", "linear", "hyla"))])
+      if kind not in ("softmax", "hyla"))])
 def test_trajectories_are_those_of_the_same_models_alone(
     tiny: Make, kind: str, clip: float | None, graphed: bool
 ) -> None:

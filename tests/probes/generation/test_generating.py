@@ -383,7 +383,7 @@ def test_codes_that_memory_does_not_suffice_for_are_refused(
     lc.generate(model, PROMPT, layers=())
 
 
-@pytest.mark.parametrize("name", ["llama", "text-softmax"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("text-softmax", marks=pytest.mark.slow)])
 def test_threads_on_one_model_take_turns(name: str, small_models: SmallModels) -> None:
     asked = load_language_model(small_models(name) if name == "llama" else name)
     model, tokens = asked.model, torch.tensor([[5, 6, 7, 8]])

@@ -126,6 +126,7 @@ def uninterrupted(small_models: SmallModels) -> HeadsResult:
         return lc.heads(load_language_model(small_models("gpt2")), said(20), **FEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["model", "untrained-1", "effects"])
 def test_what_was_measured_before_an_interruption_is_saved(
     stage: str, small_models: SmallModels, uninterrupted: HeadsResult, tmp_path: Path,
@@ -229,6 +230,7 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -
         lc.heads(asked, TEXTS)
 
 
+@pytest.mark.slow
 def test_the_command(
     small_models: SmallModels, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -233,6 +233,7 @@ def test_numbers_of_numpy_and_tensors_are_kept(tmp_path: Path) -> None:
     assert sum([Patch(), Patch("identity")]).parts == (Patch(), Patch("identity"))
 
 
+@pytest.mark.slow
 def test_the_bench_puts_the_source_that_a_patch_names() -> None:
     lc.register_patch("both", source="operation+operands")(lambda base, source, _: source)
     bench = lc.Bench.of_run("sraven-hyla", n=20, n_reference=64)
