@@ -14,7 +14,9 @@ import torch
 from small_codes import assert_same, make_codes
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, UnknownNameError
+from latentcode.codes.labels import RESERVED
+from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
+from latentcode.prompts.prompts import Prompts
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
@@ -152,3 +154,27 @@ def test_it_shows_what_it_holds() -> None:
 def test_shapes_that_disagree_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         replace(make_codes(), **change)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("field", "what"), [("scores", "codes"), ("residuals", "residual stream")])
+def test_a_single_number_that_is_not_finite_is_refused(
+    field: str, what: str, value: float, tmp_path: Path
+) -> None:
+    codes = make_codes()
+    spoilt = getattr(codes, field).copy()
+    spoilt[-1, 1, -1, 0] = value
+    with pytest.raises(ConfigError, match=f"{what}.* finite"):
+        replace(codes, **{field: spoilt})
+    getattr(codes, field)[...] = spoilt  # in place, past the check
+    with pytest.raises(ArtifactError, match=f"damaged: the {what}.* finite"):
+        LatentCodes.load(codes.save(tmp_path / "codes"))
+
+
+@pytest.mark.parametrize("name", [*RESERVED, "head_0", "head_12"])
+def test_a_label_with_the_name_of_a_column_of_ours_is_refused_where_it_enters(name: str) -> None:
+    codes = make_codes()
+    with pytest.raises(ConfigError, match=f"label '{name}' has the name of a column"):
+        replace(codes, labels=codes.labels.rename(columns={"target": name}))
+    with pytest.raises(ConfigError, match=f"label '{name}' has the name of a column"):
+        Prompts.from_frame(pd.DataFrame({"prompt": ["a"], "query": 0, "key": 0, name: "b"}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pkgutil import resolve_name
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from fake_cuda_cases import configure, without_cuda
 from torch import Tensor, nn
 
 from latentcode.models.positions import relative_bias
+from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.ensemble import StepGraph
 from latentcode.training.loop import make_learner
 from latentcode.training.state import TrainingState
@@ -40,12 +41,6 @@ MISTAKES: dict[str, tuple[Callable[[Tensor], object], str]] = {
     "numpy": (lambda x: x.detach().numpy(), "can't convert cuda:0"),
 }
 
-FOUR = ("a tensor of the CPU", "item", "a boolean mask", "cpu")
-PLACES = {
-    "sampling": "latentcode.tasks.logic.task.evaluate",
-    "the forward pass": "latentcode.models.blocks.dense",
-    "the loss": "latentcode.tasks.logic.task.FuzzyLogic.losses"}
-
 
 @pytest.mark.parametrize("name", list(MISTAKES))
 def test_every_sort_of_mistake_is_caught(name: str) -> None:
@@ -56,48 +51,26 @@ def test_every_sort_of_mistake_is_caught(name: str) -> None:
             mistake(x)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, path: str, mistake: Callable[[Tensor], object]) -> None:
-    """Let a function make a mistake with what it returns, or with its first argument."""
-    original = resolve_name(path)
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_mistake_planted_in_the_loss_is_caught(
+    captured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake, message = MISTAKES["item"]
+    losses = FuzzyLogic.losses
 
     def mistaken(*args: Any, **kwargs: Any) -> Tensor:
-        result = original(*args, **kwargs)
-        mistake(args[0] if result is None else result)
+        result = losses(*args, **kwargs)
+        mistake(result)
         return result
 
-    monkeypatch.setattr(path, mistaken)
-
-
-everywhere = pytest.mark.parametrize(("name", "place"), [
-    *((name, "the loss") for name in FOUR),
-    *(pytest.param("item", place, marks=pytest.mark.slow)
-      for place in PLACES if place != "the loss")])
-
-
-@everywhere
-def test_a_mistake_planted_in_an_update_is_caught(
-    name: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mistake, message = MISTAKES[name]
-    monkeypatch.setattr("latentcode.training.state.CHUNK", 1)  # every update draws
     with fake_cuda() as device:
-        state = TrainingState.start(configure())
-        state.update()
-        plant(monkeypatch, PLACES[place], mistake)
-        with device.never_waits(), pytest.raises(Exception, match=message):
-            state.update()
-
-
-@everywhere
-def test_a_mistake_planted_in_a_captured_step_is_caught(
-    name: str, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mistake, message = MISTAKES[name]
-    # Drawing is no part of the step; what follows the loss is.
-    place = "latentcode.training.ensemble.adamw_" if place == "sampling" else PLACES[place]
-    plant(monkeypatch, place, mistake)
-    with fake_cuda(), pytest.raises(Exception, match=message):
-        make_learner(configure()).update()
+        learner = make_learner(configure()) if captured else TrainingState.start(configure())
+        if not captured:  # the first update waits
+            learner.update()
+        monkeypatch.setattr(FuzzyLogic, "losses", mistaken)
+        waits = nullcontext() if captured else device.never_waits()
+        with waits, pytest.raises(Exception, match=message):
+            learner.update()
 
 
 def test_generators_belong_to_their_device_and_to_their_graph() -> None:

@@ -54,7 +54,6 @@ def extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return done
 
 
-@pytest.mark.slow
 def test_codes_are_read_out_once(source: Entry, run: lc.Run, extractions: list[int]) -> None:
     codes = data.codes(source, "ood", 24)
     expected = lc.extract(run, split="ood", n=24,
