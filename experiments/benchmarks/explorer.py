@@ -87,7 +87,7 @@ def main(
         report = Report(QUESTION, torch.device("cpu"), {
             "points": list(points), "starts": starts, "rounds": rounds, "smoke": smoke,
             "browser": f"Chromium {browser.version}", "window": list(WINDOW), "projection": "PCA",
-            "targets_seconds": {str(name): target for name, target in TARGETS.items()}})
+            "targets_seconds": {str(name): target for name, target in TARGETS.items()}}, out)
         for n in points:
             random_codes(n).save(folder / "codes" / str(n))
         (folder / "empty").mkdir()
@@ -114,7 +114,7 @@ def main(
             first, *later = lassos(page, rounds)
             cases.append(case(f"lasso to panels and the answer, {MODEL}", later,
                               first_seconds=first))
-    report.finish(out, cases, table(cases))
+    report.finish(cases, table(cases))
 
 
 def random_codes(n: int) -> LatentCodes:

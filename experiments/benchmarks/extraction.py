@@ -182,7 +182,7 @@ class ExtractionSpeed(Benchmark):
                 for size in (n // 10, n):
                     with ProcessPoolExecutor(1, context) as pool:
                         cases[0]["streamed"].append(pool.submit(stream, self, size).result())
-            report.finish(self.folder, cases, table(cases))
+            report.finish(cases, table(cases))
 
 
 if __name__ == "__main__":

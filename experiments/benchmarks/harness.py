@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from latentcode.devices import available_cores
-from latentcode.errors import ArtifactError, check
+from latentcode.errors import check
 from latentcode.files.provenance import environment, now
-from latentcode.files.storage import write_json, write_text
+from latentcode.files.storage import check_writable, write_json, write_text
 from latentcode.progress import Progress
 
 RESULTS = Path("experiments/results/benchmarks")
@@ -261,37 +261,31 @@ def peak_memory(device: torch.device) -> float:
 class Report:
     """The frame of a result: the command, where it ran, how busy that machine was, and when."""
 
-    def __init__(self, question: str, device: torch.device, settings: Mapping[str, Any]) -> None:
-        self.question, self.device = question, device
+    def __init__(
+        self, question: str, device: torch.device, settings: Mapping[str, Any], out: Path
+    ) -> None:
+        check_writable(out)
+        self.question, self.device, self.out = question, device, out
         self.settings = dict(settings)
         self.started, self.load_before = now(), load_average()
 
-    def finish(
-        self, out: Path, cases: Sequence[Mapping[str, Any]], table: str
-    ) -> None:
-        """Write `<question>.json` and `<question>.md` into a folder, and print the table.
+    def finish(self, cases: Sequence[Mapping[str, Any]], table: str) -> None:
+        """Write `<question>.json` and `<question>.md` into the folder, and print the table.
 
         Args:
-            out: The folder, made where it is missing.
             cases: Plain data; each holds its own measurements.
             table: The same for people, in Markdown.
-
-        Raises:
-            ArtifactError: The folder cannot be made.
         """
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ArtifactError(f"cannot make folder {out}: {error}") from error
+        self.out.mkdir(parents=True, exist_ok=True)
         result = {
             "question": self.question, "command": command_line(), "started": self.started,
             "finished": now(), "cores": available_cores(),
             "load_average": {"before": self.load_before, "after": load_average()},
             "settings": self.settings, "environment": environment(str(self.device)),
             "cases": [dict(case) for case in cases]}
-        write_json(out / f"{self.question}.json", result)
-        write_text(out / f"{self.question}.md", f"{header(result)}\n\n{table}\n")
-        print(f"{table}\n\nwrote {out}")
+        write_json(self.out / f"{self.question}.json", result)
+        write_text(self.out / f"{self.question}.md", f"{header(result)}\n\n{table}\n")
+        print(f"{table}\n\nwrote {self.out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +331,8 @@ class Benchmark:
     def report(self, device: torch.device, **settings: Any) -> Iterator[Report]:
         """Give torch its threads, and begin a result."""
         with torch_threads(self.cores):
-            yield Report(self.QUESTION, device, {**self.turns, **settings, "smoke": self.smoke})
+            yield Report(self.QUESTION, device, {**self.turns, **settings, "smoke": self.smoke},
+                         self.folder)
 
 
 def verdict(what: str, reached: float, target: float, unit: str, *, at_least: bool) -> str:

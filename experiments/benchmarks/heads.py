@@ -75,7 +75,7 @@ def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False)
     size = SMOKE if smoke else size
     cpu = torch.device("cpu")
     with torch_threads(1):
-        report = Report(QUESTION, cpu, {**asdict(size), "smoke": smoke, "target": TARGET})
+        report = Report(QUESTION, cpu, {**asdict(size), "smoke": smoke, "target": TARGET}, out)
         model = random_model(size)
         observer, metrics = Observer(model), Observer(model)
         metrics.direct.writes.clear()
@@ -102,7 +102,7 @@ def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False)
         case = {"name": "all heads", "times": sitting.record(PLAIN), "peak_mib": memory,
                 "passes": {name: asdict(sitting.ratio(name, PLAIN))
                            for name in seconds if name != PLAIN}}
-        report.finish(out, [case], table(case))
+        report.finish([case], table(case))
 
 
 def random_model(size: Size) -> Any:

@@ -87,7 +87,7 @@ def main(
     cases: list[dict[str, Any]] = []
     with torch_threads(1):
         report = Report(QUESTION, torch.device("cpu"), {
-            "model": model, "n": n, "rounds": rounds, "smoke": smoke, "target": TARGET})
+            "model": model, "n": n, "rounds": rounds, "smoke": smoke, "target": TARGET}, out)
         for name, interventions in lists.items():
             outcomes: dict[str, pd.DataFrame] = {}
 
@@ -103,7 +103,7 @@ def main(
             cases.append({"name": name, "n_interventions": len(interventions),
                           "times": sitting.record(WHOLE),
                           "largest_difference": difference(outcomes[WHOLE], outcomes[SHARED])})
-        report.finish(out, cases, table(cases))
+        report.finish(cases, table(cases))
 
 
 def difference(whole: pd.DataFrame, shared: pd.DataFrame) -> dict[str, float]:

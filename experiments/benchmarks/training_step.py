@@ -223,8 +223,7 @@ class TrainingStep(Benchmark):
                         self.official, self.official_python, self.cores)) as process:
                     cases.append(measure(config, precisions=self.precision, official=process,
                                          turns=self.turns))
-            report.finish(self.folder, cases,
-                          "\n\n".join([table(cases), *verdicts(cases, device)]))
+            report.finish(cases, "\n\n".join([table(cases), *verdicts(cases, device)]))
 
 
 if __name__ == "__main__":

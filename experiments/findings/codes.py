@@ -159,8 +159,8 @@ def main(runs: tyro.conf.Positional[tuple[str, ...]], out: Path, n: int = 4_096,
         pairs: Pairs of query and key; default: those of the paper.
         seed: Of all that is drawn.
     """
-    tables = measure([lc.load_run(run) for run in runs], n=n, pairs=pairs or None, seed=seed)
     out.mkdir(parents=True, exist_ok=True)
+    tables = measure([lc.load_run(run) for run in runs], n=n, pairs=pairs or None, seed=seed)
     for name, table in tables.items():
         table.to_csv(out / f"{name}.csv", index=False, float_format="%.4g")
     print(tables["told"].to_string(index=False))

@@ -255,13 +255,13 @@ def main(out: Path, models: tuple[str, ...] = ("2 heads", "12 heads"), seeds: in
         seeds: Of weights, prompts and what `lc.heads` draws.
         n_bootstrap: Replicates of the intervals.
     """
+    out.mkdir(parents=True, exist_ok=True)
     parts = [measure(name, kind, seed=seed, n_bootstrap=n_bootstrap)
              for name in models for seed in range(seeds) for kind in ASKED
              if set(ASKED[kind]) <= set(MODELS[name].heads)]
     known, random = (pd.concat([part[table] for part in parts], ignore_index=True)
                      for table in ("known", "random"))
     judged = verdicts(known, random)
-    out.mkdir(parents=True, exist_ok=True)
     for name, table in {"known": known, "random": random, "verdicts": judged}.items():
         table.to_csv(out / f"{name}.csv", index=False, float_format="%.4g")
     print(judged.to_string(index=False))

@@ -248,12 +248,12 @@ def main(runs: tyro.conf.Positional[tuple[str, ...]], out: Path, published: bool
         n: Bases drawn in each direction.
         seed: Of bases and bootstrap.
     """
+    out.mkdir(parents=True, exist_ok=True)
     criteria = read_criteria(published)
     measured = [measure(lc.load_run(run), criteria, n, seed) for run in runs]
     rates, differences = (pd.concat([of_run[name] for of_run in measured], ignore_index=True)
                           for name in ("rates", "differences"))
     judged = verdicts(differences, criteria)
-    out.mkdir(parents=True, exist_ok=True)
     for name, table in {"rates": rates, "over_runs": over_runs(rates),
                         "differences": differences, "verdicts": judged}.items():
         table.to_csv(out / f"{name}.csv", index=False, float_format="%.4g")

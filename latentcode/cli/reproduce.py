@@ -60,6 +60,10 @@ class Reproduce:
                 "latentcode reproduce needs the folder experiments/, which an installed wheel does "
                 f"not have; expected a checkout: git clone --depth 1 {REPOSITORY} && cd latentcode "
                 "&& make env && .venv/bin/latentcode reproduce ...")
+        if self.report:
+            from latentcode.files.storage import check_writable
+
+            check_writable(self.pages or self.out)
         if self.names or not self.report:
             self._reproduce()
         if self.report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latentcode.errors import RunError
 from latentcode.experiments.benchmarks.harness import (
+    Report,
     Sitting,
     Spread,
     peak_memory,
@@ -91,3 +94,9 @@ def test_peak_memory_sees_an_array_that_is_gone() -> None:
     # away from the process meanwhile, never in a way that makes this difference smaller.
     reset_peak_memory(cpu)
     assert peak - peak_memory(cpu) > 48
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_a_measurement(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(RunError, match="is a link to nowhere"):
+        Report("question", torch.device("cpu"), {}, tmp_path / "link")
