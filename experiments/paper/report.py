@@ -1,30 +1,25 @@
-"""Everything that was reproduced on one page: each claim with its number, verdict and command.
+"""Everything that was reproduced on one page: each claim with its verdict, our number and theirs.
 
-First what the abstract says, then the paper's claims about trained models, then definitions and
-counts of its tasks. Claims of one observation that have the same verdict are counted once. The text
-of the page is in `verdicts.md.jinja2`; here are its tables. It holds results alone and no times: a
-reproduction that was interrupted and one that was not write the same page.
+First the paper's claims about trained models, then definitions and counts of its tasks; what has
+not been run is folded away. Results without verdicts, of other presets, follow with their figures.
+The page holds no times: a reproduction that was interrupted and one that was not write the same.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from latentcode.config import parse_yaml
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
-from latentcode.experiments.paper.verdicts import can_agree, expected_false_differs
-from latentcode.figures.markdown import markdown_of, markdown_table
+from latentcode.experiments.paper.verdicts import can_agree
+from latentcode.figures.markdown import markdown_table
 from latentcode.files.formats import check_format
 from latentcode.files.storage import read_json, write_text
 
@@ -37,13 +32,8 @@ KEYS = ("name", "title", "preset", "summary", "notes", "claims", "tables", "figu
 N_SPLITS: Mapping[str, int] = {"paper": 3, "small": 1, "smoke": 1}
 """On how many splits a member should have a run; the paper has three seeds."""
 README, VERDICT_TABLE = "README.md", "verdicts.csv"
-TEMPLATE = "verdicts.md.jinja2"
 DEFINITIONS: tuple[str, ...] = ("tabA2", "figA9", "tabA3", "figA1")
 """Results about the tasks, the settings and the equations, and not about what models learn."""
-ORDER: tuple[str, ...] = (
-    *(name for name in RESULTS if name not in DEFINITIONS),
-    *(name for name in RESULTS if name in DEFINITIONS))
-"""In which results stand on the page."""
 GROUPS: Mapping[str, str] = {
     "empirical": "Empirical claims of the paper", "task": "Definitions and counts of the task"}
 PRINTED = "as printed"
@@ -52,9 +42,29 @@ VERDICTS: Mapping[str, str] = {
     "agrees": "agrees", "differs": "**differs**", PRINTED: "erratum-like",
     "undecided": "undecided", "not run": "not run at this size"}
 """Verdicts as they are printed, in the order of the counts."""
-COLUMNS = ("by", "id", "source", "kind", "verdict", "why", "needs", "group", "observation",
-           "questioned", "erratum_like")
+COLUMNS = ("by", "id", "source", "kind", "verdict", "rule", "ours", "published", "why", "needs",
+           "group", "observation", "questioned", "erratum_like")
 """Columns of the table of verdicts."""
+HEAD = """# What the paper claims, and what we find
+
+<!-- Written by `latentcode reproduce --report`. -->
+
+{counts}
+
+*Agrees* and *differs* take evidence; what it does not decide is *undecided*. *Erratum-like* is a
+difference in how something is printed. Claims on one observation count once. Of {numbers} printed
+numbers {can_agree} can agree at all with three splits, so wide are their errors; the paper has the
+best of a grid of settings, we have one. Of several tests *ours* is the least and the most. Rules,
+reasons and what is missing: [verdicts.csv]({table}), `experiments/paper/claims.yaml`.
+"""
+PAIRS = """
+Verdicts on Fig. 5 and 5F are of the code of the response token attending to itself, as the paper's
+text has it. The released code stores the response token attending to the two given panels of its
+row, and that pair tells another story ([table](pairs/pairs.csv)); the
+[criteria](../findings/messages.yaml) that will decide are committed, the runs are being trained.
+[Our own](own_claims/README.md) claims on codes of the context were found in small models; models
+of the published size do not use that place.
+"""
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""
 Results = Mapping[str, Mapping[str, Any]]
@@ -75,30 +85,6 @@ def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
             if (out / preset / name / RESULT).exists()}
 
 
-def remarks() -> Mapping[str, str]:
-    """Return claim -> what was tried, for claims that differ."""
-    entries: dict[str, str] = _read("remarks.yaml") or {}
-    return entries
-
-
-def answers() -> Mapping[str, Mapping[str, str]]:
-    """Return claim -> `under`, the reading under which it differs, and `answer`, what the authors
-    could say to that; for claims of the paper that differ."""
-    entries: list[dict[str, Any]] = _read("answers.yaml") or []
-    return {claim: entry for entry in entries for claim in entry["claims"]}
-
-
-def central() -> list[Mapping[str, Any]]:
-    """Return what the paper's abstract says: a `sentence` each, and the `claims` it rests on."""
-    entries: list[Mapping[str, Any]] = _read("central.yaml")
-    return entries
-
-
-def _read(name: str) -> Any:
-    text = files("latentcode.experiments.paper").joinpath(name).read_text("utf-8")
-    return parse_yaml(text, name)
-
-
 def write_pages(results: Path, out: Path) -> list[Path]:
     """Write `README.md` and `verdicts.csv` of the results; return their paths.
 
@@ -117,31 +103,50 @@ def write_pages(results: Path, out: Path) -> list[Path]:
 def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
     """Return the page of every result as Markdown, for a file in `out`."""
     to = Path(os.path.relpath(results, out)).as_posix()
-    judged, every = _judged(by_preset), load_claims()
-    numbers = [claim for claim in every if claim.kind == "number"]
-    claims_of = {key: [claim for name, claim in judged if group(name) == key] for key in GROUPS}
-    counts = {key: _counts_by_result(by_preset, key) for key in GROUPS}
-    decided = [(name, claim) for name, claim in judged if claim["verdict"] in ("agrees", "differs")]
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                              loader=FileSystemLoader(Path(__file__).parent))
-    text = environment.get_template(TEMPLATE).render(
-        entries=len(every), entries_judged=len(judged), groups=GROUPS, of_group=claims_of.get,
-        counted=counted, in_words=in_words, decided=decided,
-        predicted=[claim["id"] for _, claim in decided if not claim["seen"]],
-        false_differs=f"{expected_false_differs(every):.2f}",
-        can_agree=sum(map(can_agree, numbers)), numbers=len(numbers),
-        central=markdown_of(_central(judged)),
-        observed=observations(claim for _, claim in judged), observation=_observation,
-        shown=lambda key: len(counts[key]), unrun=_unrun,
-        counts=lambda key: markdown_table(list(counts[key].columns), [
-            (f"[{row[0]}](#{row[0].lower()})", *row[1:])
-            for row in counts[key].itertuples(index=False, name=None)]),
-        chapters=lambda key: [name for name in counts[key]["result"] if group(name) == key],
-        at_presets=lambda name: [(preset, by_preset[preset][name]) for preset in N_SPLITS
-                                 if name in by_preset.get(preset, {})],
-        to=to, judged_by=_judged_by, discussed=_discussed, known=known, answers=answers(),
-        remarks=remarks(), others=list(_other_pages(out, to)))
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    judged = _judged(by_preset)
+    of_group = {key: [(name, claim) for name, claim in judged if group(name) == key]
+                for key in GROUPS}
+    counts = [f"{title} ({len(of_group[key])}): "
+              f"{in_words(counted(claim for _, claim in of_group[key]))}."
+              for key, title in GROUPS.items() if of_group[key]]
+    numbers = [claim for claim in load_claims() if claim.kind == "number"]
+    parts = [HEAD.format(counts="\n".join(counts), numbers=len(numbers),
+                         can_agree=sum(map(can_agree, numbers)), table=VERDICT_TABLE)]
+    if (out / "pairs").exists():
+        parts.append(PAIRS)
+    for key, title in GROUPS.items():
+        run, unrun = ([row for row in of_group[key] if (row[1]["verdict"] == "not run") == missing]
+                      for missing in (False, True))
+        if run:
+            parts.append(f"\n## {title}\n\n{_table(run, to)}\n")
+        if unrun:
+            table = markdown_table(["claim", "needed"], [
+                (_claim(claim), claim["needs"]) for _, claim in unrun])
+            parts.append(f"\n<details><summary>{len(unrun)} not run at this size</summary>\n\n"
+                         f"{table}\n\n</details>\n")
+    parts += [_unjudged(result, f"{to}/{preset}/{name}") for preset in by_preset
+              for name, result in by_preset[preset].items() if not result["claims"]]
+    return "".join(parts)
+
+
+def _table(claims: Sequence[tuple[str, Judged]], to: str) -> str:
+    """Return the table of judged claims, each with a link to the folder of its result."""
+    return markdown_table(["claim", "verdict", "ours", "theirs", "result"], [
+        (_claim(claim), verdict_in_words(claim), ours(claim), published(claim) or asked_for(claim),
+         f"[{name}]({to}/paper/{name})") for name, claim in claims])
+
+
+def _claim(claim: Judged) -> str:
+    return f"{claim['claim']} ({claim['source']}; `{claim['id']}`)".replace("|", "\\|")
+
+
+def _unjudged(result: Mapping[str, Any], folder: str) -> str:
+    """Return the section of a result without verdicts: its command, what it shows, its figures."""
+    name, preset = result["name"], result["preset"]
+    figures = "".join(f"\n![{result['title']}]({folder}/{figure}.png)\n"
+                      for figure in result["figures"])
+    return (f"\n## {name}, {preset}\n\n`latentcode reproduce {name} --preset {preset}` "
+            f"([all numbers]({folder}/{RESULT})): {result['summary']}\n{figures}")
 
 
 @cache
@@ -181,17 +186,6 @@ def counted(claims: Iterable[Judged]) -> Counter[str]:
         observation = claim.observation if claim is not None else None
         units.add((observation or judged["id"], verdict(judged)))
     return Counter(name for _, name in units)
-
-
-def observations(claims: Iterable[Judged]) -> dict[str, list[Judged]]:
-    """Return observation -> its claims, of those that several claims share and one decides."""
-    shared: dict[str, list[Judged]] = {}
-    for judged in claims:
-        claim = known(judged)
-        if claim is not None and claim.observation:
-            shared.setdefault(claim.observation, []).append(judged)
-    return {name: judged for name, judged in shared.items() if len(judged) > 1
-            and any(claim["verdict"] != "not run" for claim in judged)}
 
 
 def in_words(counts: Mapping[str, int]) -> str:
@@ -236,9 +230,14 @@ def ours(claim: Judged) -> str:
 
 
 def asked_for(claim: Judged) -> str:
-    """Return what a rule asks for, as a number; empty where it asks for none."""
-    asked = claim["rule"].get("least", claim["rule"].get("bound"))
-    return "" if asked is None else f"{asked:g}"
+    """Return what a rule asks for, in words; empty where it asks for no number."""
+    rule = claim["rule"]
+    match rule["name"]:
+        case "bound":
+            return f"{rule['side']} {rule['bound']:g} asked for"
+        case "excess":
+            return f"{rule['least']:g} above controls asked for"
+    return ""
 
 
 def rule_in_words(claim: Judged) -> str:
@@ -257,15 +256,6 @@ def rule_in_words(claim: Judged) -> str:
     return str(rule["holds"])
 
 
-def _by_test(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what was measured for each of several tests."""
-    measured = [part for part in parts if part["estimate"] is not None]
-    if len(parts) < 2 or not measured:
-        return ""
-    return " By test: " + "; ".join(
-        f"{part['name'].removeprefix('kind=')} {part['estimate']:.3g}" for part in measured) + "."
-
-
 def _judged(by_preset: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]]:
     """Return (result, claim) of every claim that was judged, in the order of the paper."""
     return [(name, claim) for name, result in by_preset.get("paper", {}).items()
@@ -274,87 +264,9 @@ def _judged(by_preset: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]
 
 def _verdict_row(name: str, judged: Judged) -> dict[str, Any]:
     claim = known(judged)
-    return {"by": "paper", "group": group(name),
+    return {"by": "paper", "group": group(name), "rule": rule_in_words(judged),
+            "ours": ours(judged), "published": published(judged),
             **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
             **({} if claim is None else {
                 "observation": claim.observation, "questioned": claim.questioned,
                 "erratum_like": claim.printing})}
-
-
-def _central(judged: Sequence[tuple[str, Judged]]) -> pd.DataFrame:
-    """Return a row per sentence of the abstract: its verdict, and the claims it rests on."""
-    by_id = {claim["id"]: claim for _, claim in judged}
-    rows = []
-    for entry in central():
-        claims = [by_id[name] for name in entry["claims"] if name in by_id]
-        counts = counted(claims)
-        rows.append({
-            "the abstract": entry["sentence"],
-            "verdict": (VERDICTS[next(iter(counts))] if len(counts) == 1 else
-                        in_words(counts) or "not judged"),
-            "rests on": "; ".join(
-                f"{words}: " + ", ".join(f"`{claim['id']}`" for claim in claims
-                                         if verdict(claim) == key)
-                for key, words in VERDICTS.items()
-                if any(verdict(claim) == key for claim in claims))})
-    return pd.DataFrame(rows)
-
-
-def _observation(claims: Sequence[Judged]) -> str:
-    return markdown_table(["claim", "says", "verdict", "ours, over tests", "asked for"], [
-        (f"`{claim['id']}`", claim["claim"], verdict_in_words(claim), ours(claim), asked_for(claim))
-        for claim in claims])
-
-
-def _unrun(claims: Sequence[Judged]) -> int:
-    """Return how many are undecided for want of runs, an observation counted once."""
-    return sum(counted(claim for claim in claims if claim["verdict"] == "undecided"
-                       and any(part["estimate"] is None for part in claim["parts"])).values())
-
-
-def _counts_by_result(by_preset: Mapping[str, Results], key: str) -> pd.DataFrame:
-    """Return a row per result of a group: what it shows, its verdicts, its runs."""
-    rows = []
-    for name in ORDER:
-        # At the most telling preset that it was reproduced at.
-        result = next((by_preset[preset][name] for preset in N_SPLITS
-                       if name in by_preset.get(preset, {})), None)
-        if result is None or group(name) != key:
-            continue
-        at_paper = by_preset.get("paper", {}).get(name, {})
-        counts = counted(at_paper.get("claims", []))
-        rows.append({"result": name, "shows": result["title"],
-                     **{words.strip("*"): counts[one] or "" for one, words in VERDICTS.items()},
-                     "runs": "" if set(counts) == {"not run"} else len(at_paper.get("runs", []))})
-    return pd.DataFrame(rows)
-
-
-def _discussed(judged: Judged) -> bool:
-    """Whether something is to be told of a claim below its table: under which reading it differs,
-    what the authors could answer, what was tried, why its threshold is questioned."""
-    claim = known(judged)
-    return (judged["verdict"] == "differs" and judged["id"] in (*answers(), *remarks())) or (
-        claim is not None and bool(claim.questioned))
-
-
-def _judged_by(claims: Sequence[Judged]) -> str:
-    rows: list[tuple[str, ...]] = []
-    for claim in claims:
-        why = claim["why"] + _by_test(claim["parts"])
-        if claim["needs"]:
-            why += f" Needed: {claim['needs']}."
-        text = f"{claim['claim']} ({claim['source']}; `{claim['id']}`)"
-        if claim["reading"]:
-            text += f" *Our reading: {claim['reading']}*"
-        cells = text, rule_in_words(claim), published(claim), verdict_in_words(claim), why
-        rows.append(tuple(cell.replace("|", "\\|") for cell in cells))
-    return markdown_table(["claim", "judged by", "published", "verdict", "what we have"], rows)
-
-
-def _other_pages(out: Path, to: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, title) of pages in folders beside the results."""
-    for path in sorted(out.glob("*/README.md")) + sorted(out.glob("*/*/README.md")):
-        relative = path.relative_to(out).as_posix()
-        if not relative.startswith(f"{to}/"):
-            title = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").strip()
-            yield relative, title

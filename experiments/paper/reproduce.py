@@ -69,7 +69,7 @@ REPRODUCTIONS: Mapping[str, Reproduction] = {
     result.name: result for module in (
         ablations, curves, decoded, fig5e, fig6, figA1, figA8, figA9, planes, tabA2, tabA3)
     for result in module.REPRODUCTIONS}
-UNUSED = "what the notes say, as all its runs are there and none can be judged by"
+UNUSED = "runs that it can be judged by: all are there, and none can (why: notes in result.json)"
 """What a claim needs whose runs gave no value."""
 DPI = 110
 N_COLOURS = 256

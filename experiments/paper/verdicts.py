@@ -37,7 +37,6 @@ from latentcode.experiments.paper.claims import (
     Welch,
 )
 from latentcode.experiments.paper.statistics import (
-    LEVEL,
     exchange_labels,
     mean_interval,
     narrowest_half,
@@ -191,16 +190,6 @@ def can_agree(claim: Claim, splits: float = FEWEST) -> bool:
     assert published.n is not None
     n = math.inf if over_instances(published) else splits
     return narrowest_half(n, published.n) * published.error <= claim.margin
-
-
-def expected_false_differs(claims: Sequence[Claim]) -> float:
-    """Return how many numbers would differ by chance, all being right: 0.05 for each measured.
-
-    Claims about the same quantity of the same configuration are measured once.
-    """
-    measured = {(config, claim.rule.quantity) for claim in claims if isinstance(claim.rule, Welch)
-                for config in claim.setting.grid.members().values()}
-    return (1.0 - LEVEL) * len(measured)
 
 
 def over_instances(published: Published | None) -> bool:

@@ -18,7 +18,6 @@ from latentcode.experiments.paper.verdicts import (
     Verdict,
     can_agree,
     evidence,
-    expected_false_differs,
     judge,
 )
 
@@ -254,14 +253,13 @@ def test_a_member_without_runs_leaves_the_claim_undecided() -> None:
     assert one_side.needs == "3 runs of kind=softmax; 3 runs of kind=linear"
 
 
-def test_how_many_numbers_can_agree_and_how_many_differ_by_chance() -> None:
+def test_how_many_numbers_can_agree() -> None:
     able = [claim.id for claim in CLAIMS.values() if claim.kind == "number" and can_agree(claim)]
     assert [sum(name.startswith(start) for name in able) for start in (
         "tabA1-logic", "tabA1-sraven", "nonlinearity", "tabA2")] == [1, 7, 3, 2]
     assert not can_agree(CLAIMS["tabA1-sraven-hyla"])
     assert can_agree(CLAIMS["tabA1-sraven-hyla"], splits=100)
     assert can_agree(CLAIMS["fig5f-rule-decodable"])
-    assert expected_false_differs(list(CLAIMS.values())) == pytest.approx(35 * 0.05)
 
 
 VERDICTS: tuple[Verdict, ...] = ("agrees", "differs", "undecided", "not run")
