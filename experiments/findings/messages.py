@@ -11,7 +11,7 @@ of each outcome stands beside its ceiling, that of exchanging the inputs of the 
 
     python -m latentcode.experiments.findings.messages RUN [RUN ...] --out FOLDER
 
-writes `messages.csv`: a row per run, pairs of rules (with or without sum), patch, source and
+writes `messages.csv`: a row per run, direction (from sum, to sum, both), patch, source and
 outcome, with 95 % intervals (bootstrap over combinations) and paired differences from each control:
 a source with a third rule, and two with the base's own rule.
 """
@@ -36,7 +36,7 @@ from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
-from latentcode.tasks.sraven.rules import DISTRIBUTE, SUM
+from latentcode.tasks.sraven.rules import RULES, SUM
 
 OUTCOMES = ("base", "operation", "operands", "answer", "other")
 THIRD_RULE = "unrelated"
@@ -172,24 +172,14 @@ def aligned_activations(
             for name, x in kept.items()}
 
 
-def drawn(
-    task: SravenCounterfactuals, with_sum: bool, generator: torch.Generator
-) -> Iterator[MinimalPairs]:
-    """Yield bases of held-out combinations and their sources, for ever.
+def directions(task: SravenCounterfactuals) -> dict[str, SravenCounterfactuals]:
+    """Return the pairs of rules that natural problems have: away from sum, and to it.
 
-    A token and another rule are drawn uniformly, among pairs of rules of which one is sum, or among
-    those of which none is; distribute-three, whose answer hangs on the other rows, is left out.
+    Of sum and each other rule some last rows could come from either, of two others none: a row that
+    breaks the rule of its source is a problem that models answer about as often as chance.
     """
-    while True:
-        batch = task.task.sample("ood", DRAWN, generator)
-        held = task.held(batch)
-        which = torch.randint(held.shape[1], (DRAWN,), generator=generator)
-        own = held.gather(1, which[:, None])[:, 0]
-        target = torch.randint(DISTRIBUTE, (DRAWN,), generator=generator)
-        has_sum = (own == SUM) != (target == SUM)
-        keep = (own != target) & (own != DISTRIBUTE) & (has_sum if with_sum else
-                                                        (own != SUM) & (target != SUM))
-        yield task.with_target(batch[keep], which[keep], target[keep], generator)
+    return {"from sum": task.between(base_labels=(RULES[SUM],)),
+            "to sum": task.between(source_labels=(RULES[SUM],))}
 
 
 def answers(task: SravenCounterfactuals, pairs: MinimalPairs, logits: Tensor) -> Tensor:
@@ -239,23 +229,25 @@ def patched(
 
 @torch.no_grad()
 def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
-    """Patch n bases of each set of pairs in a run: rates with intervals and differences."""
-    model, rows = run.load_model().eval(), []
+    """Patch n bases of each direction in a run: rates with intervals and differences."""
+    model, tables = run.load_model().eval(), {}
     task = lc.make_counterfactuals(lc.make_task(run.config.task))
     assert isinstance(task, SravenCounterfactuals)
-    for with_sum in (False, True):
+    for direction, pairs_of in directions(task).items():
         parts: list[pd.DataFrame] = []
-        generator = make_generator(seed, f"messages {with_sum}", "cpu")
-        orders = make_generator(seed, f"permutations {with_sum}", "cpu")
-        for _, pairs in zip(range(MOST_DRAWS), drawn(task, with_sum, generator), strict=False):
-            parts.append(patched(model, task, known(model, task, pairs), orders))
+        generator = make_generator(seed, f"messages {direction}", "cpu")
+        orders = make_generator(seed, f"permutations {direction}", "cpu")
+        for _ in range(MOST_DRAWS):
+            pairs = known(model, task, pairs_of.sample("ood", DRAWN, generator))
+            if len(pairs):
+                parts.append(patched(model, task, pairs, orders))
             if sum(map(len, parts)) >= n:
                 break
-        table = pd.concat(parts, ignore_index=True)[:n]
-        rows += [{"run": run.name, "kind": kind_of(run.config.model),
-                  "pairs": "with sum" if with_sum else "without sum", **row}
-                 for row in rates(table, seed)]
-    return pd.DataFrame(rows)
+        tables[direction] = pd.concat(parts, ignore_index=True)[:n]
+    tables["both"] = pd.concat(tables.values(), ignore_index=True)
+    return pd.DataFrame([
+        {"run": run.name, "kind": kind_of(run.config.model), "pairs": direction, **row}
+        for direction, table in tables.items() for row in rates(table, seed)])
 
 
 def rates(table: pd.DataFrame, seed: int) -> Iterator[dict[str, Any]]:
@@ -285,7 +277,7 @@ def main(
     Args:
         runs: folders of runs on SRAVEN.
         out: folder for the table.
-        n: bases that count, with sum and without.
+        n: bases that count in each direction.
         seed: of the problems and the bootstrap.
     """
     out.mkdir(parents=True, exist_ok=True)

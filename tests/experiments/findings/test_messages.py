@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ from latentcode.experiments.findings.messages import (
     Patch,
     activations,
     aligned_activations,
-    drawn,
+    directions,
     main,
     patched_logits,
     tokens,
@@ -29,7 +28,7 @@ from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 def test_exchanged_messages(kind: str) -> None:
     run = lc.load_run(f"sraven-{kind}")
     model, task = run.load_model().eval(), lc.make_counterfactuals(lc.make_task(run.config.task))
-    pairs = next(drawn(task, False, make_generator(0, "test", "cpu")))[:4]
+    pairs = task.sample("ood", 4, make_generator(0, "test", "cpu"))
     inputs, source = pairs.bases.inputs, activations(model, pairs.sources.inputs)
     everything = torch.ones(inputs.shape[:2], dtype=torch.bool)
     context, row = tokens("context", task, pairs), tokens("own row", task, pairs)
@@ -51,14 +50,14 @@ def test_exchanged_messages(kind: str) -> None:
     torch.testing.assert_close(whole, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_drawn_pairs_have_sum_or_not() -> None:
+def test_directions_are_natural_pairs_of_sum() -> None:
     task = lc.make_counterfactuals(lc.make_task(lc.load_run("sraven-hyla").config.task))
-    for with_sum in (False, True):
-        for pairs in islice(drawn(task, with_sum, make_generator(0, "test", "cpu")), 2):
-            rules = torch.stack([pairs.base_label, pairs.source_label], 1)
-            has_sum = (rules == task.constituents.index("sum")).any(1)
-            assert (has_sum == with_sum).all()
-            assert len(pairs) > 10
+    assert isinstance(task, SravenCounterfactuals)
+    both = directions(task)
+    for name, of_sum in (("from sum", "base_label"), ("to sum", "source_label")):
+        pairs = both[name].sample("ood", 40, make_generator(0, "test", "cpu"))
+        assert (getattr(pairs[pairs.counts], of_sum) == task.constituents.index("sum")).all()
+        assert pairs.counts.sum() > 10
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ def test_activations_of_other_permutations() -> None:
     run = lc.load_run("sraven-softmax")
     model, task = run.load_model().eval(), lc.make_counterfactuals(lc.make_task(run.config.task))
     assert isinstance(task, SravenCounterfactuals)
-    inputs = next(drawn(task, False, make_generator(0, "test", "cpu")))[:4].bases.inputs
+    inputs = task.sample("ood", 4, make_generator(0, "test", "cpu")).bases.inputs
 
     def largest_difference() -> float:
         moved = aligned_activations(model, task, inputs, make_generator(0, "order", "cpu"))
