@@ -7,11 +7,11 @@ BIN := .venv/bin
 # torch, that torch is used and never replaced. Once there is a .venv, it is used as it is.
 PYTHON ?= $(firstword $(wildcard $(BIN)/python) python3)
 
-# Processes that run tests, each with one torch thread.
-WORKERS ?= 2
+# Processes that run tests, each with one torch thread: WORKERS, or two; three for all tests, of which
+# some wait for browsers and servers.
 # Set, as in many containers, it makes every process that a test starts compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest --dist worksteal --numprocesses
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo app test test-all test-lowest test-wheel lint wheel docs notebooks clean
@@ -29,15 +29,14 @@ app: env  ## the explorer, in the web browser
 	@$(BIN)/latentcode explore
 
 test: env  ## the fast tests
-	@$(PYTEST) -m "not slow"
+	@$(PYTEST) $(or $(WORKERS),2) -m "not slow"
 
-test-all: WORKERS := $(shell expr $(WORKERS) + 1) # one more, as some wait for browsers and servers
 test-all: env  ## all tests, and which took longest
-	@$(PYTEST) --durations=40 --durations-min=5
+	@$(PYTEST) $(or $(WORKERS),3) --durations=40 --durations-min=5
 
 test-lowest:  ## the fast tests in .venv-lowest, with the lowest versions (Python 3.11)
 	@$(PYTHON) .ci/environment.py lowest
-	@$(PYTEST:$(BIN)/%=.venv-lowest/bin/%) -m "not slow"
+	@$(PYTEST:$(BIN)/%=.venv-lowest/bin/%) $(or $(WORKERS),2) -m "not slow"
 
 test-wheel: wheel  ## the examples of the pages, from the wheel
 	@$(BIN)/python .ci/check_wheel.py dist/*.whl --examples

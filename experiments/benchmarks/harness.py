@@ -265,6 +265,7 @@ class Report:
         self, question: str, device: torch.device, settings: Mapping[str, Any], out: Path
     ) -> None:
         check_writable(out)
+        check(not out.is_file(), f"{out} is a file; expected a folder")
         self.question, self.device, self.out = question, device, out
         self.settings = dict(settings)
         self.started, self.load_before = now(), load_average()

@@ -48,22 +48,25 @@ COLUMNS = ("by", "id", "source", "kind", "verdict", "rule", "ours", "published",
 HEAD = """# What the paper claims, and what we find
 
 <!-- Written by `latentcode reproduce --report`. -->
-
+"""
+READING = """
 {counts}
 
 *Agrees* and *differs* take evidence; what it does not decide is *undecided*. *Erratum-like* is a
-difference in how something is printed. Claims on one observation count once. Of {numbers} printed
-numbers {can_agree} can agree at all with three splits, so wide are their errors; the paper has the
-best of a grid of settings, we have one. Of several tests *ours* is the least and the most. Rules,
-reasons and what is missing: [verdicts.csv]({table}), `experiments/paper/claims.yaml`.
+difference in how something is printed. Where a claim needs several tests, the smallest and the
+largest result are given; behind a number its difference from theirs, with a 95 % interval. Of
+{numbers} printed numbers {can_agree} can agree at all with three splits, so wide are their errors;
+the paper has the best of a grid of settings, we have one. Thresholds are ours. Reasons, and what is
+missing: [verdicts.csv]({table}); rules: `experiments/paper/claims.yaml`.
 """
 PAIRS = """
 Verdicts on Fig. 5 and 5F are of the code of the response token attending to itself, as the paper's
-text has it. The released code stores the response token attending to the two given panels of its
-row, and that pair tells another story ([table](pairs/pairs.csv)); the
-[criteria](../findings/messages.yaml) that will decide are committed, the runs are being trained.
-[Our own](own_claims/README.md) claims on codes of the context were found in small models; models
-of the published size do not use that place.
+text has it, and of runs that confuse sums with differences. The released code stores the response
+token attending to the two given panels of its row, and that pair tells another story
+([table](pairs/pairs.csv)); the [criteria](../findings/messages.yaml) that will decide are
+committed, the runs are being trained. [Our own](own_claims/README.md) claims on codes of the
+context were found in small models; at the published size codes there do not carry the operation in
+softmax and linear attention, and HYLA is undecided.
 """
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""
@@ -106,12 +109,12 @@ def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
     judged = _judged(by_preset)
     of_group = {key: [(name, claim) for name, claim in judged if group(name) == key]
                 for key in GROUPS}
-    counts = [f"{title} ({len(of_group[key])}): "
-              f"{in_words(counted(claim for _, claim in of_group[key]))}."
-              for key, title in GROUPS.items() if of_group[key]]
     numbers = [claim for claim in load_claims() if claim.kind == "number"]
-    parts = [HEAD.format(counts="\n".join(counts), numbers=len(numbers),
-                         can_agree=sum(map(can_agree, numbers)), table=VERDICT_TABLE)]
+    parts = [HEAD, READING.format(
+        counts="\n".join(_counts(title, [claim for _, claim in of_group[key]])
+                         for key, title in GROUPS.items() if of_group[key]),
+        numbers=len(numbers), can_agree=sum(map(can_agree, numbers)), table=VERDICT_TABLE)
+        if judged else "\nNo claim is judged here: verdicts need `--preset paper`.\n"]
     if (out / "pairs").exists():
         parts.append(PAIRS)
     for key, title in GROUPS.items():
@@ -129,11 +132,28 @@ def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
     return "".join(parts)
 
 
+def _counts(title: str, claims: Sequence[Judged]) -> str:
+    """Return the sentence that counts the verdicts of a group."""
+    counts = counted(claims)
+    unrun = counted(claim for claim in claims if _lacks_runs(claim)).total()
+    merged = (f", {counts.total()} where those on one observation with one verdict count once"
+              * (counts.total() < len(claims)))
+    return (f"{title}: {len(claims)} entries{merged}: {in_words(counts)}"
+            + f" ({unrun} of the undecided for want of runs)" * (unrun > 0) + ".")
+
+
+def _lacks_runs(judged: Judged) -> bool:
+    """Whether a claim is undecided because a part of it has no number."""
+    return judged["verdict"] == "undecided" and any(
+        part["estimate"] is None for part in judged["parts"])
+
+
 def _table(claims: Sequence[tuple[str, Judged]], to: str) -> str:
     """Return the table of judged claims, each with a link to the folder of its result."""
-    return markdown_table(["claim", "verdict", "ours", "theirs", "result"], [
-        (_claim(claim), verdict_in_words(claim), ours(claim), published(claim) or asked_for(claim),
-         f"[{name}]({to}/paper/{name})") for name, claim in claims])
+    return markdown_table(["claim", "verdict", "ours", "theirs", "judged by", "result"], [
+        (_claim(claim), verdict_in_words(claim), ours(claim), published(claim),
+         rule_in_words(claim).replace("|", "\\|"), f"[{name}]({to}/paper/{name})")
+        for name, claim in claims])
 
 
 def _claim(claim: Judged) -> str:
@@ -175,7 +195,8 @@ def verdict_in_words(judged: Judged) -> str:
     """Return the verdict as it stands in a table, with the doubt that is to be told."""
     claim = known(judged)
     questioned = claim is not None and bool(claim.questioned)
-    return VERDICTS[verdict(judged)] + " (*threshold questioned*)" * questioned
+    return (VERDICTS[verdict(judged)] + " (*threshold questioned*)" * questioned
+            + " (runs missing)" * _lacks_runs(judged))
 
 
 def counted(claims: Iterable[Judged]) -> Counter[str]:
@@ -221,23 +242,15 @@ def ours(claim: Judged) -> str:
                        else f"holds in {held:g} of {len(estimates)}")
             return outcome + (" so far" if claim["verdict"] == "undecided" else "")
         case "welch":
-            return f"{claim['published']['value'] + estimates[0]:.4g}"
+            value, low, high = (f"{claim['parts'][0][key]:+.2g}"
+                                for key in ("estimate", "low", "high"))
+            return (f"{claim['published']['value'] + estimates[0]:.4g} "
+                    f"({value} [{low}, {high}])")
         case "bound":
             least, most = f"{min(estimates):.3g}", f"{max(estimates):.3g}"
         case _:
             least, most = f"{min(estimates):+.2g}", f"{max(estimates):+.2g}"
     return least if least == most else f"{least} to {most}"
-
-
-def asked_for(claim: Judged) -> str:
-    """Return what a rule asks for, in words; empty where it asks for no number."""
-    rule = claim["rule"]
-    match rule["name"]:
-        case "bound":
-            return f"{rule['side']} {rule['bound']:g} asked for"
-        case "excess":
-            return f"{rule['least']:g} above controls asked for"
-    return ""
 
 
 def rule_in_words(claim: Judged) -> str:

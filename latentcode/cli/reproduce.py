@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from latentcode.cli.parsing import default_is
-from latentcode.errors import LatentCodeError
+from latentcode.errors import LatentCodeError, check
 
 REPOSITORY = "https://github.com/latentcode/latentcode"
 
@@ -34,8 +34,8 @@ class Reproduce:
         help_behavior_hint="(required, but for --report)")]] = field(default=())
     """Figures and tables, or all."""
     preset: Literal["paper", "small", "smoke"] = "small"
-    """paper: the published setting, with verdicts; small: scaled down, minutes each; smoke:
-    seconds, for tests."""
+    """paper: the published setting, with verdicts; small: scaled down, minutes each; smoke: a
+    minute each, for tests."""
     out: Path = Path("results/paper")
     """Folder for the results, a folder each below that of the preset."""
     work: Path = Path("runs/paper")
@@ -63,7 +63,11 @@ class Reproduce:
         if self.report:
             from latentcode.files.storage import check_writable
 
-            check_writable(self.pages or self.out)
+            pages = self.pages or self.out
+            check_writable(pages)
+            check(not pages.is_file(), f"--pages {pages} is a file; expected a folder")
+        check(self.report or self.pages is None, "--pages is there without --report, which writes "
+              "them; expected both, or none")
         if self.names or not self.report:
             self._reproduce()
         if self.report:
