@@ -63,10 +63,8 @@ PAIRS = """
 Verdicts on Fig. 5 and 5F are of the code of the response token attending to itself, as the paper's
 text has it, and of runs that confuse sums with differences. The released code stores the response
 token attending to the two given panels of its row, and that pair tells another story
-([table](pairs/pairs.csv)); the [criteria](../findings/messages.yaml) that will decide are
-committed, the runs are being trained. [Our own](own_claims/README.md) claims on codes of the
-context were found in small models; at the published size codes there do not carry the operation in
-softmax and linear attention, and HYLA is undecided.
+([what was found](../FINDINGS.md)). [Our own](own_claims/README.md) claims on codes of the context
+were found in small models.
 """
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""

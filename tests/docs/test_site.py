@@ -24,8 +24,8 @@ def test_a_link_brings_along_what_it_leads_to(script: Script) -> None:
     pages = script("pages")
     found = pages.reachable(["docs/own_task.md"])
     assert {"docs/own_task.md", "experiments/examples/modadd.py"} <= set(found)
-    found = pages.reachable(["experiments/QUESTIONS.md"])
-    assert "experiments/results/operation/figures/sraven.png" in found
+    found = pages.reachable(["experiments/FINDINGS.md"])
+    assert "experiments/results/messages/messages.png" in found
 
 
 def test_no_foreign_folder_is_replaced(script: Script, tmp_path: Path) -> None:
