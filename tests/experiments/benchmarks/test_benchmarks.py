@@ -41,6 +41,11 @@ def test_updates_alone_draw_nothing() -> None:
     assert drawing.recent_losses() == drawn.recent_losses()
 
 
+def test_threads_are_those_that_are_asked_for() -> None:
+    assert training_step.TrainingStep(threads=3).cores == 3
+    assert training_step.TrainingStep(threads=3, smoke=True).cores == 1
+
+
 def load(folder: Path, question: str) -> dict[str, Any]:
     """Return the JSON of a result, after checking the files beside it."""
     assert "|---|" in (folder / f"{question}.md").read_text(encoding="utf-8")
