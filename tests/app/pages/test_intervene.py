@@ -103,7 +103,6 @@ def press(app: AppTest, label: str) -> AppTest:
     return next(button for button in app.button if button.label == label).click().run()
 
 
-@pytest.mark.slow
 def test_numbers_by_hand(shown: Open, bench_of: BenchOf) -> None:
     app = shown("sraven", what="by hand", scope="pair", layers="1", instance="0")
     bench = bench_of("sraven")

@@ -187,7 +187,6 @@ def test_minimal_pairs_are_attributed(small_models: SmallModels) -> None:
         attribute_model(model, task, "operands", split="prompts", n=8)
 
 
-@pytest.mark.slow
 def test_texts_are_attributed_where_their_answer_is_known() -> None:
     class Untrained(TextCounterfactuals):
         """Pairs that count whatever a model says."""
