@@ -123,8 +123,8 @@ def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
         if unrun:
             table = markdown_table(["claim", "needed"], [
                 (_claim(claim), claim["needs"]) for _, claim in unrun])
-            parts.append(f"\n<details><summary>{len(unrun)} not run at this size</summary>\n\n"
-                         f"{table}\n\n</details>\n")
+            parts.append(f"\n<details markdown>\n<summary>{len(unrun)} not run at this size"
+                         f"</summary>\n\n{table}\n\n</details>\n")
     parts += [_unjudged(result, f"{to}/{preset}/{name}") for preset in by_preset
               for name, result in by_preset[preset].items() if not result["claims"]]
     return "".join(parts)

@@ -93,7 +93,7 @@ def test_the_published_setting_is_judged_from_the_runs_that_are_there(tmp_path: 
     assert claims["tabA1-sraven-hyla-moe"]["verdict"] == "not run"
     assert table["missing"]
     readme, *_ = write_pages(tmp_path / "out", tmp_path)
-    assert "(out/paper/tabA1/result.json)" in readme.read_text()
+    assert "(out/paper/tabA1)" in readme.read_text()
 
 
 def test_what_is_there_of_the_same_runs_can_be_left_alone(
