@@ -7,10 +7,11 @@ BIN := .venv/bin
 # torch, that torch is used and never replaced. Once there is a .venv, it is used as it is.
 PYTHON ?= $(firstword $(wildcard $(BIN)/python) python3)
 
-# Processes that run tests, each with one torch thread: WORKERS, or two; three for all tests, of which
-# some wait for browsers and servers.
 # Set, as in many containers, it makes every process that a test starts compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Tests run in WORKERS processes of one torch thread each: by default in two, and all tests in three,
+# as some wait for browsers and servers.
 PYTEST = $(BIN)/python -m pytest --dist worksteal --numprocesses
 
 .DEFAULT_GOAL := help

@@ -264,8 +264,7 @@ class Report:
     def __init__(
         self, question: str, device: torch.device, settings: Mapping[str, Any], out: Path
     ) -> None:
-        check_writable(out)
-        check(not out.is_file(), f"{out} is a file; expected a folder")
+        check_writable(out / f"{question}.json")
         self.question, self.device, self.out = question, device, out
         self.settings = dict(settings)
         self.started, self.load_before = now(), load_average()

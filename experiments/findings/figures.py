@@ -32,13 +32,17 @@ ROWS = {"Softmax attention": "softmax", "Linear attention": "linear", "HYLA": "h
 TASKS = {"logic": "fuzzy logic, R² × 100", "sraven": "SRAVEN, accuracy in %"}
 
 
-def places(kinds: pd.Series[str], shift: float = 0.0) -> pd.Series[float]:
+def places(kinds: pd.Series[str], step: float = 0.12) -> pd.Series[float]:
     """Return where the dots of runs stand: around the number of their kind, side by side."""
-    return kinds.map(KINDS.index) + 0.12 * (kinds.groupby(kinds).cumcount() - 1) + shift
+    return kinds.map(KINDS.index) + step * (kinds.groupby(kinds).cumcount() - 1)
 
 
-def dots(axis: Any, rows: pd.DataFrame, label: str, **how: Any) -> None:
-    axis.errorbar(places(rows["kind"]), rows["value"], label=label, fmt="o", markersize=3,
+def dots(
+    axis: Any, rows: pd.DataFrame, label: str, step: float = 0.12, shift: float = 0.0, **how: Any
+) -> None:
+    """Draw values with their intervals, a dot per run."""
+    axis.errorbar(places(rows["kind"], step) + shift, rows["value"], label=label, fmt="o",
+                  markersize=3,
                   yerr=(rows["value"] - rows["low"], rows["high"] - rows["value"]), **how)
 
 

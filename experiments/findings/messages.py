@@ -175,8 +175,8 @@ def aligned_activations(
 def directions(task: SravenCounterfactuals) -> dict[str, SravenCounterfactuals]:
     """Return the pairs of rules that natural problems have: away from sum, and to it.
 
-    Of sum and each other rule some last rows could come from either, of two others none: a row that
-    breaks the rule of its source is a problem that models answer about as often as chance.
+    Some last rows could come from sum and from another rule, none from two others: there the source
+    would be a problem that breaks its own rule.
     """
     return {"from sum": task.between(base_labels=(RULES[SUM],)),
             "to sum": task.between(source_labels=(RULES[SUM],))}

@@ -32,6 +32,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 import latentcode as lc
+from latentcode.experiments.findings.figures import KINDS, dots
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
 from latentcode.probes.common.bootstrap import mean_and_interval
@@ -150,17 +151,13 @@ def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
 def draw(table: pd.DataFrame, path: Path) -> None:
     """Draw the two kinds of neighbours and what is decoded, each run a dot with its interval."""
     measures = ("neighbours of rule", "neighbours of answer", "decoded")
-    kinds = list(dict.fromkeys(table["kind"]))
     with style():
         figure = Figure(figsize=(10.0, 3.2), layout="constrained")
         for axis, measure in zip(figure.subplots(1, len(measures)), measures, strict=True):
             for shift, features in enumerate(FEATURES):
                 rows = table[(table["measure"] == measure) & (table["features"] == features)]
-                places = (rows["kind"].map(kinds.index) + 0.24 * (shift - 1)
-                          + 0.06 * (rows.groupby("kind").cumcount() - 1))
-                axis.errorbar(places, rows["value"], fmt="o", markersize=3, label=features,
-                              yerr=(rows["value"] - rows["low"], rows["high"] - rows["value"]))
-            axis.set_xticks(range(len(kinds)), kinds)
+                dots(axis, rows, features, step=0.06, shift=0.24 * (shift - 1))
+            axis.set_xticks(range(len(KINDS)), KINDS)
             axis.set_title(measure)
             axis.axhline(0.0, color="0.7", linewidth=0.8)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center",

@@ -42,7 +42,7 @@ VERDICTS: Mapping[str, str] = {
     "agrees": "agrees", "differs": "**differs**", PRINTED: "erratum-like",
     "undecided": "undecided", "not run": "not run at this size"}
 """Verdicts as they are printed, in the order of the counts."""
-COLUMNS = ("by", "id", "source", "kind", "verdict", "rule", "ours", "published", "why", "needs",
+COLUMNS = ("id", "source", "kind", "verdict", "rule", "ours", "published", "why", "needs",
            "group", "observation", "questioned", "erratum_like")
 """Columns of the table of verdicts."""
 HEAD = """# What the paper claims, and what we find
@@ -275,7 +275,7 @@ def _judged(by_preset: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]
 
 def _verdict_row(name: str, judged: Judged) -> dict[str, Any]:
     claim = known(judged)
-    return {"by": "paper", "group": group(name), "rule": rule_in_words(judged),
+    return {"group": group(name), "rule": rule_in_words(judged),
             "ours": ours(judged), "published": published(judged),
             **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
             **({} if claim is None else {

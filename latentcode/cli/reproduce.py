@@ -60,14 +60,13 @@ class Reproduce:
                 "latentcode reproduce needs the folder experiments/, which an installed wheel does "
                 f"not have; expected a checkout: git clone --depth 1 {REPOSITORY} && cd latentcode "
                 "&& make env && .venv/bin/latentcode reproduce ...")
+        check(self.report or self.pages is None, f"--pages is {self.pages}, and --report, which "
+              "writes there, is missing; expected both, or none")
         if self.report:
+            from latentcode.experiments.paper.report import README
             from latentcode.files.storage import check_writable
 
-            pages = self.pages or self.out
-            check_writable(pages)
-            check(not pages.is_file(), f"--pages {pages} is a file; expected a folder")
-        check(self.report or self.pages is None, "--pages is there without --report, which writes "
-              "them; expected both, or none")
+            check_writable((self.pages or self.out) / README)
         if self.names or not self.report:
             self._reproduce()
         if self.report:
