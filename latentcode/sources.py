@@ -14,7 +14,7 @@ NOWHERE = "a notebook, a script or an interpreter"
 REGISTER = frozenset({
     "latentcode.registry", "latentcode.sources", "latentcode.tasks.registry",
     "latentcode.models.registering", "latentcode.probes.interventions.registering",
-    "latentcode.probes.registered.registering", "latentcode.codes.features"})
+    "latentcode.probes.registered", "latentcode.codes.features"})
 """Modules whose functions users call to register something."""
 
 Import = tuple[str, str]

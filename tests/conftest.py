@@ -137,7 +137,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     from latentcode.config import TASKS
     from latentcode.models.config import ATTENTION_KINDS, OWN
     from latentcode.probes.interventions.patches import PATCHES
-    from latentcode.probes.registered.registry import PROBES
+    from latentcode.probes.registered import PROBES
     from latentcode.tasks.registry import REGISTRY
 
     registries = (TASKS, REGISTRY, PATCHES, ATTENTION_KINDS, *OWN.values(), FEATURES, PROBES)

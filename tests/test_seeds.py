@@ -14,7 +14,6 @@ from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.alignment import align_codes
 from latentcode.probes.attribution import attribute_model
-from latentcode.probes.decoding import decode_codes
 from latentcode.probes.interventions import intervene_model
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.projection.methods import fit_projection
@@ -29,7 +28,6 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "HookedTransformer": lambda seed: HookedTransformer(lc.ModelConfig(), seed),
     "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
-    "decode_codes": lambda seed: decode_codes(UNREAD, UNREAD, ["rule"], seed=seed),
     "knn_purity_codes": lambda seed: knn_purity_codes(UNREAD, seed=seed),
     "similarity_codes": lambda seed: similarity_codes(UNREAD, "rule", seed=seed),
     "topography_codes": lambda seed: topography_codes(UNREAD, {}, seed=seed),

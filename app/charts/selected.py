@@ -189,7 +189,7 @@ def guesses(chosen: Chosen, label: str) -> Guesses | None:
     classes that each belong to one combination, which nobody could predict for another one. This
     is a first look; results, with their controls, are those of `lc.decode`.
     """
-    from latentcode.probes.decoding.logistic import fit_probe
+    from latentcode.probes.common.logistic import fit_probe
 
     codes, values = chosen.codes, chosen.label(label)
     if is_measurement(values) or values.nunique() < 2 or "combination" not in codes.labels:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 DRAWS = "latentcode.codes.instances"
 """The last of the modules that draw a problem and let a model answer it."""
 MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
-           "latentcode.probes.decoding.logistic",
+           "latentcode.probes.common.logistic",
            "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork")
 """What fits a probe to a selection, and what patches a problem and shows its attention.
 

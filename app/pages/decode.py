@@ -17,7 +17,7 @@ from latentcode.app.state.sidebar import choose_entry, choose_pair
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal
 from latentcode.figures.colours import FEATURE_STYLES
-from latentcode.probes.decoding.result import HEADLINE, DecodingResult
+from latentcode.probes.decoding import HEADLINE, DecodingResult
 
 
 def page() -> None:
@@ -99,7 +99,7 @@ def _offer_to_decode(entry: Entry) -> None:
 def _decode(entry: Entry, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Extracting codes and fitting probes …", expanded=True):
-        from latentcode.probes.decoding.decoding import decode
+        from latentcode.probes.decoding import decode
 
         with progress_bar("Fitting probes …") as report:
             result = decode(open_run(entry.path), progress=report)

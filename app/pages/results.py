@@ -19,7 +19,7 @@ from latentcode.app.state.url import choose
 from latentcode.app.words import literal
 from latentcode.metrics import is_by_constituent, is_loss
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.decoding import DecodingResult
 
 TRAINING = "Training"
 FIRST_METRICS = ("perplexity", "accuracy", "r2")

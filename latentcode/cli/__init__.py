@@ -157,15 +157,16 @@ def registered_questions() -> dict[str, Callable[..., Any]]:
     Raises:
         ConfigError: A probe has the name of another command.
     """
-    from latentcode.probes.registered.registry import PROBES
-
+    module = sys.modules.get("latentcode.probes.registered")
+    if module is None:  # which whoever registers a probe imports, and which takes seconds
+        return {}
     questions = {}
-    for name, registered in PROBES.items():
+    for name, registered in module.PROBES.items():
         command = name.replace("_", "-")
         if registered.question.__module__ == COMMANDS.get(command, ("",))[0].rpartition(".")[0]:
             continue  # of the library
-        check(command not in COMMANDS, f"probe {name!r} of {PROBES.file(name)} has the name of a "
-              "command of latentcode; expected another one", ConfigError)
+        check(command not in COMMANDS, f"probe {name!r} of {module.PROBES.file(name)} has the "
+              "name of a command of latentcode; expected another one", ConfigError)
         questions[command] = registered.question
     return questions
 

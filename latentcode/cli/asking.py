@@ -21,7 +21,7 @@ from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, check
 from latentcode.files.storage import check_free
-from latentcode.probes.registered.asking import ask
+from latentcode.probes.registered import ask
 from latentcode.progress import Bar
 from latentcode.runs.named import folder_of
 from latentcode.subjects import Subject, asked, subject

@@ -26,7 +26,7 @@ features and layer. Memory grows with instances times WIDEST, not with all codes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
+from latentcode.codes import LatentCodes
 from latentcode.codes.aggregates import AGGREGATES
 from latentcode.codes.features import FEATURES
 from latentcode.codes.instances import at_once, drawn
@@ -210,12 +211,27 @@ class Rows:
     sizes   place -> d, the numbers that the features have
     labels  of the instances (`Task.labels`)
     meta    which model, task and instances
+    query   key that pairs have in common whose query is the same; None where it is not known
+    codes   what the features were taken from, where that is codes
     """
 
     values: dict[Place, np.ndarray]
     sizes: Mapping[Place, int]
     labels: pd.DataFrame
     meta: Mapping[str, Any]
+    query: Hashable = None
+    codes: LatentCodes | None = None
+
+    @classmethod
+    def of_codes(cls, codes: LatentCodes, pair: str, features: Sequence[str]) -> Rows:
+        """Return code and residual stream of a pair, as far as they are among the features."""
+        select = {"code": codes.select, "residual": codes.select_residual}
+        values = {(name, str(layer)): select[name](layer=layer, pair=pair)
+                  for name in features for layer in codes.layers}
+        index = [each.name for each in codes.pairs].index(pair)
+        return cls(values, {place: x.shape[1] for place, x in values.items()}, codes.labels,
+                   codes.meta, (codes.query_of_pair[index], codes.pairs[index].token)
+                   if codes.query_of_pair else None, codes)
 
     def __len__(self) -> int:
         return len(self.labels)

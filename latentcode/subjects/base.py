@@ -49,6 +49,11 @@ class Subject(ABC):
     def pairs(self) -> Mapping[str, Pair]: ...
 
     @property
+    def default_pairs(self) -> tuple[str, ...]:
+        """The pairs that a probe reads where none is named."""
+        return tuple(self.pairs)
+
+    @property
     @abstractmethod
     def probe_labels(self) -> tuple[str, ...]: ...
 
@@ -134,6 +139,21 @@ class Subject(ABC):
     ) -> Rows:
         """Return features of the problems that `codes` reads (`latentcode.codes.rows`)."""
         raise self.without_model()
+
+    def read(
+        self, split: str, *, n: int, pairs: Sequence[str], features: Sequence[str],
+        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
+    ) -> Iterator[Rows]:
+        """Yield features of n problems of a split, pair by pair (`latentcode.codes.rows`)."""
+        if set(features) <= {"code", "residual"}:
+            codes = self.codes(split, n=n, pairs=pairs, layers=layers,
+                               residuals="residual" in features, untrained=untrained, seed=seed)
+            for pair in pairs:
+                yield Rows.of_codes(codes, pair, features)
+        else:
+            for pair in pairs:
+                yield self.rows(split, n=n, pair=pair, features=features, layers=layers,
+                                untrained=untrained, seed=seed)
 
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         """Return operation, operands and answer of problems, as `Task.row_labels` names them.

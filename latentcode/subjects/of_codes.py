@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
+from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_choice
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
@@ -36,6 +37,10 @@ class CodesSubject(Subject):
         return {pair.name: pair for pair in self.parts[0].pairs}
 
     @property
+    def layers(self) -> tuple[int, ...]:
+        return self.parts[0].layers
+
+    @property
     def probe_labels(self) -> tuple[str, ...]:
         return ()
 
@@ -51,6 +56,13 @@ class CodesSubject(Subject):
         part = self._part(split, self.initial if untrained else self.parts)
         return restricted(part[:n] if n < len(part) else part, layers,
                           pair_names(pairs, self.pairs))
+
+    def read(self, split: str, *, n: int, **how: Any) -> Iterator[Rows]:
+        part = self._part(split, self.initial if how.get("untrained") else self.parts)
+        # All layers and pairs tell instances apart that few do not.
+        whole = part[:n] if n < len(part) else part
+        for rows in super().read(split, n=n, **how):
+            yield replace(rows, codes=whole)
 
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         check(len(self.parts) == 2, "a single set of codes is given; expected codes of training "

@@ -45,6 +45,10 @@ class TaskSubject(Subject):
         return self.task.pairs
 
     @property
+    def default_pairs(self) -> tuple[str, ...]:
+        return tuple(self.pairs)[:1]
+
+    @property
     def probe_labels(self) -> tuple[str, ...]:
         return self.task.probe_labels
 

@@ -62,6 +62,10 @@ class WholeTextSubject(PromptSubject):
         self.asked = tuple(labels)
 
     @property
+    def default_pairs(self) -> tuple[str, ...]:
+        return tuple(self.pairs)[:1]
+
+    @property
     def probe_labels(self) -> tuple[str, ...]:
         return self.asked
 

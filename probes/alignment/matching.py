@@ -32,13 +32,12 @@ from scipy.optimize import linear_sum_assignment
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.probes.alignment.result import ALIGNMENTS
-from latentcode.probes.common.bootstrap import count_by_cluster, resample
+from latentcode.probes.common.bootstrap import GROUP, SINGLE, chance, count_by_cluster, resample
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.features import ROUNDING, varies
 from latentcode.probes.common.labels import Target, combination_clusters, make_target
+from latentcode.probes.common.logistic import LogisticProbe, fit_probe
 from latentcode.probes.common.rotation import fit_rotation
-from latentcode.probes.decoding.fitting import GROUP, SINGLE, chance
-from latentcode.probes.decoding.logistic import LogisticProbe, fit_probe
 
 N_RANDOM = 5
 """Random matchings whose mean is the control of the matched one."""

@@ -7,6 +7,7 @@ sum of these counts, and a thousand replicates are one matrix product. Nothing i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,6 +91,28 @@ def macro_f1(counts: ClassCounts) -> np.ndarray:
     """Return the mean of F1_c over the classes that occur, [...]."""
     f1 = class_f1(counts)
     return np.asarray(np.nansum(f1, axis=-1) / np.isfinite(f1).sum(-1))
+
+
+Metric = Callable[[ClassCounts], np.ndarray]
+SINGLE: Mapping[str, Metric] = {
+    "accuracy": accuracy, "macro_f1": macro_f1, "balanced_accuracy": balanced_accuracy}
+"""Metrics of labels with one class for each problem."""
+GROUP: Mapping[str, Metric] = {"f1": macro_f1}
+"""Metrics of groups, of which a problem has several."""
+
+
+def chance(heldout: np.ndarray, metric: str) -> float:
+    """Return the best score that any constant answer reaches on held-out labels [N, class].
+
+    With p_c the share of class c: accuracy max_c p_c; macro F1 max_c 2 p_c / (1 + p_c) divided
+    by the number of classes that occur; balanced accuracy 1 divided by it; multi-label F1 the mean
+    over occurring classes of 2 p_c / (1 + p_c), reached by always giving every class.
+    """
+    share = heldout.mean(axis=0)
+    share = share[share > 0]
+    f1 = 2.0 * share / (1.0 + share)
+    return float({"accuracy": share.max(), "macro_f1": f1.max() / len(share),
+                  "balanced_accuracy": 1.0 / len(share), "f1": f1.mean()}[metric])
 
 
 @dataclass(frozen=True)

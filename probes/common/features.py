@@ -8,7 +8,7 @@ residual   the residual stream that enters the layer at the query, which the cod
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from latentcode.errors import ProbeError, check
 
 if TYPE_CHECKING:
     from latentcode.codes.rows import Rows
+    from latentcode.subjects.of_codes import CodesSubject
 
 FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
 """What is decoded from: the code and its three controls."""
@@ -123,6 +124,21 @@ def check_controls(
         check(not np.array_equal(trained.scores, initial.scores),
               f"the untrained {name} codes equal the trained ones; they are no control",
               ProbeError)
+
+
+def check_codes_in_hand(subject: CodesSubject, splits: Sequence[str], controls: bool) -> None:
+    """Raise `ProbeError` unless codes of some splits, the first of training, fit each other and
+    have the controls that are asked for."""
+    train, *others = (subject.codes(split, n=subject.n_of("n", None, 1, split)) for split in splits)
+    initial = [subject.codes(split, n=len(codes), untrained=True)
+               for split, codes in zip(splits, (train, *others), strict=True)
+               ] if subject.initial else None
+    for i, heldout in enumerate(others or [train]):
+        check_pair_of_codes(train, heldout, "codes")
+        both = None if initial is None else (initial[0], initial[-1 if not others else i + 1])
+        check_controls(train, heldout, both, controls)
+    for trained, untrained in zip((train, *others), initial or (), strict=False):
+        check_same_instances(trained, untrained, "codes of the untrained model")
 
 
 def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:

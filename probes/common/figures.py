@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from latentcode.figures.style import FEATURE_STYLES, Figure, style
+from latentcode.errors import ProbeError, check
+from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles, style
+from latentcode.probes.common.results import distinct, parted, where
 
 
 def features_in(table: pd.DataFrame) -> list[str]:
@@ -82,3 +84,74 @@ def feature_handles(feature_sets: Sequence[str]) -> list[Line2D]:
     """Return the entries of a legend of features."""
     return [Line2D([], [], color=FEATURE_STYLES[s][0], marker=FEATURE_STYLES[s][1], linestyle="",
                    markersize=4.5, label=FEATURE_STYLES[s][2]) for s in feature_sets]
+
+
+def scores_figure(
+    table: pd.DataFrame, kinds: tuple[str, str], line: tuple[str, str] | None = None, *,
+    value: str = "value", title: str = "",
+) -> Figure:
+    """Return scores per layer with their intervals, a panel per kind and per pair and width.
+
+    table  columns layer, pair, features, perhaps width, and those that are named here
+    kinds  the columns that name a kind, such as label and metric
+    line   the column of a dashed line, such as the best constant answer, and its name
+
+    The longer of the two lists runs across. The code and its controls have their own colours;
+    other features have one each, the untrained model hollow markers and shuffled labels faint ones.
+    """
+    check(len(table) > 0, "there are no scores to draw", ProbeError)
+    width = table["width"] if "width" in table else pd.Series(np.nan, table.index)
+    table = parted(table.assign(name=table["features"], place=[
+        pair if pd.isna(w) else f"{pair}\n{int(w)} dimensions"
+        for pair, w in zip(table["pair"], width, strict=True)]))
+    columns, places = distinct(table, *kinds), [place for place, in distinct(table, "place")]
+    names, layers = list(dict.fromkeys(table["name"])), layers_in(table)
+    others = category_styles(sorted(set(table.loc[~table["name"].isin(FEATURE_STYLES), "features"])
+                                    - {"code"}, key=list(table["features"]).index))
+    styles = {name: _style(name, features, model, others) for name, features, model in distinct(
+        table, "name", "features", "model")}
+    titles = ["\n".join(map(str, kind)) for kind in columns]
+    across = len(columns) > len(places)
+    rows, headings = (places, titles) if across else (titles, places)
+    inches = max(2.0, 0.11 * len(layers) * len(names) + 0.7, *(
+        0.085 * len(text) for heading in headings for text in heading.split("\n")))
+    tall = max(1.9, *(0.085 * len(text) for heading in rows for text in heading.split("\n")))
+    with panels(len(rows), len(headings), inches * len(headings) + 2.2, tall * len(rows) + 0.5,
+                title, sharex=True) as (figure, grid):
+        for i, kind in enumerate(columns):
+            for j, place in enumerate(places):
+                axes = grid[j, i] if across else grid[i, j]
+                block = where(table, place=place, **dict(zip(kinds, kind, strict=True)))
+                for k, name in enumerate(names):
+                    points = where(block, name=name)
+                    x = np.array([layers.index(layer) for layer in points["layer"]])
+                    axes.errorbar(x + 0.8 * (k - (len(names) - 1) / 2) / max(len(names), 4),
+                                  points[value], yerr=reach(points, value), linestyle="",
+                                  markersize=4.0, elinewidth=1.0, **styles[name])
+                if line is not None:
+                    level = block.drop_duplicates("layer").set_index("layer")[line[0]]
+                    axes.step(np.arange(len(layers) + 1) - 0.5, np.repeat(
+                        level.reindex(layers), [2, *[1] * (len(layers) - 1)]), color=GREY,
+                        linestyle="--", linewidth=1.0, zorder=1)
+                axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
+                axes.set_xlim(-0.5, len(layers) - 0.5)
+        name_panels(grid, headings, rows, "layer")
+        legend = [Line2D([], [], linestyle="", markersize=4.5, **style) for style in
+                  styles.values()]
+        if line is not None:
+            legend.append(Line2D([], [], color=GREY, linestyle="--", label=line[1]))
+        figure.legend(handles=legend, loc="outside right upper")
+    return figure
+
+
+def _style(
+    name: str, features: str, model: str, others: Mapping[object, tuple[str, str]]
+) -> dict[str, Any]:
+    """Return how features of a model are drawn, and what the legend calls them."""
+    if name in FEATURE_STYLES:
+        color, marker, words = FEATURE_STYLES[name]
+        return {"color": color, "marker": marker, "label": words}
+    color, marker = others[features]
+    look: Mapping[str, Mapping[str, Any]] = {
+        "trained": {}, "untrained": {"markerfacecolor": "white"}, "shuffled": {"alpha": 0.35}}
+    return {"color": color, "marker": marker, "label": name, **look[model]}

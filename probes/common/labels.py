@@ -17,6 +17,7 @@ from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import label_groups
 from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.tasks.pairs import Pair
 
 MAX_CLASSES = 256
 """A label with more different values than this is taken for a measurement, not a class."""
@@ -42,6 +43,16 @@ class Target:
     def varies(self) -> bool:
         """Whether training holds instances with a class and instances without it."""
         return bool((self.train.any(axis=0) & ~self.train.all(axis=0)).any())
+
+    @property
+    def constant(self) -> np.ndarray:
+        """The best constant answer to the scored problems, bool [N, class]: every class of a group,
+        else the commonest."""
+        if self.multilabel:
+            return np.ones_like(self.heldout)
+        answer = np.zeros_like(self.heldout)
+        answer[:, self.heldout.sum(axis=0).argmax()] = True
+        return answer
 
     @property
     def n_unseen(self) -> int:
@@ -104,14 +115,24 @@ def indicated(
 
 def label_columns(codes: LatentCodes, name: str, pair: str) -> tuple[tuple[str, ...], bool]:
     """Return the columns that a label of a pair stands for, and whether it is a group."""
-    try:
-        return (str(codes.label(name, pair).name),), False
-    except UnknownNameError:
-        codes.pair(pair)
-        groups = label_groups(codes.labels.columns)
-        if name not in groups:
-            raise UnknownNameError("label", name, [*codes.labels.columns, *groups]) from None
-        return groups[name], True
+    return resolve_label(name, codes.labels, codes.pair(pair))
+
+
+def resolve_label(
+    name: str, labels: pd.DataFrame, pair: Pair
+) -> tuple[tuple[str, ...], bool]:
+    """Return the columns that a name stands for at a pair, and whether it is a group.
+
+    `rule` is a column of that name or, at a pair whose response is token 2, `rule_2`; `rules` are
+    all of `rule_0`, `rule_1` and so on. `UnknownNameError` for a name that stands for nothing.
+    """
+    for column in (name, f"{name}_{pair.token}"):
+        if column in labels:
+            return (column,), False
+    groups = label_groups(labels.columns)
+    if name not in groups:
+        raise UnknownNameError("label", name, [*map(str, labels.columns), *groups])
+    return groups[name], True
 
 
 def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
@@ -129,14 +150,18 @@ def label_names(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def combination_clusters(codes: LatentCodes) -> np.ndarray:
-    """Return the combination of each instance as int [N] from 0 to n_combinations - 1.
+    """Return the combination of each instance as int [N] from 0 to n_combinations - 1."""
+    return groups_of(codes.labels)
 
-    Read from the label column `combination`; `ProbeError` without one.
+
+def groups_of(labels: pd.DataFrame) -> np.ndarray:
+    """Return the combination of each row as int [N] from 0 to n_combinations - 1.
+
+    Read from the column `combination`; `ProbeError` without one.
     """
-    check("combination" in codes.labels, "the labels have no column 'combination', by which "
-          f"instances are clustered; they have: {', '.join(map(str, codes.labels.columns))}",
-          ProbeError)
-    column = codes.labels["combination"]
+    check("combination" in labels, "the labels have no column 'combination', by which instances "
+          f"are clustered; they have: {', '.join(map(str, labels.columns))}", ProbeError)
+    column = labels["combination"]
     check(not column.isna().any(), "the label 'combination' has missing values", ProbeError)
     return np.asarray(pd.factorize(column.astype(str))[0], dtype=np.int64)
 

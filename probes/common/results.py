@@ -25,7 +25,10 @@ FIGURE = "figure.png"
 CONTROLS = "residual", "untrained"
 """Features that stand beside the code unless the caller leaves them out."""
 BAG = "bag"
-"""What the tokens of whole texts are called (`decoding.features`), a control of their own."""
+"""What the tokens of whole texts are called (`probes.common.harness`), a control of their own."""
+MODELS = ("trained", "untrained", "shuffled")
+"""Models that features are read from: the model, the same with its initial weights, and the model
+with labels of other problems."""
 PLACES = ("metric", "quantity", "patch", "class", "features", "label", "pair", "layer", "head")
 """Columns that say what a value is of, as far as a table has them."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
@@ -99,7 +102,8 @@ class TableResult(ABC):
         """The controls of a probe that were left out on request."""
         of_texts = self.settings.get("whole_texts")
         return tuple(name for name in (*CONTROLS, *((BAG,) if of_texts else ()))
-                     if name not in self.settings["controls"])
+                     if name not in self.settings["controls"]
+                     and name not in self.settings.get("features", ()))
 
     def controls_caveat(self) -> list[str]:
         """Return the caveats that controls were left out, or cannot be."""
@@ -188,6 +192,21 @@ class TableResult(ABC):
         notes = "".join(f"<p><b>{escape(note)}</b></p>" for note in self.caveats)
         return (f"<b>{escape(self.title)}</b>{said}{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html(self.title)}")
+
+
+def named(features: str, model: str = "trained") -> str:
+    """Return `row`, `untrained row` or `shuffled row`; of the code the control's name alone."""
+    if model == "trained":
+        return features
+    return model if features == "code" else f"{model} {features}"
+
+
+def parted(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with column `model`, one of `MODELS`, and `features` without it."""
+    model = table["features"].str.extract(f"^({'|'.join(MODELS[1:])})(?: |$)")[0]
+    bare = [features if name not in MODELS else features.removeprefix(name).strip() or "code"
+            for features, name in zip(table["features"], model, strict=True)]
+    return table.assign(features=bare, model=model.fillna(MODELS[0]))
 
 
 def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:

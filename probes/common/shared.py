@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
+from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_choice
 
 OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
@@ -18,9 +19,11 @@ ones, as in the split `test`, `instances` about what the probe was fitted on its
 
 
 def shared_combinations(
-    train: LatentCodes, heldout: LatentCodes, allow_overlap: str = "nothing"
+    train: LatentCodes | Rows, heldout: LatentCodes | Rows, allow_overlap: str = "nothing"
 ) -> int:
     """Return how many held-out combinations occur in training.
+
+    Only of codes it is known whether their instances are the same.
 
     `ProbeError` where training and held-out codes share more than `allow_overlap` allows,
     `UnknownNameError` unless that is one of `OVERLAPS`. See `shared_instances` for how instances
@@ -33,7 +36,8 @@ def shared_combinations(
     common = sorted(ours & theirs)
     if not common or allow_overlap == "instances":
         return len(common)
-    same, known_by = shared_instances(train, heldout)
+    codes = [x.codes if isinstance(x, Rows) else x for x in (train, heldout)]
+    same, known_by = (0, "") if None in codes else shared_instances(*codes)  # type: ignore[arg-type]
     check(same == 0, f"{same} of {len(heldout)} held-out instances are training instances, too "
           f"({known_by}); expected others, such as those of the splits train and ood, or "
           "allow_overlap='instances' to score a probe on what it was fitted on", ProbeError)

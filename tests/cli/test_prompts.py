@@ -208,7 +208,7 @@ def test_decode_whole_texts(small_models: SmallModels, texts: Path, tmp_path: Pa
     assert set(result.table["layer"].astype(str)) == {"0", "1", "all"}
     assert set(result.table["n_heldout_combinations"]) == {2}
     assert set(result.contrasts.table["against"]) >= {
-        "bag", "residual", "shuffled entropy", "untrained entropy", "chance"}
+        "bag", "residual", "shuffled", "untrained", "chance"}
 
 
 @pytest.mark.parametrize(("words", "message"), [

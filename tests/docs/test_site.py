@@ -111,7 +111,7 @@ def _check_api(pages: Path) -> None:
             "latentcode": ("LatentCodes", "decode", "intervene", "load_pretrained", "Run"),
             "latentcode.models": ("HookedTransformer", "value_network"),
             "latentcode.models.attention": ("attention_scores", "apply_value_network"),
-            "latentcode.probes.decoding": ("decode", "decode_codes", "DecodingResult"),
+            "latentcode.probes.decoding": ("decode", "DecodingResult"),
             "latentcode.probes.interventions": ("Patch", "intervene_model"),
             "latentcode.tasks.logic.task": ("FuzzyLogic",)}.items():
         file = f"{module.replace('.', '/')}.html"

@@ -38,7 +38,7 @@ from latentcode.experiments.convert_1_0 import convert
 from latentcode.files import formats
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.decoding import DecodingResult
 from latentcode.runs import Run, checkpoints
 from latentcode.training import train
 from latentcode.training.optimizer import make_optimizer

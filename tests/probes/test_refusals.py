@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decoded_codes import decode_codes
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.alignment.alignment import align_codes
 from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
 from latentcode.probes.common.labels import make_target
-from latentcode.probes.decoding.decoding import decode_codes
 from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.probes.knn_purity.purity import purity
 from latentcode.probes.knn_purity.separation import knn_purity_codes

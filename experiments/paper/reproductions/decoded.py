@@ -42,9 +42,10 @@ from latentcode.probes.common.figures import (
     points_per_layer,
 )
 from latentcode.probes.common.results import where
-from latentcode.probes.decoding.decoding import decode_splits
+from latentcode.probes.decoding import decode_splits
 from latentcode.runs import Run
 from latentcode.subjects import subject
+from latentcode.subjects.of_codes import CodesSubject
 from latentcode.tasks import make_task
 
 PUBLISHED = Setting("paper", "logic", (KINDS,))
@@ -207,8 +208,10 @@ def probe_scores(
     untrained = [model.codes(split, n=size, untrained=True, seed=seed)
                  for split, size in sizes.items()]
     # An instance of a small task can come twice, which the claims have always counted.
-    results = decode_splits(train, heldout, [label], metrics=["balanced_accuracy"],
-                          untrained=untrained, allow_overlap="instances", seed=seed)
+    every = [train, *heldout]
+    results = decode_splits(
+        CodesSubject(every, untrained), [(str(i), len(codes)) for i, codes in enumerate(every)],
+        [label], metrics=["balanced_accuracy"], allow_overlap="instances", seed=seed)
     tables = []
     for split, codes, initial, result in zip(SPLITS, heldout, untrained[1:], results, strict=True):
         of_all = result.table.assign(**{"class": ALL, "against": None})

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from decoded_codes import decode_codes
 from small_app import charts, drawn_codes, shown, text
 
 from latentcode.app.data.loaded import entry
 from latentcode.app.data.results import computed_results, saved_results
-from latentcode.probes.decoding.decoding import decode, decode_codes
+from latentcode.probes.decoding import decode
 from latentcode.runs import Run
 
 
@@ -39,7 +40,7 @@ def test_scores_stand_beside_their_controls(run: Run) -> None:
 def test_a_run_without_results_is_probed_on_request(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.probes.decoding.decoding.decode",
+    monkeypatch.setattr("latentcode.probes.decoding.decode",
                         partial(decode, n_train=256, n_heldout=256, layers=[0]))
     before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
     test = shown("decode", model="runs/tiny")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from decoded_codes import decode_codes
 
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.bootstrap import (
@@ -22,12 +23,12 @@ from latentcode.probes.common.contrasts import (
     paired_rates,
 )
 from latentcode.probes.common.results import where
-from latentcode.probes.decoding.decoding import decode_codes, decode_splits
-from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.decoding import DecodingResult, decode_splits
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.knn_purity.purity import ALL
 from latentcode.probes.similarity import similarity_codes
 from latentcode.probes.topography import topography_codes
+from latentcode.subjects.of_codes import CodesSubject
 
 Planted = Callable[..., LatentCodes]
 CLUSTERS = np.repeat(np.arange(10), 20)
@@ -111,8 +112,9 @@ def test_features_that_are_the_control_differ_by_nothing(planted: Planted) -> No
 
 def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
     train, ood, other = planted("train"), planted("ood"), planted("ood", seed=5)
-    both = decode_splits(train, [ood, other], ["term_1"], layers=[1], controls=False, n_shuffles=1,
-                         n_bootstrap=100)
+    parts = CodesSubject([train, ood, other])
+    both = decode_splits(parts, [(str(i), len(codes)) for i, codes in enumerate(parts.parts)],
+                         ["term_1"], layers=[1], controls=False, n_shuffles=1, n_bootstrap=100)
     for heldout, found in zip((ood, other), both, strict=True):
         alone = decode_codes(train, heldout, ["term_1"], layers=[1], controls=False, n_shuffles=1,
                              n_bootstrap=100)

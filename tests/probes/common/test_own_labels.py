@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.own_labels import own_labels
-from latentcode.probes.decoding import decode_codes
 from latentcode.probes.projection import project_codes
 from latentcode.tasks import Batch
 

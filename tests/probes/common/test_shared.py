@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.shared import shared_combinations, shared_instances
-from latentcode.probes.decoding import decode_codes
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"controls": False, "n_shuffles": 1, "n_bootstrap": 100, "layers": 1,

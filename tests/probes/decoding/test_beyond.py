@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from latentcode.probes.common.beyond import Known, known_beside, log_posteriors
+from latentcode.probes.common.bootstrap import chance
+from latentcode.probes.common.harness import Question, Reading, evaluate
 from latentcode.probes.common.labels import indicated
-from latentcode.probes.decoding.beyond import known_beside, log_posteriors, targets_of
-from latentcode.probes.decoding.fitting import METRICS, Asked, Reading, chance, decoded
+from latentcode.probes.decoding import METRICS, score, tables_of
 
 Tables = dict[str, pd.DataFrame]
 N = 1_500
@@ -23,22 +27,28 @@ def drawn(seed: int, n: int = N) -> pd.DataFrame:
         "answer": np.where(rule == 0, a + b, a - b) % 4})
 
 
+Asked = tuple[Question, dict[tuple[str, str], list[Known]], list[pd.DataFrame]]
+
+
 @pytest.fixture(scope="module")
-def asked() -> tuple[Asked, list[pd.DataFrame]]:
+def asked() -> Asked:
     frames = [drawn(0), drawn(1), drawn(2, 20_000)]
     rng = np.random.default_rng(3)
     groups, clusters = rng.integers(20, size=N), rng.integers(10, size=N)
-    targets = targets_of(["rule", "answer"], frames[0], frames[1])
+    targets = {name: indicated(name, [name], False, *frames[:2]) for name in ("rule", "answer")}
     known = known_beside(targets, frames, groups, 0)
     assert set(known) == {"rule"}
-    return Asked({(name, "a->b"): target for name, target in targets.items()}, groups, [clusters],
-                 METRICS, 1, 200, 0, {("rule", "a->b"): known["rule"]}), frames
+    question = Question({(name, "a->b"): target for name, target in targets.items()}, groups,
+                        [clusters], 1, 200, 0)
+    return question, {("rule", "a->b"): known["rule"]}, frames
 
 
 def answers(x: np.ndarray, x_heldout: np.ndarray, asked: Asked, widths: list[int]) -> Tables:
-    tables, = decoded([Reading("row", 0, "a->b", x, x_heldout, "row", "shuffled row", 4, width)
-                    for width in widths], asked, ["row", "shuffled row"], n_jobs=1, progress=None)
-    return tables
+    readings = [Reading("row", "trained", 0, "a->b", [x, x_heldout], "row", width=width)
+                for width in widths]
+    outcomes, = evaluate(readings, asked[0], partial(score, metrics=METRICS, known=asked[1]),
+                         ["row", "shuffled row"])
+    return tables_of(outcomes, readings)
 
 
 def gains(x: np.ndarray, x_heldout: np.ndarray, asked: Asked) -> dict[str, float]:
@@ -50,29 +60,29 @@ def one_hot(values: pd.Series) -> np.ndarray:
     return np.eye(4)[pd.factorize(values, sort=True)[0]]
 
 
-def test_the_answer_is_no_operation(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
-    questions, (train, heldout, _) = asked
-    answer = gains(one_hot(train["answer"]), one_hot(heldout["answer"]), questions)
+def test_the_answer_is_no_operation(asked: Asked) -> None:
+    *_, (train, heldout, _) = asked
+    answer = gains(one_hot(train["answer"]), one_hot(heldout["answer"]), asked)
     assert max(answer.values()) < 0.01
-    rule = gains(one_hot(train["rule"]), one_hot(heldout["rule"]), questions)
+    rule = gains(one_hot(train["rule"]), one_hot(heldout["rule"]), asked)
     assert rule["answer"] > 0.6
     # With the operands, sum and difference come out the same half of the time: log 2 / 2 nats.
     assert rule["answer and operands"] == pytest.approx(np.log(2) / 2, abs=0.04)
 
 
 def test_operands_tell_the_rule_given_the_answer_but_not_given_both(
-    asked: tuple[Asked, list[pd.DataFrame]],
+    asked: Asked,
 ) -> None:
-    questions, (train, heldout, _) = asked
+    *_, (train, heldout, _) = asked
     cells = [np.eye(16)[4 * frame["operand_1"] + frame["operand_2"]][:, :, None]
              * one_hot(frame["answer"])[:, None] for frame in (train, heldout)]
-    found = gains(*(c.reshape(N, -1) for c in cells), questions)
+    found = gains(*(c.reshape(N, -1) for c in cells), asked)
     assert found["answer"] > 0.2
     assert found["answer and operands"] < 0.01
 
 
-def test_what_holds_nothing_has_no_score(asked: tuple[Asked, list[pd.DataFrame]]) -> None:
-    found = answers(np.zeros((N, 0)), np.zeros((N, 0)), asked[0], [16, 128])
+def test_what_holds_nothing_has_no_score(asked: Asked) -> None:
+    found = answers(np.zeros((N, 0)), np.zeros((N, 0)), asked, [16, 128])
     for table, value in ((found["table"], "value"), (found["given"], "gain")):
         assert table[value].isna().all()
         assert set(table["width"]) == {16, 128}
@@ -82,10 +92,10 @@ def test_what_holds_nothing_has_no_score(asked: tuple[Asked, list[pd.DataFrame]]
 
 
 def test_shuffled_labels_and_noise_score_as_nothing(
-    asked: tuple[Asked, list[pd.DataFrame]],
+    asked: Asked,
 ) -> None:
-    questions, (train, heldout, _) = asked
-    found = answers(one_hot(train["answer"]), one_hot(heldout["answer"]), questions, [4])
+    *_, (train, heldout, _) = asked
+    found = answers(one_hot(train["answer"]), one_hot(heldout["answer"]), asked, [4])
     table = found["table"].query("metric == 'accuracy'").set_index(["features", "label"])["value"]
     assert table["row", "answer"] == 1.0
     assert table["shuffled row", "answer"] < 0.5

@@ -14,7 +14,7 @@ SCRIPT = """
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from latentcode.probes.decoding import logistic
+from latentcode.probes.common import logistic
 
 def threads():
     return [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]

@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
 from latentcode.errors import ProbeError
-from latentcode.probes.decoding import logistic
-from latentcode.probes.decoding.logistic import PENALTIES, fit_probe
+from latentcode.probes.common import logistic
+from latentcode.probes.common.logistic import PENALTIES, fit_probe
 
 
 def clusters_of_classes(

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from decoded_codes import decode_codes
 from disk import flip
 from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError
-from latentcode.probes.decoding.decoding import decode_codes
-from latentcode.probes.decoding.fitting import chance
-from latentcode.probes.decoding.result import DecodingResult
+from latentcode.probes.common.bootstrap import chance
+from latentcode.probes.decoding import DecodingResult
 
 LABELS = ["term_1", "terms"]
 FAST = {"n_shuffles": 1, "n_bootstrap": 200}

@@ -14,8 +14,7 @@ import torch
 import latentcode as lc
 from latentcode.errors import ProbeError
 from latentcode.probes.common.results import where
-from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.decoding.result import MODELS, named, parted
+from latentcode.probes.decoding import MODELS, DecodingResult, named, parted
 from latentcode.seeds import make_generator
 from latentcode.tasks.logic.task import evaluate
 
@@ -25,7 +24,7 @@ METRICS = ("accuracy", "balanced_accuracy")
 
 @pytest.fixture(autouse=True)
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latentcode.probes.decoding.features.TABLE_INSTANCES", 1_000)
+    monkeypatch.setattr("latentcode.probes.decoding.TABLE_INSTANCES", 1_000)
 
 
 @pytest.mark.slow

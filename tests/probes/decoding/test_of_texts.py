@@ -12,9 +12,9 @@ from same_token import ordered_texts, same_token_model, worded_texts
 
 import latentcode as lc
 from latentcode.errors import ConfigError, SplitError
+from latentcode.probes.common.harness import bags_of_tokens
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.decoding.features import bag_of_tokens
 from latentcode.subjects.of_texts import TextSubject
 
 FEATURES = ["distance", "lap_eigvals", "code"]
@@ -139,6 +139,6 @@ def test_a_registered_probe_asks_whole_texts() -> None:
 
 
 def test_a_bag_counts_the_tokens_of_training_texts() -> None:
-    x, heldout = bag_of_tokens([[5, 3, 5], [3, 8]], [[5, 9, 9, 9]])
+    x, heldout = bags_of_tokens([[[5, 3, 5], [3, 8]], [[5, 9, 9, 9]]])
     np.testing.assert_allclose(x, np.log([[2, 3, 1, 3], [2, 1, 2, 2]]), rtol=1e-6)
     np.testing.assert_allclose(heldout, np.log([[1, 2, 1, 4]]), rtol=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from latentcode.probes.decoding.features import fit_reduction
+from latentcode.probes.common.harness import principal_axes
 
 
 def test_axes_are_those_that_vary_and_the_first_vary_most() -> None:
@@ -12,14 +12,13 @@ def test_axes_are_those_that_vary_and_the_first_vary_most() -> None:
     basis = np.linalg.qr(rng.normal(size=(10, 10)))[0][:3]
     z = rng.normal(size=(400, 3)) * [1.0, 5.0, 2.0]
     x = (z @ basis + 7.0).astype(np.float32)
-    reduction = fit_reduction(x, 8)
-    found = reduction(x)
+    found, = principal_axes([x], 8)
     assert found.shape == (400, 3)
     np.testing.assert_allclose(found.std(axis=0), sorted(z.std(axis=0), reverse=True), rtol=0.05)
     distances = [np.linalg.norm(points[:50, None] - points[None, :50], axis=-1)
                  for points in (x, found)]
     np.testing.assert_allclose(*distances, atol=1e-4)
-    np.testing.assert_allclose(fit_reduction(x, 2)(x), found[:, :2], atol=1e-5)
+    np.testing.assert_allclose(principal_axes([x], 2)[0], found[:, :2], atol=1e-5)
 
 
 def test_constants_and_their_rounding_hold_nothing() -> None:
@@ -27,4 +26,4 @@ def test_constants_and_their_rounding_hold_nothing() -> None:
     constant = np.tile(rng.normal(size=16), (100, 1))
     rounding = constant * (1 + 1e-6 * rng.normal(size=constant.shape))
     for x in (constant, np.zeros((100, 16)), rounding.astype(np.float32)):
-        assert fit_reduction(x, 16)(x).shape == (100, 0)
+        assert principal_axes([x], 16)[0].shape == (100, 0)

@@ -13,7 +13,7 @@ import pytest
 import latentcode as lc
 from latentcode.cli.asking import options_of
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.probes.registered.registry import PROBES
+from latentcode.probes.registered import PROBES
 
 pytestmark = pytest.mark.usefixtures("own_names")
 

@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.labels import label_groups
-from latentcode.errors import UnknownNameError
 from latentcode.probes.common.bootstrap import cluster_sums, resampled_means
 from latentcode.probes.common.contrasts import Resampled
-from latentcode.probes.common.labels import Target, indicated
+from latentcode.probes.common.labels import Target
+from latentcode.probes.common.logistic import LEAST_PROBABILITY, LogisticProbe, fit_probe
 from latentcode.probes.common.shuffling import rows_of_others
-from latentcode.probes.decoding.logistic import LEAST_PROBABILITY, LogisticProbe, fit_probe
 from latentcode.subjects import Subject
 
 N_BINS = 8
@@ -36,39 +34,24 @@ TABLE_INSTANCES = 65_536
 """Instances of the training split that the tables are counted on; no model reads them."""
 
 
-def asked(
-    of: Subject, pair: str, train: pd.DataFrame, others: Sequence[pd.DataFrame]
+def operation_labels(
+    asked: Subject, pair: str, labels: Sequence[pd.DataFrame], counted: Sequence[pd.DataFrame] = ()
 ) -> list[pd.DataFrame]:
-    """Return operation, operands and answer of training instances, then those of others.
+    """Return operation, operands and answer of the problems at a pair, beside their other labels.
 
-    Measurements are bins 1 .. N_BINS, between the quantiles of the training instances.
+    labels   of training problems, then of others
+    counted  of problems by which it is counted what goes with what
+
+    Measurements are bins 1 .. N_BINS, between the quantiles of the training problems.
     """
-    frames = [of.row_labels(labels, pair) for labels in (train, *others)]
+    frames = [asked.row_labels(frame, pair) for frame in (*labels, *counted)]
     for column in frames[0].columns[frames[0].dtypes.map(lambda dtype: dtype.kind == "f")]:
         edges = np.quantile(frames[0][column], np.linspace(0, 1, N_BINS + 1)[1:-1])
         for frame in frames:
             frame[column] = 1 + np.searchsorted(edges, frame[column].to_numpy())
-    return frames
-
-
-def default_labels(of: Subject, frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return every column, and the groups that the task names for probing, such as `terms`."""
-    groups = label_groups(frame.columns)
-    return (*map(str, frame.columns), *(name for name in of.probe_labels if name in groups))
-
-
-def targets_of(
-    names: Sequence[str], train: pd.DataFrame, heldout: pd.DataFrame
-) -> dict[str, Target]:
-    """Return labels as indicator matrices; `UnknownNameError` for one that there is not."""
-    groups = label_groups(train.columns)
-    found = {}
-    for name in names:
-        if name not in train and name not in groups:
-            raise UnknownNameError("label", name, [*map(str, train.columns), *groups])
-        columns = (name,) if name in train else groups[name]
-        found[name] = indicated(name, columns, name not in train, train, heldout)
-    return found
+    return [frame if further is None else pd.concat(
+        [frame, further[[name for name in further if name not in frame]]], axis=1)
+        for frame, further in zip(frames, [*labels, *[None] * len(counted)], strict=True)]
 
 
 def conditions(frame: pd.DataFrame) -> Mapping[str, tuple[str, ...]]:

@@ -1,0 +1,585 @@
+"""Probes that are one function: registered by a name, they become questions like all others.
+
+    value = 1/N sum_i s_i,    s = function(points) or function(train, heldout)
+
+with s_i what the function gives problem i. Controls are the same function on other points or
+labels: every difference is paired over the same problems, and intervals resample combinations
+(`latentcode.probes.common.harness`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import pandas as pd
+
+from latentcode.arguments import as_tuple, check_distinct
+from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
+from latentcode.figures.style import Figure
+from latentcode.lazy import offered
+from latentcode.probes.common.bootstrap import LEVEL, cluster_sums, resample, resampled_means
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    table_of,
+)
+from latentcode.probes.common.features import origin, varies
+from latentcode.probes.common.figures import panels, scores_figure
+from latentcode.probes.common.harness import (
+    Outcome,
+    Problem,
+    Question,
+    contrasts,
+    evaluate,
+    read,
+)
+from latentcode.probes.common.labels import groups_of, indicated, resolve_label, varying
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.results import (
+    BAG,
+    CONTROLS,
+    TableResult,
+    blocks,
+    named,
+    where,
+    with_interval,
+)
+from latentcode.probes.common.shared import shared_combinations
+from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_classes
+from latentcode.progress import Progress, watched
+from latentcode.registry import Registry
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+HELDOUT = 0.3
+"""Share of the combinations of prompts that is held out, where they have no column `split`."""
+N_TRAIN, N_HELDOUT, WIDTH = 48, 36, 6
+"""Made-up points of each kind on which a probe is tried, so that none is taken for the other, and
+numbers of each."""
+FUNCTION = ("a function of the points that are scored, or of those that it is fitted on and those "
+            "that are scored, whose options are keyword-only and have defaults, such as "
+            "def nearest(train, heldout, *, k=10)")
+SEED = "seed"
+Asked = Callable[..., "ProbeResult"]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The features of N problems, in one layer and at one pair, with the label that is asked about.
+
+    x            float64 [N, d]
+    y            int64 [N], the class of each, a number from 0; the same for points that are fitted
+                 and scored
+    combination  int64 [N], the combination of each, likewise
+    classes      the values of the label that the numbers stand for
+
+    The arrays cannot be written to.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    combination: np.ndarray
+    classes: Sequence[object]
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "combination"):
+            view = getattr(self, name).view()
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe: a function of points, and what is said of what it returns.
+
+    name      the word of its question and of its command
+    function  of the points, or of those to fit and those to score, and its options
+    options   its keyword-only arguments but `seed`, with their defaults
+    fitted    whether it takes two sets of points
+    seeded    whether it takes the question's `seed`
+    features  what it is asked of where nothing else is named
+    columns   the scores that it gives each problem
+    figure    draws a result on axes; None: the picture that all probes have
+    sentence  says what a result found, before its contrasts; None: nothing
+    """
+
+    name: str
+    function: Callable[..., Any]
+    options: Mapping[str, Any]
+    fitted: bool
+    seeded: bool
+    features: tuple[str, ...]
+    columns: tuple[str, ...]
+    figure: Callable[..., Any] | None
+    sentence: Callable[..., Any] | None
+
+    @property
+    def asks(self) -> str:
+        """Its question, the first line of its docstring."""
+        return str(self.function.__doc__).strip().partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A probe, and the question that it became: `question(model, problems, ...)`."""
+
+    probe: Probe
+    question: Callable[..., Any]
+
+
+PROBES: Registry[Registered] = Registry("probe", "lc.register_probe", {})
+"""By name: those of users, and of the library's those that were used here."""
+
+
+def register_probe(
+    name: str,
+    *,
+    features: Sequence[str] | str = ("code",),
+    columns: Sequence[str] | str = ("value",),
+    figure: Callable[[ProbeResult, Any], object] | None = None,
+    sentence: Callable[[ProbeResult], str] | None = None,
+    replace: bool = False,
+) -> Callable[[Callable[..., Any]], Asked]:
+    """Make a function of points a question, known by a name: a decorator.
+
+        @lc.register_probe("nearest", columns="accuracy")
+        def nearest(train, heldout, *, k=10):
+            \"""Which label do the nearest problems of other combinations have?
+
+            Args:
+                k: Number of neighbours.
+            \"""
+            found = KNeighborsClassifier(k).fit(train.x, train.y)
+            return found.predict(heldout.x) == heldout.y
+
+        nearest("sraven-hyla", k=5)
+
+    The function is given `Points`: of training combinations and of held-out ones, if it takes two
+    sets, else of those that are scored alone. It returns a number for each problem that is scored,
+    or several, by name (a mapping or a data frame). What it is called with then, which problems and
+    labels, which controls, and what stands in the result, is that of all questions (`ask`,
+    `ProbeResult`), as are the command `latentcode nearest` and the page Results.
+
+    name      lower-case letters, digits and underscores
+    features  what it is asked of unless the caller says more: `code`, others of
+              `latentcode.codes.rows`, or registered ones
+    columns   what the numbers are called, one name or several
+    figure    draws a result on matplotlib axes: figure(result, axes); default: the value per layer,
+              with controls and intervals
+    sentence  says what a result found: sentence(result) -> text, which stands before its contrasts
+              in words; default: these alone
+    replace   take the place of an earlier probe of that name, as when a cell of a notebook runs
+              again
+
+    Its keyword-only arguments are options; its docstring describes them under `Args:`, as
+    above. An argument `seed` is given the question's, and is where random numbers are drawn
+    from. The function is tried on a few made-up problems at once: `ConfigError` for a name that is
+    taken, for a function with other arguments or without a docstring, and for one that fails on
+    them, changes what it is given, or returns something else than the columns.
+    """
+    PROBES.check_name(name)
+
+    def register(function: Callable[..., Any]) -> Asked:
+        _check_name(name, function)
+        probe = Probe(
+            name, function, *_arguments(name, function), tuple(as_tuple(features)),
+            tuple(as_tuple(columns)), figure, sentence)
+        _check_said(probe)
+        signature = _signature(probe)
+
+        @wraps(function)
+        def question(*of: Any, **given: Any) -> ProbeResult:
+            for argument in given:
+                check_choice(f"argument of probe {name!r}", argument, signature.parameters)
+            bound = signature.bind(*of, **given)
+            return ask(probe, *bound.args, **bound.kwargs)
+
+        question.__name__ = name
+        asked = cast(Any, question)
+        asked.__signature__, asked.registered = signature, True
+        if not _of_library(name, function):
+            try_probe(probe)
+        PROBES.add(name, Registered(probe, question), replace=replace)
+        return question
+
+    return register
+
+
+def _of_library(name: str, function: Callable[..., Any]) -> bool:
+    return offered().get(name) == getattr(function, "__module__", "")
+
+
+def _check_name(name: str, function: Callable[..., Any]) -> None:
+    check(callable(function), f"probe {name!r} is {function!r}; expected {FUNCTION}")
+    check(name not in offered() or _of_library(name, function),
+          f"probe {name!r} comes with latentcode; expected another name")
+
+
+def _arguments(
+    name: str, function: Callable[..., Any]
+) -> tuple[Mapping[str, Any], bool, bool]:
+    """Return the options of a function, whether it is fitted, and whether it takes a seed."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # built-in functions do not say
+        raise ConfigError(f"probe {name!r} is {function!r}; expected {FUNCTION}") from None
+    points = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY,
+                                                        one.POSITIONAL_OR_KEYWORD)]
+    own = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
+    check(len(points) in (1, 2) and len(points) + len(own) == len(parameters)
+          and all(one.default is one.empty for one in points),
+          f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected {FUNCTION}")
+    options = {one.name: one.default for one in own if one.name != SEED}
+    without = [option for option, default in options.items() if default is inspect.Parameter.empty]
+    check(not without, f"probe {name!r}: {', '.join(without)} has no default; expected {FUNCTION}")
+    known = [*inspect.signature(ask).parameters]
+    taken = [option for option in options if option in known]
+    check(not taken, f"probe {name!r} has an option {', '.join(taken)}, which every question has; "
+          f"expected other names than {', '.join(known[1:-1])}")
+    return options, len(points) == 2, any(one.name == SEED for one in own)
+
+
+def _check_said(probe: Probe) -> None:
+    check(bool((probe.function.__doc__ or "").strip()), f"probe {probe.name!r} has no docstring; "
+          "expected one whose first line is the question that it answers")
+    for what in ("features", "columns"):
+        names = getattr(probe, what)
+        check(bool(names) and all(isinstance(one, str) and one for one in names)
+              and len(set(names)) == len(names), f"{what} of probe {probe.name!r} are {names!r}; "
+              "expected different names, at least one")
+    for what in ("figure", "sentence"):
+        function = getattr(probe, what)
+        check(function is None or callable(function), f"{what} of probe {probe.name!r} is "
+              f"{function!r}; expected a function of a result")
+
+
+def _signature(probe: Probe) -> inspect.Signature:
+    """Return what the question takes: model and problems, the probe's options, those of all."""
+    asked = inspect.signature(ask)
+    common = [one for one in asked.parameters.values() if one.kind is not one.VAR_KEYWORD][1:]
+    of_model = [one for one in common if one.kind is one.POSITIONAL_OR_KEYWORD]
+    of_probe = inspect.signature(probe.function).parameters
+    return inspect.Signature(
+        [*of_model, *(of_probe[option] for option in probe.options),
+         *(one for one in common if one not in of_model)],
+        return_annotation=asked.return_annotation)
+
+
+@watched("asking a probe")
+def ask(
+    probe: Probe,
+    model: Model,
+    problems: Problems = None,
+    labels: Labels | None = None,
+    *,
+    features: Sequence[str] | str | None = None,
+    split: Split = "ood",
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    step: int | None = None,
+    controls: bool = True,
+    n_shuffles: int = N_SHUFFLES,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> ProbeResult:
+    """Ask a registered probe.
+
+    Scores are means over problems. Beside those of the features stand those of the residual
+    stream, of an untrained model's features and of shuffled labels, and what is above each of
+    these, over the same problems, is in `ProbeResult.contrasts`. Labels that are columns of texts
+    are asked of whole texts, beside the bag of their tokens. A probe that is fitted is fitted on
+    `train` combinations and scored on those of the split.
+
+    Args:
+        model: See `subject`; or codes, of a probe that is fitted those of training combinations,
+            and those of held-out ones as the problems.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: What is asked about, labels with one class for each problem; default: those that the
+            task names. Or functions of a batch, `{name: function}`, as in `decode`.
+        features: What it reads: `code`, `row`, `values` and others of `latentcode.codes.rows`, or
+            registered ones; default: those that it was registered with.
+        split: Which combinations are scored.
+        n: Number of problems, and as many to fit on; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's; of prompts
+            and codes all.
+        layers: Layer numbers; default: all.
+        step: The checkpoint of a run; default: the newest.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_shuffles: Times that labels are shuffled (`latentcode.probes.common.shuffling`).
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, of shuffling and bootstrap, and of the probe where it draws.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (places done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels` and `extract` raise, `UnknownNameError` for
+            features, a label, layer or pair, and `ProbeError` for a label that is a group or does
+            not vary, for what the function raises, and for scores that are not one finite number
+            for each problem.
+    """
+    seed = checked_seed(seed)
+    features = probe.features if features is None else as_tuple(features)
+    check(not (probe.fitted and split == "train"), f"split is 'train', which probe {probe.name!r} "
+          "is fitted on; expected another one", ProbeError)
+    asked = subject(model, problems, step=step, device=device).probing
+    wanted = asked_labels(labels, asked)
+    if labels is not None:
+        asked = asked.about(names_of(wanted))
+    if probe.fitted:
+        asked = asked.divided(HELDOUT, seed, next(iter(names_of(wanted)), "label"))
+    parts = [(part, asked.n_of("n", n, 4_096, part))
+             for part in (("train", split) if probe.fitted else (split,))]
+    own = own_labels(wanted if labels is not None else None, asked, parts, seed=seed)
+    found = read(asked, parts, features, pairs=pairs, layers=layers, controls=controls, seed=seed,
+                 own=own)
+    if probe.fitted:
+        shared_combinations(found.rows[0], found.rows[1],
+                            "combinations" if split == "test" else "nothing")
+    groups = [groups_of(rows.labels) for rows in found.rows]
+    names = names_of(wanted)
+    check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
+    check_distinct("labels", names)
+    targets = {}
+    for name in names:
+        for pair, frames in found.labels.items():
+            columns, several = resolve_label(name, frames[0], asked.pairs[pair])
+            check(not several or labels is None, f"labels are {name}, of which a problem has "
+                  "several; expected labels with one class for each problem", ProbeError)
+            if not several:
+                targets[name, pair] = varying(indicated(
+                    name, columns, False, frames[0], frames[-1]), name, pair)
+    check(len(targets) > 0, f"labels are {', '.join(names)}, of which a problem has several; "
+          "expected labels with one class for each problem", ProbeError)
+    question = Question(targets, groups[0], groups[-1:], n_shuffles, n_bootstrap, seed)
+    still = [reading for reading in found.readings if not varies(reading.points[0])]
+    moving = [reading for reading in found.readings if varies(reading.points[0])]
+    check(any(reading.shuffled for reading in moving), f"the features of probe {probe.name!r} are "
+          "the same in all problems, at every layer and pair; there is nothing to ask about",
+          ProbeError)
+    given = {**probe.options, **options}
+    order = [name for each in (*features, "residual", BAG)
+             for name in (each, named(each, "shuffled"), named(each, "untrained"))]
+    combinations = pd.factorize(pd.concat([
+        rows.labels["combination"].astype(str) for rows in found.rows]))[0].astype(np.int64)
+    outcomes, = evaluate(moving, question, partial(
+        _score, probe=probe, options=given,
+        combinations=np.split(combinations, np.cumsum(list(map(len, found.rows)))[:-1])), order,
+        progress=progress)
+    rows = [{"layer": layer, "pair": pair, "label": label, "features": name, "quantity": quantity,
+             **value.row(), "n_combinations": value.n_clusters}
+            for ((label, pair), layer, _, name), outcome in outcomes.items()
+            for quantity, value in outcome.scores.items()]
+    result = ProbeResult(
+        pd.DataFrame(rows)[list(ProbeResult.COLUMNS["table"])], {
+            "probe": probe.name, "asks": probe.asks, "said": None,
+            "options": {name: _plain(value) for name, value in given.items()},
+            "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
+            "labels": list(dict.fromkeys(label for label, _ in targets)),
+            "layers": [int(layer) for layer in found.layers], "pairs": list(found.labels),
+            "constant": list(dict.fromkeys(
+                f"{reading.name} of layer {reading.layer}, {reading.pair}" for reading in still)),
+            "whole_texts": asked.whole_texts,
+            "controls": [*CONTROLS, *((BAG,) if asked.whole_texts else ())] if controls else [],
+            "no_null": question.no_null, "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap,
+            "level": LEVEL, "seed": seed, "codes": [origin(rows) for rows in found.rows]},
+        table_of(contrasts(outcomes, moving, first_layer=False), ProbeResult.COLUMNS["contrasts"]))
+    if probe.sentence is None:
+        return result
+    said = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
+    check(isinstance(said, str), f"probe {probe.name!r}: its sentence is {said!r}; expected text",
+          ProbeError)
+    return replace(result, settings={**result.settings, "said": said})
+
+
+def _score(
+    problem: Problem, *, probe: Probe, options: Mapping[str, Any],
+    combinations: Sequence[np.ndarray],
+) -> list[list[Outcome]]:
+    """Call a probe on the points of one label, and on shuffled labels, and score each."""
+    problem.check_finite()
+    reading, target, question = problem.reading, problem.target, problem.question
+    classes = [truth.argmax(axis=1) for truth in (target.train, target.heldout)]
+    seed = {SEED: question.seed} if probe.seeded else {}
+    groups = question.heldout[0]
+    shuffles, bootstrap = question.streams()
+    weights = resample(int(groups.max()) + 1, question.n_bootstrap, bootstrap)
+
+    def scored(ys: Sequence[np.ndarray], where: str) -> dict[str, Resampled]:
+        points = [Points(np.asarray(x, dtype=np.float64), y, combination, target.classes)
+                  for x, y, combination in zip(reading.points, ys, combinations, strict=True)]
+        given = called(f"probe {probe.name!r}: for {where}, its function", ProbeError,
+                       probe.function, *points, **options, **seed)
+        scores = {}
+        for name, values in scores_of(probe, given, len(points[-1]), where).items():
+            sums, sizes = cluster_sums(values, groups)
+            scores[name] = Resampled(float(values.mean()), resampled_means(sums, sizes, weights),
+                                     len(values), len(sizes))
+        return scores
+
+    ys = classes[-len(reading.points):]
+    outcomes = [[Outcome(scored(ys, str(problem)))]]
+    if reading.shuffled is not None:
+        shuffled = [scored([y, *ys[1:]], f"{problem} (shuffled)") for y in shuffled_classes(
+            ys[0], question.groups, shuffles, question.n_shuffles)]
+        outcomes.append([Outcome({
+            name: Resampled.of_shuffles([scores[name] for scores in shuffled], bootstrap)
+            for name in outcomes[0][0].scores} if shuffled else {})])
+    return outcomes
+
+
+def scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.ndarray]:
+    """Return the columns that a probe gives n problems, float64 [n] each.
+
+    `ProbeError` that says what was returned and what was expected.
+    """
+    of = probe.columns
+    expected = (f"{n} finite numbers, {of[0]} of each problem that is scored" if len(of) == 1 else
+                f"columns {', '.join(of)} of {n} finite numbers each")
+
+    def refused(returned: str) -> ProbeError:
+        return ProbeError(f"probe {probe.name!r}: for {where}, its function returned {returned}; "
+                          f"expected {expected}")
+
+    columns: Any = given if isinstance(given, Mapping | pd.DataFrame) else {of[0]: given}
+    if set(columns) != set(of) or (len(of) > 1 and columns is not given):
+        raise refused(f"the columns {', '.join(map(str, columns)) or 'none'}"
+                      if columns is given else f"a {type(given).__name__}")
+    found = {}
+    for name in of:
+        try:
+            values = np.asarray(columns[name], dtype=np.float64)
+        except (TypeError, ValueError):
+            raise refused(f"{name} as a {type(columns[name]).__name__} that holds no numbers"
+                          ) from None
+        if values.shape != (n,):
+            raise refused(f"{name} of shape {values.shape}")
+        if not np.isfinite(values).all():
+            raise refused(f"{name} with NaN or infinite numbers")
+        found[name] = values
+    return found
+
+
+def try_probe(probe: Probe) -> None:
+    """Raise `ConfigError` unless a probe gives a finite number to each of some made-up points.
+
+    They are of two classes, three to a combination.
+    """
+    points = []
+    for n in (N_TRAIN, N_HELDOUT)[0 if probe.fitted else 1:]:
+        y = np.arange(n) // 3 % 2
+        x = np.random.default_rng([7, n]).normal(size=(n, WIDTH)) + 4.0 * y[:, None]
+        points.append(Points(x, y, np.arange(n) // 6, ("no", "yes")))
+    made_up = f"{N_HELDOUT} made-up problems"
+    try:
+        scores = called(f"probe {probe.name!r}: for {made_up}, its function", ProbeError,
+                        probe.function, *points, **probe.options,
+                        **({SEED: 0} if probe.seeded else {}))
+        scores_of(probe, scores, N_HELDOUT, made_up)
+    except ProbeError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an option as settings keep it: what a file can hold, or as it prints."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return value if isinstance(value, str | int | float | None) else repr(value)
+
+
+@dataclass(frozen=True, repr=False)
+class ProbeResult(TableResult):
+    """What a registered probe found, beside controls.
+
+    table      one row per layer, pair, label, features and `quantity` (a column of the probe's):
+               the mean `value` over `n` problems with its 95 % interval `low`, `high`, which
+               resamples the `n_combinations` combinations
+    contrasts  one row per layer, pair, label, features of the trained model, quantity and what they
+               are measured `against`: shuffled labels, the untrained model, the residual stream, of
+               whole texts the `bag` of their tokens
+    settings   everything else that determines the numbers; `probe` is its name
+
+    Features: those that were asked for, `residual`, and `untrained` and `shuffled` (of features
+    other than the code `untrained row` and so on); where the features do not vary there is no row.
+    A result opens without the file that registers its probe. The picture is then the one that all
+    probes have.
+    """
+
+    FORMAT = "latentcode.probe"
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "features", "quantity", "value", "low", "high", "n",
+                  "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "features")}
+
+    table: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def probe(self) -> str:
+        """The name of the probe."""
+        return str(self.settings["probe"])
+
+    @property
+    def name(self) -> str:
+        return f"{type(self).__name__} of {self.probe}"
+
+    @property
+    def title(self) -> str:
+        return f"{type(self).__name__}: {self.probe}: {self.settings['asks']}"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        return (*self.controls_caveat(), *(
+            f"The {place} is the same in all problems: no score."
+            for place in self.settings["constant"]))
+
+    def said(self) -> list[str]:
+        """Say what the probe's own sentence says, if it has one, and what was found above its
+        controls."""
+        said = self.settings["said"]
+        return [*([] if said is None else [str(said)]), *super().said()]
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per label, quantity, pair and layer, and `value [low, high]` by features.
+        """
+        place = ("label", "quantity", "pair", "layer")
+        asked = self.settings["features"]
+        order = [*asked, "residual", BAG, *(named(of, model) for model in ("untrained", "shuffled")
+                                       for of in asked)]
+        table = pd.DataFrame([
+            found | {str(row.features): with_interval(row, digits=3) for row in block.itertuples()}
+            for found, block in blocks(self.table, place)]).fillna("")
+        return table[[*place, *(name for name in dict.fromkeys(order) if name in table)]]
+
+    def figure(self, *, pair: str | None = None) -> Figure:
+        """Return the picture that the probe has; else every score per layer, beside its controls.
+
+        pair  of the picture that all probes have: which; default: all
+        """
+        known = PROBES.get(self.probe)
+        if known is None or known.probe.figure is None or pair is not None:
+            table = self.table if pair is None else where(self.table, pair=pair)
+            return scores_figure(table, ("label", "quantity"), title=self.probe)
+        with panels(1, 1, 5.4, 3.4) as (figure, grid):
+            called(f"probe {self.probe!r}: its figure", ProbeError, known.probe.figure, self,
+                   grid[0, 0])
+        return figure
