@@ -24,7 +24,7 @@ least `MOST_RANDOM` lie within the interval of heads with fresh weights, over al
 attention, and at most `FEW_MARKED` are said to be outside it.
 
 `score`, `mean lost` and `resample lost` of the known heads are those of
-`experiments/results/heads/tables/known.csv` (commit 7bcbbb87), which has more roles and models.
+`experiments/results/heads/tables/known.csv` of v1.0.0, which has more roles and models.
 """
 
 from __future__ import annotations

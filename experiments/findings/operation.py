@@ -17,19 +17,20 @@ base's rule, of a third rule and of a random group of training problems as contr
 Directions. Sum is one of the two rules of every natural pair of SRAVEN, so both directions are
 measured, each from as many bases drawn: *to sum* and *from sum*.
 
-Statements. `experiments/results/context/criteria.yaml`, committed before the runs that decide,
-names each statement's place, layers, class, source and controls. A statement is met by a kind of
-attention where, in both directions, the paired difference of the rate of its class from that of
-every control has a 95 % interval above 0 (clustered by combination) in every run that counts and a
-mean over runs of at least `least`; refuted where one of the differences has an interval above 0 in
-no run; otherwise, or with fewer than `fewest` runs, undecided. What would refute a statement
-on codes at the context although it is met stands beside it: codes of all other queries, and the
-context's inputs exchanged while all codes are held (`frozen`).
+Statements. `operation.yaml`, committed before the runs that decide, names each statement's place,
+layers, class, source and controls. A statement is met by a kind of attention where, in both
+directions, the paired difference of the rate of its class from that of every control has a 95 %
+interval above 0 (clustered by combination) in every run that counts and a mean over runs of at
+least `least`; refuted where one of the differences has an interval above 0 in no run; otherwise, or
+with fewer than `fewest` runs, undecided. What would refute a statement on codes at the context
+although it is met stands beside it: codes of all other queries, and the context's inputs exchanged
+while all codes are held (`frozen`).
 
-What it measures is what `experiments/results/context` has, which was made at commit 3717fcf0 with
-the same patches and seeds: on seed 3 of HYLA all 210 rates are equal to the four digits of that
-commit's table, and so are the paired differences with their intervals. Differences from what would
-refute a statement, and from means of other rules, have wider intervals here: they are not paired.
+What it measures is what `experiments/results/context` of v1.0.0 has, which was made at commit
+3717fcf0 with the same patches and seeds: on seed 3 of HYLA all 210 rates are equal to the four
+digits of that commit's table, and so are the paired differences with their intervals. Differences
+from what would refute a statement, and from means of other rules, have wider intervals here: they
+are not paired.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from latentcode.models.config import kind_of
 from latentcode.probes.interventions import Patch, intervene_model
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
-CRITERIA = Path(__file__).parents[1] / "results/context/criteria.yaml"
+CRITERIA = Path(__file__).with_suffix(".yaml")
 SOURCES: Mapping[str, str] = {
     "operation": "interchange", "mean": "class_mean", "mean_base": "class_mean_base",
     "mean_third": "class_mean_third", "mean_shuffled": "class_mean_group"}

@@ -52,19 +52,12 @@ HEAD = """# What the paper claims, and what we find
 READING = """
 {counts}
 
-*Agrees* and *differs* take evidence; what it does not decide is *undecided*. *Erratum-like* is a
-difference in how something is printed. Where a claim needs several tests, the smallest and the
-largest result are given; behind a number its difference from theirs, with a 95 % interval. Of
-{numbers} printed numbers {can_agree} can agree at all with three splits, so wide are their errors;
-the paper has the best of a grid of settings, we have one. Thresholds are ours. Reasons, and what is
-missing: [verdicts.csv]({table}); rules: `experiments/paper/claims.yaml`.
+Rule and reason of each verdict: [verdicts.csv]({table}). The paper has the best of a grid of
+settings, we have one; of {numbers} printed numbers {can_agree} can agree at all with three splits.
 """
 PAIRS = """
-Verdicts on Fig. 5 and 5F are of the code of the response token attending to itself, as the paper's
-text has it, and of runs that confuse sums with differences. The released code stores the response
-token attending to the two given panels of its row, and that pair tells another story
-([what was found](../FINDINGS.md)). [Our own](own_claims/README.md) claims on codes of the context
-were found in small models.
+Verdicts on Fig. 5 are at the pair of the paper's text, of runs that confuse sums with differences;
+the pair of the released code tells [another story](../FINDINGS.md).
 """
 Judged = Mapping[str, Any]
 """A claim with its verdict, as `result.json` has it."""
@@ -148,9 +141,9 @@ def _lacks_runs(judged: Judged) -> bool:
 
 def _table(claims: Sequence[tuple[str, Judged]], to: str) -> str:
     """Return the table of judged claims, each with a link to the folder of its result."""
-    return markdown_table(["claim", "verdict", "ours", "theirs", "judged by", "result"], [
+    return markdown_table(["claim", "verdict", "ours", "theirs", "result"], [
         (_claim(claim), verdict_in_words(claim), ours(claim), published(claim),
-         rule_in_words(claim).replace("|", "\\|"), f"[{name}]({to}/paper/{name})")
+         f"[{name}]({to}/paper/{name})")
         for name, claim in claims])
 
 

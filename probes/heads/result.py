@@ -124,7 +124,8 @@ class HeadsResult(TableResult):
         if (self.effects["patch"].isin(INTERCHANGES)).any() or len(self.sets):
             notes.append("Intervals of interchange and of sets are over texts, so that differences "
                          "of no size are apart from nothing, too: of pairs of heads with random "
-                         "weights a good part is (experiments/results/heads). Look at the sizes.")
+                         "weights a good part is (experiments/results/earlier.md). Look at the "
+                         "sizes.")
         n_texts = int(self.settings["n_texts"])
         n_groups = int(self.settings.get("n_groups", min(n_texts, GROUPS)))
         if n_groups < 2:

@@ -6,9 +6,9 @@ above what shuffled labels give, and by reach, how far the points of a plane tel
     reach = (a - a0) / (1 - a0)
 
 a is the balanced accuracy of a vote among a point's 15 nearest neighbours, a0 that of shuffled
-labels: 0 where places tell nothing of the class, 1 where they tell it wholly. How it was chosen
-among other measures is on `experiments/results/clumps`. Every number is a mean over points, so that
-its interval comes from resampling the combinations that they belong to.
+labels: 0 where places tell nothing of the class, 1 where they tell it wholly. Why it was chosen
+among other measures says `experiments/results/earlier.md`. Every number is a mean over points, so
+that its interval comes from resampling the combinations that they belong to.
 """
 
 from __future__ import annotations

@@ -7,13 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from places import ROOT
 
 from latentcode.experiments.findings import heads
 from latentcode.models.modes import evaluating
 from latentcode.probes.heads.texts import read_texts
-
-BEFORE = pd.read_csv(ROOT / "experiments/results/heads/tables/known.csv")
 
 
 def test_two_words_differ_in_two_signs_and_products_are_words() -> None:
@@ -63,18 +60,14 @@ def test_random_heads_are_as_they_were_drawn() -> None:
 
 
 @pytest.mark.slow
-def test_the_study_finds_what_the_frozen_table_says(
+def test_the_study_finds_the_heads_and_that_answers_hang_on_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     heads.main(tmp_path, seeds=1, n_bootstrap=100)
     known = pd.read_csv(tmp_path / "known.csv")
     assert len(known) == 5
-    for row in known.itertuples():
-        (before,) = BEFORE[(BEFORE["model"] == row.model) & (BEFORE["prompts"] == row.prompts)
-                           & (BEFORE["role"] == row.role) & (BEFORE["seed"] == 0)].itertuples()
-        assert row.score == pytest.approx(before.score, abs=heads.WITHIN)
-        assert (known.loc[row.Index, "mean lost"], known.loc[row.Index, "resample lost"]) == (
-            before.mean_lost, before.resample_lost)
+    assert known["score"].tolist() == pytest.approx([1] * 5, abs=heads.WITHIN)
+    assert (known[["mean lost", "resample lost"]] == 1).all(axis=None)
     judged = pd.read_csv(tmp_path / "verdicts.csv")
     assert judged["known heads score 1"].all()
     assert judged["known heads cause the answer"].all()

@@ -11,22 +11,19 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-import yaml
 from hand_built import MODELS
-from places import ROOT
 from selector import K, Selector, symbol_of
 from torch import Tensor
 
 from latentcode.answers import CLASSES
-from latentcode.experiments.findings.operation import CLASSES as CALLED
-from latentcode.experiments.findings.operation import SOURCES, verdict
+from latentcode.experiments.findings.operation import verdict
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
-CRITERIA = yaml.safe_load(
-    (ROOT / "experiments/results/operation/criteria.yaml").read_text(encoding="utf-8"))
+LEAST = 0.10
+"""The smallest mean difference from every control by which something is carried."""
 N = 400
 BOTH = "operation+operands"
 LAYER = {"operation": 0, "operands": 1, "answer": 1}
@@ -111,15 +108,15 @@ def test_codes_below_the_answer_are_the_operation() -> None:
 def test_each_meets_its_criterion_alone(name: str) -> None:
     contrasts = result(name, *rows_of(name)).contrasts.table.assign(run="one", direction="both")
     met = []
-    for statement, rule in CRITERIA["words"].items():
-        asked = contrasts[(contrasts["patch"] == rule["source"])
-                          & (contrasts["class"] == CALLED.get(rule["class"], rule["class"]))
-                          & contrasts["against"].isin([SOURCES.get(other, other)
-                                                       for other in rule["against"]])]
-        assert asked["against"].nunique() == len(rule["against"])
-        if verdict(asked, CRITERIA["least"], fewest=1) == "met":
-            met.append(statement)
-    assert met == [f"carries the {name}"]
+    for outcome, controls in {"operation": ("operands", "unrelated"),
+                              "operands": ("interchange", "unrelated"),
+                              "answer": ("interchange", "operands", "unrelated")}.items():
+        asked = contrasts[(contrasts["patch"] == BOTH) & (contrasts["class"] == outcome)
+                          & contrasts["against"].isin(controls)]
+        assert asked["against"].nunique() == len(controls)
+        if verdict(asked, LEAST, fewest=1) == "met":
+            met.append(outcome)
+    assert met == [name]
 
 
 class NeverZero(Selector):

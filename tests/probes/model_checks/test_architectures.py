@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from places import ROOT
 from small_bridges import make, names
 
 from latentcode.errors import LatentCodeError
 from latentcode.files.provenance import package_version
 from latentcode.probes.model_checks import check_model
 
-TABLE = pd.read_csv(ROOT / "experiments/results/bridges/tables/architectures.csv",
+TABLE = pd.read_csv(Path(__file__).with_name("architectures.csv"),
                     keep_default_na=False).set_index("architecture")
 same_versions = pytest.mark.skipif(
     (package_version("transformer-lens"), package_version("transformers")) != ("4.3.0", "5.23.0"),
