@@ -24,7 +24,8 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.codes.of_tasks import CodeReader
+from latentcode.codes.instances import TaskSource
+from latentcode.codes.reader import Reader
 from latentcode.config.presets import preset
 from latentcode.devices import resolve_device
 from latentcode.errors import check
@@ -108,7 +109,8 @@ def stream(settings: ExtractionSpeed, n: int) -> dict[str, Any]:
     before = peak_memory(cpu)
     with TemporaryDirectory(dir=settings.folder) as folder:
         begin = time.perf_counter()
-        reader = CodeReader(model, task, "train", n=n, batch_size=settings.batch_size)
+        reader = Reader(model, TaskSource(task, "train", n=n), batch_size=settings.batch_size,
+                        meta={"split": "train", "seed": 0})
         codes = reader.to_folder(Path(folder) / "codes", progress=Bar(f"stream {n:,}"))
         seconds = time.perf_counter() - begin
         size = sum(f.stat().st_size for f in codes.rglob("*") if f.is_file())

@@ -1,10 +1,19 @@
-"""What everything that reads codes has in common: hooks that gather, and where it is kept."""
+"""The one reader: activations of a model at (query, key), as they come out of its hooks.
+
+A `Source` says which problems there are and where to read them: those of a task
+(`latentcode.codes.instances`) or prompts (`latentcode.prompts.codes`). The `Reader` passes them
+through a model in batches and keeps what its hooks show: codes and residual streams, in memory or
+streamed to a folder that an interrupted call resumes, or any features of one pair
+(`latentcode.codes.rows`). Memory holds one layer's pattern and what is asked for.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,71 +26,117 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
+from latentcode.codes.rows import FeatureHooks, Rows
 from latentcode.errors import check, check_count
 from latentcode.files.provenance import software
 from latentcode.models.layers import attention_layers, check_layer
+from latentcode.models.modes import evaluating
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
 
 BLOCK_BYTES = 2**28
 """Bytes of codes and residual streams that gather on the device before they move to the host."""
 
-Hooks = list[tuple[str, Callable[..., None]]]
+Hooks = list[tuple[str, Callable[..., Any]]]
 
 
-def gather_codes(
-    pattern: Float[Tensor, "B H Q K"], query: Int[Tensor, "B P"], key: Int[Tensor, "B P"]
-) -> Float[Tensor, "B P H"]:
-    """code[b, p] = pattern[b, :, query[b, p], key[b, p]], the code of each pair."""
-    batch = torch.arange(len(pattern), device=pattern.device)[:, None]
-    return pattern[batch, :, query, key]
+@dataclass(frozen=True)
+class Instances:
+    """B instances that pass through a model together, and where to read them.
+
+    inputs      token ids [B, T], or vectors [B, T, d_input]
+    query, key  positions of the P pairs, [B, P]
+    rows        their numbers within the block, a slice or int64 [B]
+    padding     arguments that tell the model where tokens are padding
+    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
+    key_sets    name -> keys [B, n], the columns of `row.NAME`
+    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
+    """
+
+    inputs: Tensor
+    query: Int[Tensor, "B P"]
+    key: Int[Tensor, "B P"]
+    rows: slice | Tensor
+    padding: Mapping[str, Tensor] = field(default_factory=dict)
+    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
+    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
+    places: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
 
 
-class Reader(ABC):
-    """One model, n instances, and what of their activations is wanted.
+@dataclass(frozen=True)
+class Block:
+    """Instances that follow each other, whose codes leave the device together.
+
+    query    positions of the queries, [n, P]
+    measure  (logits, batch) -> what the model says of each instance, by name, [B] each
+    labels   these values, [n] each -> the labels of the block, a row per instance
+    """
+
+    query: Int[Tensor, "n P"]
+    batches: Iterator[Instances]
+    measure: Callable[[Tensor, Instances], Mapping[str, Tensor]]
+    labels: Callable[[Mapping[str, Tensor]], pd.DataFrame]
+
+    @property
+    def n(self) -> int:
+        """How many instances."""
+        return len(self.query)
+
+
+class Source(ABC):
+    """Problems that can be read: n of them, at named pairs."""
+
+    pairs: tuple[Pair, ...]
+    n: int
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any]:
+        """Which problems they are, as JSON, by which an interrupted extraction knows them."""
+
+    @abstractmethod
+    def queries(self) -> Int[Tensor, "B P"]:
+        """Return queries of some instances that tell which pairs share one."""
+
+    @abstractmethod
+    def blocks(
+        self, done: int, *, layers: Sequence[int], most: int, batch_size: int
+    ) -> Iterator[Block]:
+        """Yield all instances but the first `done`, in order, in blocks of about `most`.
+
+        layers  those that are read
+        """
+
+
+class Reader:
+    """A model, a source of problems, and the layers that are read.
 
     Raises `UnknownNameError` for a layer that the model lacks.
     """
 
     def __init__(
-        self,
-        model: Any,
-        pairs: Sequence[Pair],
-        *,
-        n: int,
-        layers: Sequence[int] | int | None,
-        residuals: bool,
-        batch_size: int,
-        meta: Mapping[str, Any],
+        self, model: Any, source: Source, *, layers: Sequence[int] | int | None = None,
+        residuals: bool = False, batch_size: int, meta: Mapping[str, Any],
     ) -> None:
         kept = attention_layers(model) if layers is None else as_tuple(layers)
         for layer in kept:
             check_layer(model, layer)
-        for name, number in (("n", n), ("batch_size", batch_size)):
+        for name, number in (("n", source.n), ("batch_size", batch_size)):
             check_count(name, number)
-        for name, chosen in (("pairs", pairs), ("layers", kept)):
+        for name, chosen in (("pairs", source.pairs), ("layers", kept)):
             check(len(chosen) > 0, f"{name} is empty; expected at least one")
-        self.model, self.n, self.layers, self.batch_size = model, n, kept, batch_size
-        self.residuals, self.pairs, self.meta = residuals, tuple(pairs), dict(meta)
+        self.model, self.source, self.n = model, source, source.n
+        self.layers, self.batch_size, self.residuals = kept, batch_size, residuals
+        self.pairs, self.meta = source.pairs, dict(meta)
         self.device = next(model.parameters()).device
-        query = self._queries()
-        self.columns, self.row_of_pair = distinct_queries(query)
+        self.columns, self.row_of_pair = distinct_queries(source.queries())
         self.shapes: dict[str, tuple[int, ...]] = {
-            "scores": (len(kept), len(pairs), n, model.cfg.n_heads)}
+            "scores": (len(kept), len(self.pairs), self.n, model.cfg.n_heads)}
         if residuals:
-            self.shapes["residuals"] = (len(kept), len(self.columns), n, model.cfg.d_model)
-
-    @abstractmethod
-    def _queries(self) -> Int[Tensor, "B P"]:
-        """Return the query positions of instances that tell which pairs share their query."""
-
-    @abstractmethod
-    def _source(self) -> Mapping[str, Any]:
-        """Return what says which instances are read, as JSON."""
-
-    @abstractmethod
-    def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
-        """Give `sink` all instances but the first `done`, in order."""
+            self.shapes["residuals"] = (len(kept), len(self.columns), self.n, model.cfg.d_model)
 
     def read(
         self, out: str | Path | None = None, *, overwrite: bool = False,
@@ -103,7 +158,7 @@ class Reader(ABC):
     ) -> Path:
         """Write the codes to a folder while they are read, in memory that does not grow with n."""
         settings = {
-            **self.meta, **self._source(), "n": self.n, "pairs": [p.name for p in self.pairs],
+            **self.meta, **self.source.settings, "n": self.n, "pairs": [p.name for p in self.pairs],
             "layers": self.layers, "residuals": self.residuals, "batch_size": self.batch_size,
             "device": self.device.type, "weights": weights_digest(self.model),
             "software": software()}
@@ -111,17 +166,156 @@ class Reader(ABC):
             self._read_into(work, work.n_done, progress)
             return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
 
-    def _fitting(self) -> int:
-        """Return how many instances have values of `BLOCK_BYTES`, at least one."""
-        return max(BLOCK_BYTES // (4 * sum(a * b * c for a, b, _, c in self.shapes.values())), 1)
+    def rows(self, features: Sequence[str], progress: Progress | None = None) -> Rows:
+        """Return features of the first pair; see `latentcode.codes.rows`.
 
-    def _room(self, n: int) -> dict[str, Tensor]:
-        """Return room on the device for the values of n instances."""
-        return {name: torch.empty((a, b, n, c), device=self.device)
-                for name, (a, b, _, c) in self.shapes.items()}
+        `UnknownNameError` for unknown features, `ConfigError` for those that are too large, and
+        whose numbers depend on the number of tokens, where that differs.
+        """
+        wanted: FeatureHooks | None = None
+        tables = []
+        done = 0
+        with evaluating(self.model):
+            for block in self._blocks(0):
+                measured: dict[str, Tensor] = {}
+                for batch in block.batches:
+                    if wanted is None:
+                        wanted = FeatureHooks(self.model, self.n, features, self.layers, batch)
+                    rows = np.arange(block.n)[batch.rows if isinstance(batch.rows, slice)
+                                              else batch.rows.numpy()]
+                    self._pass(block, batch, wanted.hooks(batch, done + rows), measured)
+                tables.append(block.labels(measured))
+                done += block.n
+                if progress is not None:
+                    progress(done, self.n)
+        assert wanted is not None
+        return Rows(wanted.in_order(), wanted.sizes, pd.concat(tables, ignore_index=True),
+                    {**self.meta, "pair": self.pairs[0].name, "widest": wanted.widest})
+
+    def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
+        """Give `sink` the codes of all instances but the first `done`, in order."""
+        with evaluating(self.model):
+            for block in self._blocks(done):
+                room = {name: torch.empty((a, b, block.n, c), device=self.device)
+                        for name, (a, b, _, c) in self.shapes.items()}
+                distinct = self._distinct(block.query)
+                measured: dict[str, Tensor] = {}
+                n_read = 0
+                for batch in block.batches:
+                    self._pass(block, batch, self._hooks(batch, room, distinct), measured)
+                    n_read += len(batch)
+                    if progress is not None:
+                        progress(done + n_read, self.n)
+                labels = block.labels(measured)  # while a GPU is still busy
+                for name, array in room.items():
+                    sink.write(name, done, array.cpu().numpy())
+                sink.add(labels)
+                done += block.n
+
+    def _pass(
+        self, block: Block, batch: Instances, hooks: Hooks, measured: dict[str, Tensor]
+    ) -> None:
+        """Pass a batch through the model, and note what it says of each instance."""
+        logits = self.model.run_with_hooks(
+            batch.inputs, **batch.padding, fwd_hooks=[*hooks, *batch.hooks])
+        for name, values in block.measure(logits, batch).items():
+            if name not in measured:
+                measured[name] = values.new_empty(block.n)
+            measured[name][batch.rows] = values
+
+    def _distinct(
+        self, query: Int[Tensor, "n P"]
+    ) -> tuple[Int[Tensor, "n Q"], Int[Tensor, "n P"]]:
+        """Return the distinct queries of instances, and which of them is a pair's."""
+        queries = query[:, self.columns]
+        row_of_pair = torch.tensor(self.row_of_pair, device=query.device).expand_as(query)
+        check(torch.equal(queries.gather(1, row_of_pair), query), f"pairs of "
+              f"{[pair.name for pair in self.pairs]} share a query in the first instances and not "
+              "in later ones; expected pairs whose queries are always or never the same")
+        return queries, row_of_pair
+
+    def _hooks(
+        self, batch: Instances, room: Mapping[str, Tensor], distinct: tuple[Tensor, Tensor]
+    ) -> Hooks:
+        """Return hooks that put what a batch shows into `room`, name -> [L, P or Q, n, ...].
+
+        distinct  what `_distinct` returns of the block; here, so that nothing waits for a GPU
+        """
+        queries, row_of_pair = (x[batch.rows] for x in distinct)
+        hooks: Hooks = []
+        for layer, codes in zip(self.layers, room["scores"], strict=True):
+            name = f"blocks.{layer}.attn"
+            attention = few_rows_attention(self.model, layer)
+            if attention is None:
+                hooks.append((f"{name}.hook_pattern", partial(
+                    _store_codes, codes, batch.rows, batch.query, batch.key)))
+            else:
+                seen: list[Tensor] = []  # the layer computes its queries before its keys
+                hooks += [(f"{name}.hook_q", partial(_keep, seen)),
+                          (f"{name}.hook_k", partial(
+                              _store_few_rows, codes, batch.rows, attention, seen, queries,
+                              row_of_pair, batch.key))]
+        for layer, streams in zip(self.layers, room.get("residuals", ()), strict=self.residuals):
+            hooks.append((f"blocks.{layer}.hook_resid_pre", partial(
+                _store_streams, streams, batch.rows, queries)))
+        return hooks
+
+    def _blocks(self, done: int) -> Iterator[Block]:
+        """Yield all instances but the first `done`, in blocks whose values fit the device."""
+        numbers = sum(a * b * c for a, b, _, c in self.shapes.values())
+        return self.source.blocks(done, layers=self.layers, most=max(
+            BLOCK_BYTES // (4 * numbers), 1), batch_size=self.batch_size)
 
     def _query_of_pair(self) -> tuple[int, ...]:
         return self.row_of_pair if self.residuals else ()
+
+
+def gather_codes(
+    pattern: Float[Tensor, "B H Q K"], query: Int[Tensor, "B P"], key: Int[Tensor, "B P"]
+) -> Float[Tensor, "B P H"]:
+    """code[b, p] = pattern[b, :, query[b, p], key[b, p]], the code of each pair."""
+    batch = torch.arange(len(pattern), device=pattern.device)[:, None]
+    return pattern[batch, :, query, key]
+
+
+def few_rows_attention(model: Any, layer: int) -> Any:
+    """Return the attention whose code a few rows of queries and keys determine, or None.
+
+    That of our own models, unless a hook of the user's writes the pattern.
+    """
+    from latentcode.models.blocks import Attention
+    from latentcode.models.hooks import is_hooked
+    from latentcode.models.transformer import HookedTransformer
+
+    if not isinstance(model, HookedTransformer):
+        return None
+    attention = model.layer(layer).attn
+    written = is_hooked(attention.hook_attn_scores) or is_hooked(attention.hook_pattern)
+    return attention if type(attention) is Attention and not written else None
+
+
+def _store_codes(
+    codes: Tensor, rows: slice | Tensor, query: Tensor, key: Tensor, pattern: Tensor, hook: object
+) -> None:
+    codes[:, rows] = gather_codes(pattern, query, key).transpose(0, 1).to(codes.dtype)
+
+
+def _keep(seen: list[Tensor], q: Tensor, hook: object) -> None:
+    seen.append(q)
+
+
+def _store_few_rows(
+    codes: Tensor, rows: slice | Tensor, attention: Any, seen: list[Tensor], queries: Tensor,
+    row_of_pair: Tensor, key: Tensor, k: Tensor, hook: object,
+) -> None:
+    _store_codes(codes, rows, row_of_pair, key, attention.code_rows(seen.pop(), k, queries), hook)
+
+
+def _store_streams(
+    streams: Tensor, rows: slice | Tensor, queries: Tensor, residual: Tensor, hook: object
+) -> None:
+    batch = torch.arange(len(residual), device=residual.device)[:, None]
+    streams[:, rows] = residual[batch, queries].transpose(0, 1).to(streams.dtype)
 
 
 class Sink(Protocol):
@@ -133,6 +327,8 @@ class Sink(Protocol):
 
 
 class Memory:
+    """A sink that keeps everything."""
+
     def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.arrays = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
         self.tables: list[pd.DataFrame] = []
@@ -142,19 +338,6 @@ class Memory:
 
     def add(self, labels: pd.DataFrame) -> None:
         self.tables.append(labels)
-
-
-def from_pattern(codes: Tensor, query: Tensor, key: Tensor) -> Callable[..., None]:
-    def store(pattern: Tensor, hook: object) -> None:
-        codes.copy_(gather_codes(pattern, query, key).transpose(0, 1))
-    return store
-
-
-def from_residual(streams: Tensor, rows: Tensor) -> Callable[..., None]:
-    def store(residual: Tensor, hook: object) -> None:
-        batch = torch.arange(len(residual), device=residual.device)[:, None]
-        streams.copy_(residual[batch, rows].transpose(0, 1))
-    return store
 
 
 def distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:

@@ -27,28 +27,25 @@ features and layer. Memory grows with instances times WIDEST, not with all codes
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.aggregates import AGGREGATES
 from latentcode.codes.features import FEATURES
-from latentcode.codes.instances import at_once, drawn
-from latentcode.codes.reader import gather_codes
-from latentcode.errors import check, check_count
-from latentcode.models.layers import attention_layers, check_layer
-from latentcode.models.modes import evaluating
-from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.seeds import checked_seed, make_generator
-from latentcode.tasks import Task, try_task
-from latentcode.tasks.base import DRAW
+from latentcode.errors import check
+from latentcode.seeds import make_generator
+
+if TYPE_CHECKING:
+    from latentcode.codes.reader import Instances
 
 WIDEST = 512
 """Numbers per instance, layer and features that are kept."""
@@ -65,134 +62,122 @@ Place = tuple[str, str]
 Hook = Callable[[Tensor, object], None]
 
 
-@dataclass(frozen=True)
-class RowBatch:
-    """B instances of T tokens each, and where to read them.
+class FeatureHooks:
+    """Hooks that keep features of n instances, and what they have kept so far.
 
-    inputs      token ids [B, T], or vectors [B, T, d_input]
-    query, key  positions of the pair that is read
-    labels      one row each
-    key_sets    name -> keys [B, n], the columns of `row.NAME`
-    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
+    `UnknownNameError` for unknown features.
     """
 
-    inputs: Tensor
-    query: Int[Tensor, " B"]
-    key: Int[Tensor, " B"]
-    labels: pd.DataFrame
-    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
-    places: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    @property
-    def layout(self) -> dict[str, int]:
-        """The number of tokens, and of those of every set and place: the shape of the features."""
-        return {"tokens": self.inputs.shape[1],
-                **{f"row.{name}": keys.shape[1] for name, keys in self.key_sets.items()},
-                **{name: tokens.shape[1] for name, tokens in self.places.items()}}
-
-
-class Gathered:
-    """What has been read so far; the next batch begins at instance `start`."""
-
     def __init__(
-        self, n: int, features: Sequence[str], layers: Sequence[int], *, all_of_them: bool
+        self, model: Any, n: int, features: Sequence[str], layers: Sequence[int],
+        example: Instances,
     ) -> None:
-        """all_of_them  refuse features of more than `LARGEST` numbers, rather than leave them out
-        """
-        self.n, self.features, self.layers, self.start = n, features, layers, 0
-        self.all_of_them = all_of_them
+        """example  a batch, which tells the sets of keys and the places that there are"""
+        self.n, self.features, self.layers = n, as_tuple(features), layers
+        self.widest = WIDEST
         self.values: dict[Place, np.ndarray] = {}
         self.sizes: dict[Place, int] = {}
         self._projections: dict[Place, Tensor] = {}
+        known = (*feature_names(example.key_sets, example.places), *of_heads(model.cfg.n_heads),
+                 *FEATURES)
+        check(len(self.features) > 0, f"features is empty; expected some of {list(known)}")
+        for name in self.features:
+            if name not in known:
+                FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
+        self.custom = [FEATURES[name] for name in self.features if name in FEATURES]
 
-    def hooks(self, batch: RowBatch, part: slice) -> list[tuple[str, Hook]]:
-        """Return the hooks that read some instances of a batch."""
-        query, key = batch.query[part], batch.key[part]
-        sets, places = ({name: tokens[part] for name, tokens in positions.items()}
-                        for positions in (batch.key_sets, batch.places))
+    def hooks(self, batch: Instances, rows: np.ndarray) -> list[tuple[str, Hook]]:
+        """Return the hooks that keep the features of a batch, whose instances have these numbers.
+        """
+        sites = {name.split(".")[0] for name in self.features} | {
+            features.site for features in self.custom}
+        readers = [("hook_resid_pre", self._of_stream, {"residual", "tokens"}),
+                   ("attn.hook_v", self._of_values, {"values", "value"}),
+                   ("attn.hook_pattern", self._of_codes, {"code", "codes", "row"})]
+        return [(f"blocks.{layer}.{hook}", partial(read, layer, batch, rows))
+                for layer in self.layers for hook, read, kinds in readers if kinds & sites]
+
+    def in_order(self) -> dict[Place, np.ndarray]:
+        """Return what was kept, feature by feature and layer by layer."""
+        order = [(name, layer) for name in self.features
+                 for layer in (*map(str, self.layers), ALL_LAYERS)]
+        return {place: self.values[place] for place in order if place in self.values}
+
+    def _of_codes(
+        self, layer: int, batch: Instances, rows: np.ndarray, pattern: Float[Tensor, "B H Q K"],
+        hook: object,
+    ) -> None:
+        query, key = batch.query[:, 0], batch.key[:, 0]
         at = torch.arange(len(query), device=query.device)
-        own = [FEATURES[name] for name in self.features if name in FEATURES]
+        row = pattern[at, :, query]  # [B, H, K]
+        found = {"code": pattern[at, :, query, key], "row": row, "codes": pattern}
+        for name, keys in batch.key_sets.items():
+            found[f"row.{name}"] = row.gather(2, keys[:, None].expand(-1, row.shape[1], -1))
+        found |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
+        self._keep(layer, batch, rows, found, "code", "codes", pattern, pattern.movedim(2, 1))
 
-        def of_codes(layer: int) -> Hook:
-            def store(pattern: Float[Tensor, "B H Q K"], hook: object) -> None:
-                row = pattern[at, :, query]  # [B, H, K]
-                found = {"code": gather_codes(pattern, query[:, None], key[:, None]),
-                         "row": row, "codes": pattern}
-                for name, keys in sets.items():
-                    index = keys[:, None].expand(-1, row.shape[1], -1)
-                    found[f"row.{name}"] = row.gather(2, index)
-                found |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
-                self._add_wanted(layer, found | at_places("codes", pattern.movedim(2, 1))
-                                 | made("code", pattern))
-            return store
+    def _of_values(
+        self, layer: int, batch: Instances, rows: np.ndarray, values: Float[Tensor, "B T H d"],
+        hook: object,
+    ) -> None:
+        self._keep(layer, batch, rows, {"values": values}, "value", "values", values, values)
 
-        def at_places(kind: str, x: Float[Tensor, "B T ..."]) -> dict[str, Tensor]:
-            return {f"{kind}.{name}": x[at[:, None], tokens] for name, tokens in places.items()
-                    if f"{kind}.{name}" in self.features}
+    def _of_stream(
+        self, layer: int, batch: Instances, rows: np.ndarray, stream: Float[Tensor, "B T D"],
+        hook: object,
+    ) -> None:
+        at = torch.arange(len(stream), device=stream.device)
+        found = {"residual": stream[at, batch.query[:, 0]], "tokens": stream}
+        self._keep(layer, batch, rows, found, "residual", "tokens", stream, stream)
 
-        def made(site: str, x: Tensor) -> dict[str, Tensor]:
-            return {each.name: each(x, query, key) for each in own if each.site == site}
+    def _keep(
+        self, layer: int, batch: Instances, rows: np.ndarray, found: dict[str, Tensor], site: str,
+        kind: str, activation: Tensor, by_token: Float[Tensor, "B T ..."],
+    ) -> None:
+        """Keep what is wanted of `found`, of the task's places and of registered features.
 
-        def of_values(layer: int) -> Hook:
-            def store(values: Float[Tensor, "B T H d"], hook: object) -> None:
-                self._add_wanted(layer, {"values": values} | at_places("values", values)
-                                 | made("value", values))
-            return store
-
-        def of_stream(layer: int) -> Hook:
-            def store(stream: Float[Tensor, "B T D"], hook: object) -> None:
-                self._add_wanted(layer, {"residual": stream[at, query], "tokens": stream}
-                                 | at_places("tokens", stream) | made("residual", stream))
-            return store
-
-        kinds = {name.split(".")[0] for name in self.features} | {each.site for each in own}
-        wanted: list[tuple[str, Callable[[int], Hook], bool]] = [
-            ("hook_resid_pre", of_stream, bool({"residual", "tokens"} & kinds)),
-            ("attn.hook_v", of_values, bool({"values", "value"} & kinds)),
-            ("attn.hook_pattern", of_codes, bool({"code", "codes", "row"} & kinds))]
-        return [(f"blocks.{layer}.{name}", hook(layer))
-                for layer in self.layers for name, hook, is_wanted in wanted if is_wanted]
-
-    def _add_wanted(self, layer: int, found: Mapping[str, Tensor]) -> None:
-        for name, values in found.items():
+        site, activation  what a registered function of this site is given
+        kind, by_token    what `codes.NAME`, `values.NAME` and `tokens.NAME` are read from
+        """
+        at = torch.arange(len(batch), device=by_token.device)[:, None]
+        found |= {f"{kind}.{name}": by_token[at, tokens] for name, tokens in batch.places.items()
+                  if f"{kind}.{name}" in self.features}
+        found |= {features.name: features(activation, batch.query[:, 0], batch.key[:, 0])
+                  for features in self.custom if features.site == site}
+        for name, x in found.items():
             if name in self.features:
-                self._add(name, layer, values)
+                self._add(name, layer, rows, x)
 
-    def _add(self, name: str, layer: int, x: Tensor) -> None:
-        """Keep x [B, ...] of the present batch, reduced where it is wide."""
+    def _add(self, name: str, layer: int, rows: np.ndarray, x: Tensor) -> None:
+        """Keep x [B, ...] of some instances, reduced where it is wide."""
         place, d = (name, str(layer)), x[0].numel()
-        if d > LARGEST:
-            check(not self.all_of_them, f"feature {name!r} has {d} numbers in each layer; expected "
-                  f"at most {LARGEST}, whose projection fits in memory")
-            return
+        check(d <= LARGEST, f"feature {name!r} has {d} numbers in each layer; expected at most "
+              f"{LARGEST}, whose projection fits in memory")
         x = x.detach().flatten(1).float()
         every = (name == "codes" or name in AGGREGATES) and len(self.layers) > 1
         side_by_side = name != "codes" and d * len(self.layers) <= WIDEST
         projected = x @ self._projection(place, x) if (
             d > WIDEST or (every and not side_by_side)) else x
-        self._room(place, d, min(d, WIDEST))[:len(x)] = (
+        self._room(place, d, min(d, WIDEST))[rows] = (
             projected if d > WIDEST else x).cpu().numpy()
         if every:
             together, whole = (name, ALL_LAYERS), d * len(self.layers)
-            room = self._room(together, whole, whole if side_by_side else WIDEST)[:len(x)]
+            room = self._room(together, whole, whole if side_by_side else WIDEST)
             if side_by_side:
                 first = d * self.layers.index(layer)
-                room[:, first:first + d] = x.cpu().numpy()
+                room[rows, first:first + d] = x.cpu().numpy()
             else:  # the projection of layers together is the sum of theirs
-                room += projected.cpu().numpy()
+                room[rows] += projected.cpu().numpy()
 
     def _room(self, place: Place, d: int, kept: int) -> np.ndarray:
-        """Return where the present batch and all after it go, [..., kept]."""
+        """Return room for the values of all instances, float32 [n, kept]."""
         if place not in self.values:
             self.values[place] = np.zeros((self.n, kept), np.float32)
             self.sizes[place] = d
         check(self.sizes[place] == d, f"features {place[0]!r} have {d} numbers for some instances, "
               f"and {self.sizes[place]} for others; expected as many for each, however many tokens "
               "it has")
-        return self.values[place][self.start:]
+        return self.values[place]
 
     def _projection(self, place: Place, x: Tensor) -> Tensor:
         """Return R / sqrt(WIDEST), [d, WIDEST]; drawn on the CPU, so the same on every device."""
@@ -235,134 +220,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.labels)
-
-
-def read_rows(
-    model: Any,
-    task: Task,
-    split: str = "ood",
-    *,
-    n: int = 4_096,
-    pair: str | None = None,
-    layers: Sequence[int] | int | None = None,
-    features: Sequence[str] | None = None,
-    seed: int = 0,
-    batch_size: int = 256,
-    meta: Mapping[str, Any] | None = None,
-) -> Rows:
-    """Run a model over the instances that `extract` reads of the same task, split and seed.
-
-    pair     whose query and code are read; default: the paper's, the first of the task's
-    features  default: all but those of places that have no more than `LARGEST` numbers in a layer
-    others   as in `extract`
-    meta     what else to record
-
-    Raises what `extract` raises, `UnknownNameError` for unknown features, and `ConfigError` for
-    those that are too large.
-    """
-    seed = checked_seed(seed)
-    try_task(task, split)
-    pair = next(iter(task.pairs)) if pair is None else pair
-    task.check_pairs([pair])
-    for name, number in (("n", n), ("batch_size", batch_size)):
-        check_count(name, number)
-    batches = _drawn_batches(task, split, pair, n, seed, next(model.parameters()).device)
-    return gather_rows(
-        model, batches, n=n, features=features, layers=layers,
-        batch_size=at_once(task, batch_size),
-        meta={**(meta or {}), "split": split, "seed": seed, "pair": pair})
-
-
-def _drawn_batches(
-    task: Task, split: str, pair: str, n: int, seed: int, device: torch.device
-) -> Iterator[RowBatch]:
-    """Yield the first n instances that `extract` draws, DRAW at a time."""
-    for index in range(-(-n // DRAW)):
-        batch = drawn(task, split, index, seed, device)[:n - index * DRAW]
-        query, key = (found[:, 0] for found in task.positions([pair], batch))
-        yield RowBatch(batch.inputs, query, key, task.labels(batch.to("cpu")),
-                       task.key_sets(batch), task.places(batch))
-
-
-def gather_rows(
-    model: Any,
-    batches: Iterable[RowBatch],
-    *,
-    n: int,
-    features: Sequence[str] | None = None,
-    layers: Sequence[int] | int | None = None,
-    batch_size: int = 256,
-    meta: Mapping[str, Any] | None = None,
-) -> Rows:
-    """As `read_rows`, of any model with hooks, a bridge included, and any instances.
-
-    batches     n instances in all, of one layout: features are the same numbers in each of them.
-                Where none of the features has a number for every token, batches can have different
-                numbers of tokens
-    batch_size  instances of one forward pass; what a batch has more is passed later
-    meta        what to record
-
-    `UnknownNameError` for unknown features and layers, `ConfigError` for features that are too
-    large, for batches of several layouts, and where they are not n in all.
-    """
-    for name, number in (("n", n), ("batch_size", batch_size)):
-        check_count(name, number)
-    kept = attention_layers(model) if layers is None else as_tuple(layers)
-    read_out = read_out_hook(model)
-    gathered: Gathered | None = None
-    layout: dict[str, int] = {}
-    of_tokens: tuple[str, ...] = ()
-    tables: list[pd.DataFrame] = []
-    done = 0
-    with evaluating(model):
-        for batch in batches:
-            if gathered is None:
-                layout = batch.layout
-                gathered = Gathered(n, _wanted(model, batch, features, kept), kept,
-                                    all_of_them=features is not None)
-                of_tokens = tuple(sized_by_tokens(gathered.features))
-            check(done + len(batch) <= n, f"n is {n}, but there are {done + len(batch)} instances "
-                  "at least; expected as many")
-            check(not of_tokens or batch.layout == layout, f"instances have "
-                  f"{_named(batch.layout)}, others {_named(layout)}; expected a single layout, of "
-                  "which all features have the same numbers")
-            tables.append(batch.labels)
-            for first in range(0, len(batch), batch_size):
-                part = slice(first, min(first + batch_size, len(batch)))
-                gathered.start = done + first
-                hooks = gathered.hooks(batch, part)
-                model.run_with_hooks(
-                    batch.inputs[part], fwd_hooks=[*hooks, (read_out, last_token)])
-            done += len(batch)
-    check(done == n, f"n is {n}, but there are {done} instances; expected as many")
-    assert gathered is not None
-    order = [(name, layer) for name in gathered.features
-             for layer in (*map(str, kept), ALL_LAYERS)]
-    values = {place: gathered.values[place] for place in order if place in gathered.values}
-    return Rows(values, gathered.sizes, pd.concat(tables, ignore_index=True),
-                {**(meta or {}), "widest": WIDEST})
-
-
-def _named(layout: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {name if name == 'tokens' else f'tokens in {name}'}"
-                     for name, n in layout.items())
-
-
-def _wanted(
-    model: Any, batch: RowBatch, features: Sequence[str] | None, layers: Sequence[int]
-) -> tuple[str, ...]:
-    """Return which features are kept; raises what `gather_rows` says of features and layers."""
-    known = (*feature_names(batch.key_sets, batch.places), *of_heads(model.cfg.n_heads), *FEATURES)
-    wanted = feature_names(batch.key_sets) if features is None else as_tuple(features)
-    for what, names, available in (
-            ("feature", wanted, known), ("layer", layers, attention_layers(model))):
-        check(len(names) > 0, f"{what}s is empty; expected some of {list(available)}")
-    for name in wanted:
-        if name not in known:
-            FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
-    for layer in layers:
-        check_layer(model, layer)
-    return wanted
 
 
 def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:

@@ -15,10 +15,9 @@ from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError
 from latentcode.files.provenance import package_version
 from latentcode.prompts import LanguageModel, Prompts
-from latentcode.prompts.codes import PromptReader
+from latentcode.prompts.codes import PromptSource
 from latentcode.prompts.factorial import FACTORS
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.prompts.rows import read_prompt_rows
 from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.batch import Batch
@@ -87,18 +86,22 @@ class PromptSubject(Subject):
         untrained: bool = False, seed: int = 0,
     ) -> Reader:
         seed = checked_seed(seed)
-        return PromptReader(
-            self._asked(untrained, seed), self._chosen(split, n, pairs), layers=layers,
-            residuals=residuals, batch_size=self.batch_size, prepend_bos=self.prepend_bos,
-            meta=self._meta(split, untrained, seed))
+        model = self._asked(untrained, seed)
+        source = PromptSource(model, self._chosen(split, n, pairs), prepend_bos=self.prepend_bos)
+        return Reader(model.model, source, layers=layers, residuals=residuals,
+                      batch_size=self.batch_size, meta=self._meta(model, split, untrained, seed))
 
     def _asked(self, untrained: bool, seed: int) -> LanguageModel:
         return self.of.untrained(seed) if untrained else self.of
 
-    def _meta(self, split: str, untrained: bool, seed: int) -> dict[str, Any]:
-        """Return what codes say of the prompts beside what their reader knows."""
-        return {"prompts": self.prompts.digest(), "untrained": untrained, "seed": seed,
-                "split": self.split_name(split)}
+    def _meta(
+        self, model: LanguageModel, split: str, untrained: bool, seed: int
+    ) -> dict[str, Any]:
+        """Return the settings of codes that are read."""
+        return {**model.settings, "prompts": self.prompts.digest(),
+                **model.beginning(self.prepend_bos),
+                "latentcode_version": package_version("latentcode"), "untrained": untrained,
+                "seed": seed, "split": self.split_name(split)}
 
     def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
         names = pair_names(pairs, self.pairs)
@@ -109,10 +112,11 @@ class PromptSubject(Subject):
         self, split: str, *, n: int, pair: str, features: Sequence[str],
         layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
     ) -> Rows:
-        return read_prompt_rows(
-            self._asked(untrained, seed), self._chosen(split, n, None), pair=pair, layers=layers,
-            features=features, batch_size=self.batch_size, prepend_bos=self.prepend_bos,
-            meta=self._meta(split, untrained, seed))
+        model = self._asked(untrained, seed)
+        source = PromptSource(model, self._chosen(split, n, None), prepend_bos=self.prepend_bos,
+                              pair=pair, features=features)
+        return Reader(model.model, source, layers=layers, batch_size=self.batch_size,
+                      meta=self._meta(model, split, untrained, seed)).rows(features)
 
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         known = [name for name in (*FACTORS, ANSWER) if name in labels]

@@ -11,10 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes.instances import at_once, instances
-from latentcode.codes.of_tasks import CodeReader
+from latentcode.codes.instances import TaskSource, at_once, instances
 from latentcode.codes.reader import Reader
-from latentcode.codes.rows import Rows, read_rows
+from latentcode.codes.rows import Rows
 from latentcode.config import config_hash, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import check
@@ -94,9 +93,11 @@ class TaskSubject(Subject):
     ) -> Reader:
         seed = checked_seed(seed)
         model, meta = self.shown(untrained, seed)
-        return CodeReader(
-            model, self.task, split, n=n, pairs=pair_names(pairs, self.pairs), layers=layers,
-            residuals=residuals, seed=seed,
+        source = TaskSource(
+            self.task, split, n=n, pairs=pair_names(pairs, self.pairs), seed=seed,
+            device=next(model.parameters()).device)
+        return Reader(
+            model, source, layers=layers, residuals=residuals,
             batch_size=BATCH_SIZE if self.batch_size is None else self.batch_size,
             meta=meta | {"split": split, "seed": seed})
 
@@ -104,10 +105,10 @@ class TaskSubject(Subject):
         self, split: str, *, n: int, pair: str, features: Sequence[str],
         layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
     ) -> Rows:
-        model, meta = self.shown(untrained, seed)
-        return read_rows(
-            model, self.task, split, n=n, pair=pair, layers=layers, features=features, seed=seed,
-            batch_size=ROWS_AT_ONCE if self.batch_size is None else self.batch_size, meta=meta)
+        reader = self.reader(split, n=n, pairs=pair, layers=layers, untrained=untrained, seed=seed)
+        if self.batch_size is None:
+            reader.batch_size = ROWS_AT_ONCE
+        return reader.rows(features)
 
     def patched_at_once(self, batch_size: int | None) -> int:
         given = self.batch_size if batch_size is None else batch_size

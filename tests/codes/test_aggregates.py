@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from reading import read_prompt_rows
 from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.codes.aggregates import AGGREGATES, MEAN_RESIDUAL, TOP_K, lap_eigvals
-from latentcode.codes.rows import WIDEST, RowBatch, gather_rows
+from latentcode.codes.rows import WIDEST
 from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import as_language_model
-from latentcode.prompts.rows import read_prompt_rows
 
 
 def causal(n: int, heads: int, length: int, seed: int = 0) -> torch.Tensor:
@@ -140,16 +140,3 @@ def test_what_depends_on_the_length_is_refused(small_models: SmallModels) -> Non
     lc.register_features("diagonal")(lambda codes: codes.diagonal(0, -2, -1).flatten(1))
     with pytest.raises(ConfigError, match=r"'diagonal' have 56 numbers for some .*52 for others"):
         read_prompt_rows(model, texts(), features=["diagonal"])
-
-
-def test_batches_of_several_lengths_are_gathered(small_models: SmallModels) -> None:
-    def batch(length: int) -> RowBatch:
-        at = torch.full((2,), 3)
-        return RowBatch(torch.ones(2, length, dtype=torch.int64), at, at - 1,
-                        pd.DataFrame({"number": range(2)}))
-
-    model = load_pretrained(small_models("gpt2"))
-    rows = gather_rows(model, [batch(5), batch(6)], n=4, features=["entropy", "code"])
-    assert rows.values["entropy", "0"].shape == (4, 4)
-    with pytest.raises(ConfigError, match="instances have 6 tokens, others 5 tokens"):
-        gather_rows(model, [batch(5), batch(6)], n=4, features=["entropy", "row"])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from reading import read_rows
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.codes.rows import read_rows
 from latentcode.errors import ConfigError, UnknownNameError
 
 pytestmark = pytest.mark.usefixtures("own_names")
@@ -38,9 +38,6 @@ def test_they_are_what_the_function_makes_of_each_site(
     assert values["values"].shape[1] % d == 0
     np.testing.assert_allclose(
         values["summed"], values["values"].reshape(20, -1, d).sum(1), atol=1e-5)
-    # By default nothing of the user's is read.
-    assert "paired" not in {name for name, _ in read_rows(
-        run.load_model(), lc.make_task(run.config.task), n=4, layers=1).values}
 
 
 def written(codes: Tensor) -> Tensor:

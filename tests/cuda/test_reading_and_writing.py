@@ -59,8 +59,9 @@ def test_extraction_waits_before_and_after_its_forward_passes(
                 progress=lambda done, total: order.append(f"{done}: {len(device.waits)}"))
     assert len({entry.partition(": ")[2] for entry in order}) == 1, order
     expected = {
-        ("distinct_queries", ITEM), ("Batch.to", TO_HOST), ("CodeReader._read_draw", ITEM),
-        ("CodeReader._read_draw", FROM_HOST), ("CodeReader._read_draw", TO_HOST)}
+        ("distinct_queries", ITEM), ("Batch.to", TO_HOST), ("Reader._distinct", FROM_HOST),
+        ("Reader._distinct", ITEM), ("Reader._read_into", TO_HOST),
+        ("TaskSource._labels", TO_HOST)}
     if task == "logic":
         expected.add(("FuzzyLogic.positions", FROM_HOST))
     assert set(waits) - CONSTANTS[task] == expected

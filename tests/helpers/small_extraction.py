@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +10,9 @@ import pytest
 import latentcode as lc
 from latentcode.codes import folder as codes
 from latentcode.codes import instances as drawing
-from latentcode.codes import of_tasks as extraction
 from latentcode.codes import resume as partial_codes
-from latentcode.codes.of_tasks import CodeReader
+from latentcode.codes.instances import TaskSource
+from latentcode.codes.reader import Reader
 from latentcode.config.presets import model_for
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import make_task
@@ -25,8 +25,7 @@ N = 44
 
 
 def draw_at_once(patch: pytest.MonkeyPatch, n: int) -> None:
-    for module in (extraction, drawing):
-        patch.setattr(module, "DRAW", n)
+    patch.setattr(drawing, "DRAW", n)
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
@@ -35,11 +34,12 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "SHARD", 16)
 
 
-def reader(seed: int = 0, **settings: Any) -> CodeReader:
+def reader(
+    seed: int = 0, *, n: int = N, pairs: Sequence[str] = PAIRS, **settings: Any
+) -> Reader:
     model = HookedTransformer(MODEL, seed=seed).eval()
-    return CodeReader(model, make_task(TASK), "ood", **{
-        "n": N, "pairs": PAIRS, "residuals": True, "batch_size": 5, "meta": {"run": "a"},
-        **settings})
+    return Reader(model, TaskSource(make_task(TASK), "ood", n=n, pairs=pairs), **{
+        "residuals": True, "batch_size": 5, "meta": {"run": "a"}, **settings})
 
 
 def interrupt_at(instances: int) -> Callable[[int, int], None]:

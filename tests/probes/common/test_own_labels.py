@@ -79,7 +79,7 @@ def test_what_is_no_label_is_said_before_anything_is_extracted(
     def extracted(*_: Any, **__: Any) -> None:
         raise AssertionError("codes were read")
 
-    monkeypatch.setattr("latentcode.codes.of_tasks.CodeReader.read", extracted)
+    monkeypatch.setattr("latentcode.codes.reader.Reader.read", extracted)
     labels, message = BAD[bad]
     with pytest.raises(LatentCodeError, match=message) as caught:
         lc.decode(run, labels=labels, n_train=64)
