@@ -35,9 +35,7 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.dense import dense
 from latentcode.models.hooks import is_hooked
 from latentcode.models.initialization import init_weights
-from latentcode.models.lens.config import LensConfig
-from latentcode.models.lens.surface import LensSurface
-from latentcode.models.lens.tokens import VectorTokens
+from latentcode.models.lens import LensConfig, LensSurface, VectorTokens
 from latentcode.models.recomputation import recomputed
 
 

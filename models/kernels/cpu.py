@@ -464,3 +464,39 @@ def gelu_backward(first: int, last: int, x: Memory, dy: Memory, dx: Memory) -> N
     """dL/dx = dL/dy gelu'(x), as `gelu`."""
     for row in range(first, last):
         store(dx, row, load(dy, row, ONE) * _slope(GELU, load(x, row, ONE)))
+
+
+def _of_instances(
+    z: Memory, code: Memory, v: Memory, hidden: Memory, values: Memory, first: int, last: int,
+    relu: bool,
+) -> None:
+    """Write z of some instances; `hidden` [d, K] and `values` [H, d, K] are scratch."""
+    _, n_heads, n_queries, n_keys = code.shape
+    d = v.shape[3]
+    for b in range(first, last):
+        for h in range(n_heads):
+            for i in range(d):
+                for j in range(n_keys):
+                    values[h, i, j] = v[b, j, h, i]
+        for q in range(n_queries):
+            hidden[:] = 0.0
+            for h in range(n_heads):
+                for i in range(d):
+                    for j in range(n_keys):
+                        hidden[i, j] += code[b, h, q, j] * values[h, i, j]
+            if relu:
+                for i in range(d):
+                    for j in range(n_keys):
+                        # What is not a number stays so.
+                        if hidden[i, j] < 0.0:
+                            hidden[i, j] = 0.0
+            for h in range(n_heads):
+                for i in range(d):
+                    total = code[b, h, q, 0] * hidden[i, 0]
+                    for j in range(1, n_keys):
+                        total += code[b, h, q, j] * hidden[i, j]
+                    z[b, q, h, i] = total
+
+
+hyla_of_instances = compiled(_of_instances, fastmath={"reassoc", "contract"})
+"""z of codes that are given (`latentcode.models.kernels.on_cpu.hyla_of_codes`)."""

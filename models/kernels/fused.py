@@ -16,6 +16,7 @@ written to memory: the backward pass computes them again. There is no place for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,14 +30,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.errors import ConfigError, check, check_choice
+from latentcode.models.attention import nonlinearity
 from latentcode.models.config import ModelConfig
-from latentcode.models.kernels import long
-from latentcode.models.kernels.served import (
-    SERVED_NONLINEARITIES,
-    SERVED_NORMALIZATIONS,
-    SERVED_VALUE_NETWORKS,
-)
 
+# Not asked of `latentcode.models.names`, because a name that is added there is none of theirs yet.
+SERVED_NORMALIZATIONS: dict[str, int] = {
+    "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
+SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
+SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
+"""In the order of their numbers."""
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers of a processor, and
 the plain matrix products of few large heads are as fast."""
@@ -44,6 +46,9 @@ LARGEST_HEAD_ON_GPU = 128
 LONG = 128
 """Keys from which on PyTorch's own attention and the linear form are chosen. Below that there is
 little to gain, and their gradients may be sums in an order that depends on chance."""
+CHUNK = 64
+"""Tokens of a chunk of causal linear attention: with more, its scores take more memory than the
+sums of the chunks before it."""
 PLAIN = "plain"
 
 _asked_for: ContextVar[str | None] = ContextVar("asked_for", default=None)
@@ -258,9 +263,9 @@ def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tens
     """Compute z by the kernel that `kernel_for` has named."""
     q, k, v, bias, kept = tensors
     if kernel == "sdpa":
-        return long.softmax_attention(q, k, v, causal, kind.phi)
+        return softmax_attention(q, k, v, causal, kind.phi)
     if kernel == "linear":
-        return long.linear_attention(q, k, v, causal, kind.phi)
+        return linear_attention(q, k, v, causal, kind.phi)
     members = q.shape[:-4]
     if not members:
         q, k, v = q[None], k[None], v[None]
@@ -275,10 +280,43 @@ def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tens
 
         z = triton_attention(q, k, v, bias, kept, options)
     else:
-        from latentcode.models.kernels.on_cpu import cpu_attention
+        from latentcode.models.kernels.on_cpu import CpuAttention
 
-        z = cpu_attention(q, k, v, bias, kept, options)
+        z = CpuAttention.apply(q, k, v, bias, kept, options)
     return z if members else z.squeeze(0)
+
+
+def softmax_attention(
+    q: Float[Tensor, "*E B Q H d"], k: Float[Tensor, "*E B K H d"], v: Float[Tensor, "*E B K H dv"],
+    causal: bool, phi: str,
+) -> Float[Tensor, "*E B Q H dv"]:
+    """z_qh = sum_k softmax_k(q_qh . k_kh / sqrt(d)) phi(v_kh), by PyTorch's own kernels."""
+    lead = q.shape[:-3]
+    q, k, v = (x.flatten(0, -4).transpose(-3, -2) for x in (q, k, nonlinearity(phi)(v)))
+    z = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    return z.transpose(-3, -2).unflatten(0, lead)
+
+
+def linear_attention(
+    q: Float[Tensor, "*E B Q H d"], k: Float[Tensor, "*E B K H d"], v: Float[Tensor, "*E B K H dv"],
+    causal: bool, phi: str,
+) -> Float[Tensor, "*E B Q H dv"]:
+    """z_qh = sum_k (q_qh . k_kh / sqrt(d)) phi(v_kh) = q_qh (sum_k k_kh phi(v_kh)^T) / sqrt(d).
+
+    In time and memory linear in the length. Causal: within a chunk by scores, and by the sum of
+    k phi(v)^T over the chunks before it, which is kept in float32 at least.
+    """
+    n_queries, dtype = q.shape[-3], q.dtype
+    q, k, v = (x.transpose(-3, -2) for x in (q / math.sqrt(q.shape[-1]), k, nonlinearity(phi)(v)))
+    if not causal:
+        return (q @ (k.mT @ v)).transpose(-3, -2)
+    length = CHUNK * -(-max(n_queries, k.shape[-2]) // CHUNK)
+    q, k, v = (F.pad(x, (0, 0, 0, length - x.shape[-2])).unflatten(-2, (-1, CHUNK))
+               for x in (q, k, v))
+    sums = (k.mT @ v).to(torch.promote_types(dtype, torch.float32))
+    before = (sums.cumsum(-3) - sums).to(dtype)
+    z = q @ before + (q @ k.mT).tril() @ v
+    return z.flatten(-3, -2)[..., :n_queries, :].transpose(-3, -2)
 
 
 def check_inputs(
@@ -314,9 +352,9 @@ def attention_of_codes(
             or torch.compiler.is_compiling()
             or torch._C._are_functorch_transforms_active()):
         return None
-    from latentcode.models.kernels.from_codes import hyla
+    from latentcode.models.kernels.on_cpu import hyla_of_codes
 
-    return hyla(code, v, kind.phi == "relu")
+    return hyla_of_codes(code, v, kind.phi == "relu")
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -331,7 +369,7 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
             and _asked_for.get() != PLAIN and not torch.compiler.is_compiling()
             and not torch._C._are_functorch_transforms_active()
             and x.is_contiguous() and x.numel() % LANES == 0):
-        from latentcode.models.kernels.on_cpu import cpu_gelu
+        from latentcode.models.kernels.on_cpu import CpuGelu
 
-        return cpu_gelu(x)
+        return CpuGelu.apply(x)
     return F.gelu(x, approximate="tanh")

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentcode.models.kernels.threads import call_on_threads
-
-if TYPE_CHECKING:
-    import numpy as np
-
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 MOST_GROUPS = 16
 """Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
 SHARED_ROWS = 8_192
 """Rows of numbers from which on it takes less time to share them out than to do them alone."""
 
 
-def cpu_attention(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-    options: tuple[int, ...],
-) -> Tensor:
+class CpuAttention(torch.autograd.Function):
     """z [E, B, Q, H, dv] of q [E, B, Q, H, d], k, v [E, B, K, H, d or dv], bias [E, H, Q, K] and
     kept [E, Q, K], as `latentcode.models.kernels.fused.fused_attention` says.
 
     options  (bits of the normalisation, hyla, phi, causal), as `cpu.forward` takes them
     """
-    z: Tensor = _CpuAttention.apply(q, k, v, bias, kept, options)
-    return z
 
-
-def cpu_gelu(x: Tensor) -> Tensor:
-    """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
-    y: Tensor = _CpuGelu.apply(x)
-    return y
-
-
-class _CpuAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
                 kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
@@ -57,10 +46,9 @@ class _CpuAttention(torch.autograd.Function):
             options, (0,) * d, (0,) * d_v)
         sizes = cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
 
-        def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            cpu.forward(first, last, work, *arguments)
-
-        _share_out(compute, members * -(-n_instances // lanes.LANES), sizes, q.dtype)
+        work = _work(sizes, q.dtype)
+        on_threads(lambda first, last, thread: cpu.forward(first, last, work[thread], *arguments),
+                   members * -(-n_instances // lanes.LANES))
         return z
 
     @staticmethod
@@ -83,14 +71,15 @@ class _CpuAttention(torch.autograd.Function):
             (n_instances, n_queries, n_keys, n_heads), ctx.options, (0,) * d, (0,) * d_v)
         sizes = 2 * cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
 
-        def compute(first: int, last: int, work: tuple[np.ndarray, ...]) -> None:
-            cpu.backward(first, last, work, *arguments)
-
-        _share_out(compute, members * groups, sizes, q.dtype)
+        work = _work(sizes, q.dtype)
+        on_threads(lambda first, last, thread: cpu.backward(first, last, work[thread], *arguments),
+                   members * groups)
         return (*gradients, d_bias.sum(1) if wanted else None, None, None)
 
 
-class _CpuGelu(torch.autograd.Function):
+class CpuGelu(torch.autograd.Function):
+    """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         from latentcode.models.kernels import cpu
@@ -142,19 +131,88 @@ def _tables(q: Tensor, bias: Tensor | None, kept: Tensor | None) -> tuple[np.nda
             (q.new_empty(members, 0, 0) if kept is None else kept).detach().contiguous().numpy())
 
 
-def _share_out(
-    compute: Callable[[int, int, tuple[np.ndarray, ...]], None], n_units: int,
-    sizes: tuple[int, ...], dtype: torch.dtype,
-) -> None:
-    """Call `compute(first, last, work)` so that every unit is done once, on torch's number of
-    threads; each call has memory of its own, in parts of these sizes."""
-    work = [tuple(part.numpy() for part in row.split(sizes))
+def _work(sizes: tuple[int, ...], dtype: torch.dtype) -> list[tuple[np.ndarray, ...]]:
+    """Return memory of each thread's own, in parts of these sizes."""
+    return [tuple(part.numpy() for part in row.split(sizes))
             for row in torch.empty(torch.get_num_threads(), sum(sizes), dtype=dtype)]
-    on_threads(lambda first, last, thread: compute(first, last, work[thread]), n_units)
 
 
 def on_threads(compute: Callable[[int, int, int], None], n_units: int) -> None:
-    """Call `compute(first, last, thread)` so that every unit is done once."""
-    threads = max(1, min(torch.get_num_threads(), n_units))
-    ends = [n_units * i // threads for i in range(threads + 1)]
-    call_on_threads(lambda thread: compute(ends[thread], ends[thread + 1], thread), threads)
+    """Call `compute(first, last, thread)` so that every unit is done once, on torch's threads.
+
+    Between two of torch's operations its threads stay awake for a while, spinning; a second pool,
+    Python's or numba's, would have to share the cores with them. So the threads are those of the
+    OpenMP runtime that torch brings along, if that is GNU's, and Python's own elsewhere. They run
+    in parallel as far as `compute` releases Python's lock. An error of a call is raised when all
+    have ended.
+    """
+    n = max(1, min(torch.get_num_threads(), n_units))
+    ends = [n_units * i // n for i in range(n + 1)]
+    openmp = find_openmp()
+    if n == 1:
+        compute(0, n_units, 0)
+    elif openmp is not None and n <= torch.get_num_threads():
+        errors: list[BaseException] = []
+
+        def body(_: int | None) -> None:
+            index = openmp.omp_get_thread_num()
+            try:
+                # A runtime that is short of threads gives fewer than it was asked for.
+                for i in range(index, n, openmp.omp_get_num_threads()):
+                    compute(ends[i], ends[i + 1], i)
+            except BaseException as error:  # it would be lost on the way through C
+                errors.append(error)
+
+        openmp.GOMP_parallel(_BODY(body), None, n, 0)
+        if errors:
+            raise errors[0]
+    else:
+        jobs = [_pool(os.getpid(), n - 1).submit(
+            compute, ends[i], ends[i + 1], i) for i in range(1, n)]
+        try:
+            compute(0, ends[1], 0)
+        finally:
+            for job in jobs:
+                job.result()
+
+
+@lru_cache(maxsize=1)
+def find_openmp() -> Any:
+    """Return the GNU OpenMP runtime beside torch, which torch has loaded already, or None."""
+    for path in Path(torch.__file__).with_name("lib").glob("libgomp*.so*"):
+        library = ctypes.CDLL(str(path))
+        if hasattr(library, "GOMP_parallel"):
+            return library
+    return None
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that live as long as the process; a forked one, which inherits none, gets its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="latentcode")
+
+
+def hyla_of_codes(code: Tensor, v: Tensor, relu: bool) -> Tensor:
+    """Return z [B, Q, H, d] of codes [B, H, Q, K] and values [B, K, H, d], without gradients.
+
+        z_h = sum_j a_hj phi(t_j),   t_j = sum_h a_hj v_jh
+
+    for one query, as where codes are written by hand. The plain functions copy the codes twice into
+    another order of their axes; here they are read where they lie.
+
+    relu  phi: the positive part, or the identity
+    """
+    n, n_heads, n_queries, n_keys = code.shape
+    d = v.shape[-1]
+    z = code.new_empty(n, n_queries, n_heads, d)
+    from latentcode.models.kernels.cpu import hyla_of_instances
+
+    codes, given = (x.detach().contiguous().numpy() for x in (code, v))
+
+    def compute(first: int, last: int, _: int) -> None:
+        hidden, values = (np.empty(shape, codes.dtype)
+                          for shape in ((d, n_keys), (n_heads, d, n_keys)))
+        hyla_of_instances(z.numpy(), codes, given, hidden, values, first, last, relu)
+
+    on_threads(compute, n)
+    return z

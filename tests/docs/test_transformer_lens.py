@@ -17,7 +17,7 @@ from transformer_lens.tools.analysis import attribution_patch, direct_logit_attr
 
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig, with_kind
-from latentcode.models.lens.refused import REFUSED
+from latentcode.models.lens import REFUSED
 from latentcode.models.transformer import HookedTransformer
 
 PAGE = (ROOT / "docs" / "transformer_lens.md").read_text(encoding="utf-8")

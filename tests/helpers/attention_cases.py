@@ -15,8 +15,12 @@ from latentcode.models.attention import (
     nonlinearity,
     normalize,
 )
-from latentcode.models.kernels.fused import asked_for, fused_attention
-from latentcode.models.kernels.served import SERVED_NORMALIZATIONS, SERVED_VALUE_NETWORKS
+from latentcode.models.kernels.fused import (
+    SERVED_NORMALIZATIONS,
+    SERVED_VALUE_NETWORKS,
+    asked_for,
+    fused_attention,
+)
 
 PROGRAMS = "cuda" if torch.cuda.is_available() else "cpu"
 """Where Triton's programs compute: without a GPU its interpreter does, on a CPU."""

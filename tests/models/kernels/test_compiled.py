@@ -25,10 +25,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from latentcode.models.kernels.fused import Kind
+from latentcode.models.kernels.fused import SERVED_NONLINEARITIES, SERVED_NORMALIZATIONS, Kind
 from latentcode.models.kernels.gpu import programs
 from latentcode.models.kernels.gpu.launch import Tiles, constants, most_heads
-from latentcode.models.kernels.served import SERVED_NONLINEARITIES, SERVED_NORMALIZATIONS
 
 HOPPER = 90
 """Compute capability 9.0: H100 and H200."""

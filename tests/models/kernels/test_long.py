@@ -8,8 +8,7 @@ import pytest
 import torch
 from attention_cases import attention_inputs, compare
 
-from latentcode.models.kernels.fused import LONG, Case, Kind, attention_by, kernel_for
-from latentcode.models.kernels.long import CHUNK
+from latentcode.models.kernels.fused import CHUNK, LONG, Case, Kind, attention_by, kernel_for
 
 SIMPLE = {"sdpa": "softmax", "linear": "none"}
 

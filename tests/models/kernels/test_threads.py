@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from latentcode.models.kernels import threads
-from latentcode.models.kernels.threads import call_on_threads
+from latentcode.models.kernels import on_cpu
+from latentcode.models.kernels.on_cpu import on_threads
 
 
 @pytest.fixture(params=["torch's threads", "Python's threads"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "Python's threads":
-        monkeypatch.setattr(threads, "find_openmp", lambda: None)
+        monkeypatch.setattr(on_cpu, "find_openmp", lambda: None)
     torch.set_num_threads(3)
     yield request.param
     torch.set_num_threads(1)
@@ -24,7 +24,11 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 def test_every_call_is_made_once(kind: str, n: int) -> None:
     for _ in range(20):
         made: list[int] = []
-        call_on_threads(made.append, n)
+
+        def call(first: int, last: int, thread: int, made: list[int] = made) -> None:
+            made.extend(range(first, last))
+
+        on_threads(call, n)
         assert sorted(made) == list(range(n))
 
 
@@ -32,22 +36,22 @@ def test_every_call_is_made_once(kind: str, n: int) -> None:
 def test_an_error_is_raised_when_all_calls_have_ended(kind: str, broken: int) -> None:
     made: list[int] = []
 
-    def call(index: int) -> None:
-        made.append(index)
-        if index == broken:
-            raise ValueError(f"call {index}")
+    def call(first: int, last: int, thread: int) -> None:
+        made.append(thread)
+        if thread == broken:
+            raise ValueError(f"call {thread}")
 
     with pytest.raises(ValueError, match=f"call {broken}"):
-        call_on_threads(call, 3)
+        on_threads(call, 3)
     assert sorted(made) == [0, 1, 2]
 
 
 def test_torch_brings_the_runtime_that_its_threads_belong_to() -> None:
-    if "libgomp" not in torch.__config__.parallel_info() and threads.find_openmp() is None:
+    if "libgomp" not in torch.__config__.parallel_info() and on_cpu.find_openmp() is None:
         pytest.skip("torch was built with another OpenMP")
     torch.set_num_threads(2)
     try:
         torch.ones(10_000_000).add_(1.0)
-        assert threads.find_openmp().omp_get_max_threads() == 2
+        assert on_cpu.find_openmp().omp_get_max_threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, MissingMemberError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
-from latentcode.models.lens.cache import LensCache, why_heads_mix
+from latentcode.models.lens import LensCache, why_heads_mix
 from latentcode.models.transformer import HookedTransformer
 
 CONFIGS = {**{kind: with_kind(TINY, kind) for kind in ATTENTION_KINDS},

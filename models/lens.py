@@ -1,28 +1,272 @@
-"""The weights, circuits and answers that TransformerLens' users and tools expect of a model."""
+"""What the tools of TransformerLens ask of a model, answered by ours or refused in one line."""
 
 from __future__ import annotations
 
+import copy
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import FactoredMatrix, HookedRootModule
+from transformer_lens import ActivationCache, FactoredMatrix, HookedRootModule
 from transformer_lens.utilities.matrix import composition_scores
 
 from latentcode.errors import MissingMemberError, check
-from latentcode.models.config import ModelConfig
-from latentcode.models.lens.cache import LensCache
-from latentcode.models.lens.config import LensConfig
-from latentcode.models.lens.refused import REFUSED
-from latentcode.models.lens.tokens import VectorTokens
+from latentcode.models.config import ModelConfig, kind_of
 from latentcode.models.modes import locked
 
 if TYPE_CHECKING:
     from latentcode.models.blocks import Embed, LayerNorm, Unembed
+
+_TEXT = "it reads the instances of a task, not text; use task.render and batch.targets"
+_ANSWER = "answers are read off at once, no token follows from another; use model(inputs)"
+_INPUTS = "queries, keys and values of all heads have one input; use hook_q, hook_k or hook_v"
+_WEIGHTS = ("weights stay as they were trained; use tokens_to_residual_directions, which folds in "
+            "the weight of ln_final")
+_POSITIONS = "no position is added to the residual stream; use blocks[l].attn.rel_pos_bias"
+_DATA = "problems come from the task; use task.sample"
+
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(("tokenizer", "set_tokenizer", "to_string", "to_str_tokens", "to_single_token",
+                     "to_single_str_token", "get_token_position"), _TEXT),
+    **dict.fromkeys(("generate", "generate_stream", "hf_generate"), _ANSWER),
+    "loss_fn": "the loss belongs to the task; use task.loss",
+    **dict.fromkeys(("set_use_split_qkv_input", "set_use_attn_in", "set_use_hook_mlp_in"), _INPUTS),
+    "set_use_attn_result": "results are computed from hook_z; use cache.stack_head_results",
+    **dict.fromkeys(("enable_compatibility_mode", "process_weights", "process_weights_",
+                     "fold_layer_norm", "fold_value_biases", "center_writing_weights",
+                     "center_unembed", "refactor_factored_attn_matrices",
+                     "load_and_process_state_dict"), _WEIGHTS),
+    **dict.fromkeys(("W_pos", "W_E_pos", "pos_embed", "hook_pos_embed"), _POSITIONS),
+    **dict.fromkeys(("load_sample_training_dataset", "sample_datapoint"), _DATA),
+    "input_to_embed": "embedding is one step; use run_with_cache, and cache['embed']",
+}
+"""Members of TransformerLens' models that ours do not have, and what to use instead."""
+
+
+class LensConfig(ModelConfig):
+    """A `ModelConfig` that also answers to TransformerLens' names.
+
+    device, dtype  of the model's weights, when it was asked
+
+    It equals the `ModelConfig` that it shows, and has its fields: nothing here is written to a
+    run, and no hash changes.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+
+    attn_only = False
+    default_prepend_bos = False
+    eps = 1e-6
+    final_rms = False
+    n_ctx = sys.maxsize
+    """Positions are relative or absent, so that no length is too long."""
+    n_devices = 1
+    n_key_value_heads = None
+    normalization_type = "LN"
+    """LayerNorm with weights of its own: nothing is folded into the layer that follows."""
+    parallel_attn_mlp = False
+    seed = None
+    """Not known to a model: the seed of a run is `run.config.training.seed`."""
+    tokenizer_name = None
+    tokenizer_prepends_bos = False
+    use_attn_in = False
+    use_attn_result = False
+    use_hook_mlp_in = False
+    use_split_qkv_input = False
+
+    @classmethod
+    def of(cls, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> LensConfig:
+        """Return what `model.cfg` shows of a configuration."""
+        view = cls(**_fields(config))
+        vars(view).update(device=device, dtype=dtype)
+        return view
+
+    @property
+    def plain(self) -> ModelConfig:
+        """The same without the names of TransformerLens."""
+        return ModelConfig(**_fields(self))
+
+    @property
+    def act_fn(self) -> str:
+        return "silu" if self.feedforward == "swiglu" else "gelu_new"
+
+    @property
+    def attention_dir(self) -> str:
+        return "causal" if self.causal else "bidirectional"
+
+    @property
+    def d_vocab(self) -> int:
+        """Of token ids; a model of vectors has the vocabulary of its answers alone."""
+        return self.d_input if self.embedding == "token" else self.d_output
+
+    @property
+    def d_vocab_out(self) -> int:
+        return self.d_output
+
+    @property
+    def experts_per_token(self) -> int | None:
+        return self.top_k if self.feedforward == "moe" else None
+
+    @property
+    def gated_mlp(self) -> bool:
+        return self.feedforward == "swiglu"
+
+    @property
+    def model_name(self) -> str:
+        """The attention kind."""
+        return kind_of(self)
+
+    @property
+    def num_experts(self) -> int | None:
+        return self.n_experts if self.feedforward == "moe" else None
+
+    @property
+    def positional_embedding_type(self) -> str:
+        return "relative_positional_bias" if self.positions == "t5" else self.positions
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelConfig) and _fields(self) == _fields(other)
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
+
+
+def _fields(config: ModelConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in fields(ModelConfig)}
+
+
+class VectorTokens(Tensor):
+    """Ids int64 [B, T] of vectors [B, T, d_input], which they bring along.
+
+    Equal vectors have equal ids, so that detectors of repeated tokens see what is repeated. What
+    else is made of them than a part or a deep copy has lost its vectors and is refused, as are ids
+    that were edited, be it through a part of them.
+    """
+
+    _vectors: Tensor
+    _unedited: int
+
+    @classmethod
+    def of(cls, vectors: Float[Tensor, "B T d_input"]) -> VectorTokens:
+        """Return the ids of a batch of vectors."""
+        _, ids = torch.unique(vectors.detach().flatten(0, -2), dim=0, return_inverse=True)
+        return ids.view(vectors.shape[:-1]).as_subclass(cls)._standing_for(vectors)
+
+    def _standing_for(self, vectors: Tensor) -> VectorTokens:
+        self._vectors, self._unedited = vectors, _edits(self)
+        return self
+
+    def __getitem__(self, key: Any) -> Tensor:
+        part = super().__getitem__(key)
+        # Of vectors, the last axis is another one.
+        counts_from_the_end = any(k is ... for k in (key if isinstance(key, tuple) else (key,)))
+        if isinstance(part, VectorTokens) and self._has_vectors and not counts_from_the_end:
+            part._standing_for(self._vectors[key])
+        return part
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VectorTokens:
+        if id(self) not in memo:
+            memo[id(self)] = self.clone()
+            if self._has_vectors:
+                memo[id(self)]._standing_for(copy.deepcopy(self._vectors, memo))
+        copied: VectorTokens = memo[id(self)]
+        return copied
+
+    @property
+    def _has_vectors(self) -> bool:
+        return "_vectors" in vars(self) and _edits(self) == self._unedited
+
+    @property
+    def vectors(self) -> Float[Tensor, "... d_input"]:
+        """The vectors that they are the ids of; `ConfigError` where they are lost."""
+        check(self._has_vectors, f"token ids of shape {tuple(self.shape)} were made "
+              "of what model.to_tokens returned and have lost their vectors; expected "
+              "model.to_tokens of the vectors that are meant")
+        return self._vectors
+
+
+def _edits(tokens: Tensor) -> int:
+    """Count the edits in place of the memory behind a tensor, which inference mode does not."""
+    return 0 if tokens.is_inference() else tokens._version
+
+
+class LensCache(ActivationCache):
+    """TransformerLens' `ActivationCache`, which refuses what would not be what it is called.
+
+    Heads     sum_h W_O^h z_qh + b_O is a layer's output for every attention kind, but z_qh is what
+              head h contributes only where no other head has a part in it
+    Neurons   those of an expert count by its gate, which TransformerLens does not know of
+    Blocks    cross-attention writes to the residual stream, too
+    """
+
+    model: Any
+    """A `LensSurface`."""
+
+    def compute_head_results(self) -> None:
+        self._check_heads("compute_head_results")
+        super().compute_head_results()
+
+    def stack_head_results(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_heads("stack_head_results")
+        return super().stack_head_results(*args, **kwargs)
+
+    def get_neuron_results(self, *args: Any, **kwargs: Any) -> Tensor:
+        self._check_neurons("get_neuron_results")
+        return super().get_neuron_results(*args, **kwargs)
+
+    def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_neurons("stack_neuron_results")
+        return super().stack_neuron_results(*args, **kwargs)
+
+    def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_blocks("decompose_resid")
+        return super().decompose_resid(*args, **kwargs)
+
+    def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_heads("get_full_resid_decomposition")
+        self._check_blocks("get_full_resid_decomposition")
+        return super().get_full_resid_decomposition(*args, **kwargs)
+
+    def apply_slice_to_batch_dim(self, batch_slice: Any) -> LensCache:
+        part = super().apply_slice_to_batch_dim(batch_slice)
+        return LensCache(part.cache_dict, self.model, has_batch_dim=part.has_batch_dim)
+
+    def _check_heads(self, method: str) -> None:
+        self.model.check_alone(f"cache.{method}")
+        why = why_heads_mix(self.model.config)
+        check(not why, f"cache.{method}: {why}; expected softmax or no normalisation and value "
+              "network 'linear' (cache['z', l] with model.W_O sums to a layer's output here, too, "
+              "but no term is one head's own; or use cache['attn_out', l])")
+
+    def _check_neurons(self, method: str) -> None:
+        check(self.model.config.feedforward != "moe", f"cache.{method}: the neurons of experts "
+              "count by their gate, which it leaves out; expected feedforward 'gelu' or 'swiglu' "
+              "(use cache['mlp_out', l], or multiply cache['post', l] by blocks.l.mlp.hook_gate)")
+
+    def _check_blocks(self, method: str) -> None:
+        check(not self.model.config.cross_attention, f"cache.{method}: it leaves out what "
+              "cross-attention writes, so that its sum is not the residual stream; use "
+              "cache.accumulated_resid, and blocks.l.hook_cross_attn_out")
+
+
+def why_heads_mix(config: ModelConfig) -> str:
+    """Why is z_qh not the work of head h alone? The empty string where it is."""
+    if config.value_network in ("hyla", "hyla_linear", "deep"):
+        return (f"in value network {config.value_network!r} each head reads out hidden units that "
+                "all heads make together")
+    if config.normalization in ("rms_head", "softmax_rms_head"):
+        return (f"normalization {config.normalization!r} divides the code of each head by what "
+                "all heads attend to together")
+    own = [name for name in (config.value_network, config.normalization)
+           if name not in ("linear", "softmax", "none")]
+    return f"{own[0]!r} is not known to keep heads apart" if own else ""
 
 
 def _stacked(part: str, weight: str, shape: str) -> property:
@@ -82,7 +326,7 @@ class LensSurface(HookedRootModule):
         return self.embed.W_E
 
     @property
-    def b_E(self) -> Float[Tensor, "D"]:
+    def b_E(self) -> Float[Tensor, " D"]:
         """What is added to x W_E, zero for token ids."""
         self.check_alone("model.b_E")
         return torch.zeros_like(self.W_E[0]) if self.embed.b_E is None else self.embed.b_E
@@ -96,7 +340,7 @@ class LensSurface(HookedRootModule):
         return self.unembed.W_U
 
     @property
-    def b_U(self) -> Float[Tensor, "d_output"]:
+    def b_U(self) -> Float[Tensor, " d_output"]:
         """Bias of the read-out, zero where it is tied to the embedding."""
         self.check_alone("model.b_U")
         return torch.zeros_like(self.W_U[0]) if self.unembed is None else self.unembed.b_U
@@ -152,7 +396,7 @@ class LensSurface(HookedRootModule):
 
     def accumulated_bias(
         self, layer: int, mlp_input: bool = False, include_mlp_biases: bool = True
-    ) -> Float[Tensor, "D"]:
+    ) -> Float[Tensor, " D"]:
         """Sum of b_O and b_out of the layers before `layer`, with its own b_O for `mlp_input`."""
         check(not self.config.cross_attention, "model.accumulated_bias: cross-attention writes to "
               "the residual stream, too; use cache.accumulated_resid")

@@ -1,1 +1,0 @@
-"""What the tools of TransformerLens ask of a model, answered by ours or refused in one line."""
