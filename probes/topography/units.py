@@ -18,7 +18,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.features import varies
-from latentcode.probes.similarity.measures import cosine_matrix
+from latentcode.probes.similarity import cosine_matrix
 from latentcode.probes.topography.result import SCOPES
 
 EXACT = 5_040

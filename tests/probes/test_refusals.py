@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from decoded_codes import decode_codes
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.alignment.alignment import align_codes
@@ -18,7 +19,6 @@ from latentcode.probes.knn_purity.neighbours import nearest
 from latentcode.probes.knn_purity.purity import purity
 from latentcode.probes.knn_purity.separation import knn_purity_codes
 from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.similarity.cosines import similarity_codes
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"
@@ -70,7 +70,7 @@ def align(planted: Planted, *changes: Callable[[LatentCodes], LatentCodes]) -> o
 REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = [
     # Controls
     (lambda p: decode(p, controls=True), ProbeError, "without its controls"),
-    (lambda p: similarity_codes(p("ood"), "term_1"), ProbeError, "without its controls"),
+    (lambda p: lc.similarity(p("ood"), label="term_1"), ProbeError, "without its controls"),
     (lambda p: knn_purity_codes(p("ood")), ProbeError, "without its controls"),
     (lambda p: features_of(p("ood", residuals=False), None, True), ProbeError, "residual streams"),
     (lambda p: check_controls(p("train", residuals=False), p("ood"), untrained(p), True),
@@ -81,8 +81,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
      ProbeError, "equal the trained ones"),
     (lambda p: check_controls(p("train"), p("ood"), tuple(map(first_layer, untrained(p))), True),
      ProbeError, "at least layers (0, 1)"),
-    (lambda p: similarity_codes(p("ood"), "term_1", untrained=backwards(untrained(p)[1])),
-     ProbeError, "of other instances: label"),
+    (lambda p: lc.similarity(lc.subject(p("ood"), untrained=backwards(untrained(p)[1])),
+                             label="term_1"), ProbeError, "of other instances: label"),
     # Two sets of codes
     (lambda p: check_pair_of_codes(p("train"), fewer_heads(p("ood")), "codes"), ProbeError,
      "heads of the codes differ: 12"),
@@ -96,7 +96,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
      "heads of runs planted and b differ: 12 and 11"),
     # Names
     (lambda p: decode(p, labels=["rule"]), UnknownNameError, "unknown label 'rule'"),
-    (lambda p: similarity_codes(p("ood"), "rule", controls=False), UnknownNameError, "'rule'"),
+    (lambda p: lc.similarity(p("ood"), label="rule", controls=False), UnknownNameError, "'rule'"),
     (lambda p: knn_purity_codes(p("ood"), ["hue"], controls=False), UnknownNameError, "'hue'"),
     (lambda p: make_target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
     (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
@@ -105,7 +105,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: knn_purity_codes(p("ood"), (), controls=False), ProbeError, "no label is given"),
     (lambda p: decode(p, labels=[]), ProbeError, "labels is empty"),
     # Labels
-    (lambda p: similarity_codes(p("ood"), "target", controls=False), ProbeError, "a measurement"),
+    (lambda p: lc.similarity(p("ood"), label="target", controls=False), ProbeError,
+     "a measurement"),
     (lambda p: decode(p, labelled(p("train"), term_1="t1")), ProbeError, "the class 't1'"),
     (lambda p: target_of(p, term_1=[None, *p("train").labels["term_1"][1:]]), ProbeError,
      "1 missing"),

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from decoded_codes import decode_codes
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.bootstrap import (
     balanced_accuracy,
@@ -26,7 +27,6 @@ from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.knn_purity.purity import ALL
-from latentcode.probes.similarity import similarity_codes
 from latentcode.probes.topography import topography_codes
 from latentcode.subjects.of_codes import CodesSubject
 
@@ -124,8 +124,8 @@ def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
 
 
 def test_classes_are_compared_with_the_largest_other_cosine(planted: Planted) -> None:
-    found = similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
-                             n_bootstrap=100, n_samples=3)
+    found = lc.similarity(lc.subject(planted("ood"), untrained=planted("ood", strength=0.0)),
+                          label="term_1", n_bootstrap=100, n_samples=3)
     place = {"layer": 1, "pair": "query->query", "centring": "raw"}
     cosines = where(found.cosines, **place, features="code").pivot(
         index="row", columns="column", values="value")

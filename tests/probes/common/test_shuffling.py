@@ -23,7 +23,6 @@ from latentcode.probes.common.shuffling import (
     shuffled_labels,
 )
 from latentcode.probes.knn_purity import knn_purity_codes
-from latentcode.probes.similarity import similarity_codes
 from latentcode.tasks.pairs import Pair
 
 SHARES = {"balanced": [1 / 3] * 3, "rare": [0.9, 0.05, 0.05], "unequal": [0.6, 0.3, 0.1]}
@@ -148,7 +147,7 @@ def contrast(asked: str, train: lc.LatentCodes, heldout: lc.LatentCodes, seed: i
         table = knn_purity_codes(train, ["y"], **how).contrasts.table
         return table.assign(quantity=table["among"])
     if asked == "similarity":
-        table = similarity_codes(train, "y", **how).contrasts.table
+        table = lc.similarity(train, label="y", **how).contrasts.table
         return table[(table["centring"] == "centred") & (table["features"] == "code")].assign(
             quantity=table["row"] + table["column"])
     registered = lc.register_probe("spread", replace=True)(spread)
@@ -188,7 +187,7 @@ def test_too_few_arrangements_are_no_null() -> None:
     codes = noise(0, 0, SHARES["balanced"], constant=False)
     codes.labels["y"] = np.where(codes.labels["combination"] == "0 1", "rare", "common")
     few = codes[codes.labels["combination"].isin(["0 0", "0 1", "0 2"]).to_numpy()]
-    result = similarity_codes(few, "y", controls=False)
+    result = lc.similarity(few, label="y", controls=False)
     assert "shuffled" not in set(result.contrasts.table["against"])
     assert any("Label y: shuffled labels are no control" in note for note in result.caveats)
 

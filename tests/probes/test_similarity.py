@@ -11,21 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
 from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
-from latentcode.probes.similarity.cosines import similarity_codes
-from latentcode.probes.similarity.measures import cluster_order, concentration, cosine_matrix
-from latentcode.probes.similarity.result import ALL, SimilarityResult
+from latentcode.probes.similarity import (
+    ALL,
+    SimilarityResult,
+    cluster_order,
+    concentration,
+    cosine_matrix,
+    similarity,
+)
 
 Planted = Callable[..., LatentCodes]
 
 
 @pytest.fixture(scope="module")
 def result(planted: Planted) -> SimilarityResult:
-    return similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
-                            n_bootstrap=200, n_samples=5)
+    codes = lc.subject(planted("ood"), untrained=planted("ood", strength=0.0))
+    return similarity(codes, label="term_1", n_bootstrap=200, n_samples=5)
 
 
 @pytest.mark.parametrize(("code", "ratio", "sparsity", "one_hot"), [
@@ -82,7 +88,7 @@ def test_every_class_counts_the_same_in_the_centre(planted: Planted) -> None:
     codes = planted("ood")
     often = np.flatnonzero(codes.labels["term_1"] == "t0")
     more = codes.subset(np.concatenate([np.arange(len(codes)), np.repeat(often, 4)]))
-    before, after = (similarity_codes(c, "term_1", controls=False, n_bootstrap=100).matrix(
+    before, after = (similarity(c, label="term_1", controls=False, n_bootstrap=100).matrix(
         layer=1, pair="query->query") for c in (codes, more))
     assert more.labels["term_1"].value_counts()["t0"] == 5 * len(often) > 0
     np.testing.assert_allclose(after.loc[before.index, before.index], before, atol=1e-6)
@@ -123,8 +129,8 @@ def test_the_share_of_one_head(planted: Planted) -> None:
     scores = np.full_like(codes.scores, 0.001)
     scores[:, :, :, 2] = 1.0
     scores[:30, :, :, 2], scores[:30, :, :, 5] = 0.001, -1.0
-    found = similarity_codes(replace(codes, scores=scores), "term_1", controls=False,
-                             n_bootstrap=100).concentration
+    found = similarity(replace(codes, scores=scores), label="term_1", controls=False,
+                       n_bootstrap=100).concentration
     whole = found[(found["class"] == ALL) & (found["layer"] == 0)].set_index(["pair", "measure"])
     values = whole.loc["query->query", "value"]
     assert values["one_hot"] == 1.0
@@ -141,8 +147,8 @@ def test_results_are_drawn(result: SimilarityResult, tmp_path: Path) -> None:
 
 def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:
     codes = planted("ood", instances=5)
-    found = similarity_codes(codes, "term_1", controls=False, n_bootstrap=100, layers=[1],
-                             pairs=["query->query"])
+    found = similarity(codes, label="term_1", controls=False, n_bootstrap=100, layers=[1],
+                       pairs=["query->query"])
     x = codes.select(layer=1, pair="query->query").astype(float)
     cluster, names = combination_clusters(codes), codes.labels["term_1"].to_numpy()
     classes, n = np.unique(names), int(cluster.max()) + 1
@@ -174,8 +180,8 @@ def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> Non
     cluster = combination_clusters(codes)
     scores[np.arange(len(codes)), :, :, cluster] = 1.0
     labels = codes.labels.assign(name=codes.labels["combination"])
-    found = similarity_codes(replace(codes, scores=scores, labels=labels), "name", controls=False,
-                             n_bootstrap=100).cosines
+    found = similarity(replace(codes, scores=scores, labels=labels), label="name", controls=False,
+                       n_bootstrap=100).cosines
     apart = found.query("features == 'shuffled' and centring == 'raw' and row != column")
     assert len(apart) == 4 * 30
     np.testing.assert_allclose(apart["value"], 0.0, atol=1e-12)
@@ -186,8 +192,8 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted) -> None:
     scores = untrained.scores.copy()
     scores[:, 0] = 0.0
     scores[:7, 1] = 0.0
-    found = similarity_codes(codes, "term_1", untrained=replace(untrained, scores=scores),
-                             n_bootstrap=100, pairs=["query->query"])
+    found = similarity(lc.subject(codes, untrained=replace(untrained, scores=scores)),
+                       label="term_1", n_bootstrap=100, pairs=["query->query"])
     whole = found.concentration[(found.concentration["class"] == ALL)
                                 & (found.concentration["features"] == "untrained")]
     assert whole.loc[whole["layer"] == 0, ["value", "low", "high"]].isna().all(axis=None)
@@ -202,4 +208,4 @@ def test_a_control_that_is_zero_has_no_measures(planted: Planted) -> None:
     assert found.figure().axes
     zero = replace(codes, scores=codes.scores * (np.arange(len(codes)) > 2)[:, None, None, None])
     with pytest.raises(ProbeError, match="code of layer 0, pair 'query->query': 3 of 120 codes"):
-        similarity_codes(zero, "term_1", controls=False, n_bootstrap=100)
+        similarity(zero, label="term_1", controls=False, n_bootstrap=100)
