@@ -21,7 +21,8 @@ from latentcode.models.key_inputs import key_inputs
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.common.shuffling import shuffled_labels
-from latentcode.probes.value_networks.networks import (
+from latentcode.probes.value_networks import (
+    ValueNetworksResult,
     centred,
     cosines,
     effective_rank,
@@ -32,7 +33,6 @@ from latentcode.probes.value_networks.networks import (
     value_networks,
     weight_products,
 )
-from latentcode.probes.value_networks.result import ValueNetworksResult
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.base import DRAW
