@@ -425,7 +425,7 @@ class SimilarityResult(TableResult):
                                    ("pair", "layer", "features")):
             measures = {str(row.measure): with_interval(row) for row in block.itertuples()}
             matrix = self.matrix(**place)
-            above = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack()
+            above = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack().dropna()
             closest = "the mean does not vary"
             if len(above):
                 a, b = above.idxmax()

@@ -17,7 +17,6 @@ from latentcode.probes.attribution import attribute_model
 from latentcode.probes.interventions import intervene_model
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.topography import topography_codes
 from latentcode.seeds import checked_seed, make_generator
 
 UNREAD: Any = None
@@ -28,7 +27,6 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
     "knn_purity_codes": lambda seed: knn_purity_codes(UNREAD, seed=seed),
-    "topography_codes": lambda seed: topography_codes(UNREAD, {}, seed=seed),
     "align_codes": lambda seed: align_codes([], ["rule"], seed=seed),
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
     "intervene_model": lambda seed: intervene_model(UNREAD, UNREAD, [], seed=seed),

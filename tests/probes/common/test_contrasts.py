@@ -27,7 +27,6 @@ from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
 from latentcode.probes.knn_purity import knn_purity_codes
 from latentcode.probes.knn_purity.purity import ALL
-from latentcode.probes.topography import topography_codes
 from latentcode.subjects.of_codes import CodesSubject
 
 Planted = Callable[..., LatentCodes]
@@ -159,8 +158,9 @@ def test_correlations_are_compared_by_the_same_replicates(planted: Planted) -> N
     names = sorted(codes.labels["term_1"].unique())
     distance = pd.DataFrame(1.0 - np.eye(len(names)), names, names)
     distance.iloc[0, 1] = distance.iloc[1, 0] = 0.5
-    found = topography_codes(codes, {"term_1": {"one": distance}}, n_bootstrap=100,
-                             untrained=planted("ood", strength=0.0), n_permutations=100)
+    found = lc.topography(lc.subject(codes, untrained=planted("ood", strength=0.0)),
+                          distances={"term_1": {"one": distance}}, n_bootstrap=100,
+                          n_permutations=100)
     key = ["layer", "pair", "metric"]
     rho = found.table.pivot(index=key, columns="features", values="rho")
     for against in ("untrained", "residual"):
