@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from latentcode.errors import ProbeError, check, check_choice, check_count, check_jobs
-from latentcode.probes.knn_purity.neighbours import MOST_NEIGHBORS, agreeing_neighbors
+from latentcode.probes.knn_purity import MOST_NEIGHBORS, agreeing_neighbors
 from latentcode.progress import Progress, watched
 from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
 

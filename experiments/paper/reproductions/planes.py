@@ -49,9 +49,9 @@ from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
 from latentcode.probes.common.shuffling import no_null, shuffled_classes
-from latentcode.probes.knn_purity.neighbours import (
+from latentcode.probes.knn_purity import (
+    AGREEMENT_SHUFFLES,
     MOST_NEIGHBORS,
-    SHUFFLES,
     agreeing_neighbors,
     nearest,
 )
@@ -306,10 +306,10 @@ def votes(
     groups  int [N], the combination of each point
 
     A class that shares the first place with others counts in part. Both are float64 [N], whose
-    means are the balanced accuracy and that of labels that are shuffled (`SHUFFLES` times).
+    means are the balanced accuracy and that of labels that are shuffled.
     """
     neighbours = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2))
-    shuffles = shuffled_classes(kind, groups, rng, SHUFFLES)
+    shuffles = shuffled_classes(kind, groups, rng, AGREEMENT_SHUFFLES)
     return (_voted(neighbours, kind),
             np.mean([_voted(neighbours, of_class) for of_class in shuffles], axis=0))
 

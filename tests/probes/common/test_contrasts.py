@@ -25,8 +25,7 @@ from latentcode.probes.common.contrasts import (
 )
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
-from latentcode.probes.knn_purity import knn_purity_codes
-from latentcode.probes.knn_purity.purity import ALL
+from latentcode.probes.knn_purity import ALL
 from latentcode.subjects.of_codes import CodesSubject
 
 Planted = Callable[..., LatentCodes]
@@ -142,8 +141,8 @@ def test_classes_are_compared_with_the_largest_other_cosine(planted: Planted) ->
 
 
 def test_purity_less_that_of_shuffled_labels_is_the_excess(planted: Planted) -> None:
-    found = knn_purity_codes(planted("ood"), ["term_1"], untrained=planted("ood", strength=0.0),
-                             n_bootstrap=100)
+    found = lc.knn_purity(lc.subject(planted("ood"), untrained=planted("ood", strength=0.0)),
+                          labels=["term_1"], n_bootstrap=100)
     place = ["layer", "pair", "label", "among"]
     code = where(found.table, features="code").set_index(place)
     rows = found.contrasts.against("shuffled").set_index(place)

@@ -14,16 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError
-from latentcode.probes.alignment.alignment import align_codes
-from latentcode.probes.alignment.matching import (
-    Moments,
-    cka,
+from latentcode.probes.alignment import (
+    ALIGNMENTS,
+    MEASURES,
+    N_RANDOM,
+    AlignmentResult,
+    align,
+    aligned,
     match_heads,
-    procrustes,
+    moments_of,
+    random_match,
 )
-from latentcode.probes.alignment.result import ALIGNMENTS, AlignmentResult
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.common.rotation import fit_rotation
 
@@ -33,12 +36,17 @@ ORDER = np.array([3, 0, 7, 1, 2, 11, 4, 10, 5, 6, 9, 8])
 SIGN = np.array([1, -1, -1, 1, 1, -1, 1, 1, 1, -1, 1, -1.0])
 
 
+def measured(name: str, x: np.ndarray, y: np.ndarray) -> float:
+    sums = moments_of(x, y, np.zeros(len(x), dtype=np.int64))
+    return float(MEASURES[name](*(each.whole() for each in sums)))
+
+
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    return float(cka(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
+    return measured("cka", x, y)
 
 
 def procrustes_distance(x: np.ndarray, y: np.ndarray) -> float:
-    return float(procrustes(Moments.of(x, y, np.zeros(len(x), dtype=np.int64)).whole()))
+    return measured("procrustes", x, y)
 
 
 def rotation(d: int, rng: np.random.Generator) -> np.ndarray:
@@ -92,10 +100,10 @@ def test_few_unrelated_instances_of_many_dimensions_are_unrelated() -> None:
 def test_moments_without_a_group_are_those_of_the_rest() -> None:
     rng = np.random.default_rng(1)
     x, y, groups = rng.normal(size=(40, 5)), rng.normal(size=(40, 3)), np.arange(40) % 4
-    left = Moments.of(x, y, groups).without_each()
-    for measure, whole in ((cka, linear_cka), (procrustes, procrustes_distance)):
-        slow = [whole(x[groups != g], y[groups != g]) for g in range(4)]
-        np.testing.assert_allclose(measure(left), slow, atol=1e-9)
+    left = [each.without_each() for each in moments_of(x, y, groups)]
+    for name, measure in MEASURES.items():
+        slow = [measured(name, x[groups != g], y[groups != g]) for g in range(4)]
+        np.testing.assert_allclose(measure(*left), slow, atol=1e-9)
 
 
 def test_points_that_do_not_vary_have_no_similarity() -> None:
@@ -123,8 +131,6 @@ def test_codes_without_negative_entries_are_never_flipped() -> None:
     x = np.random.default_rng(0).random((50, 2))
     assert (match_heads(x, 1.0 - x).sign == 1.0).all()
     assert (match_heads(x, 1.0 - x, signed=True).sign == -1.0).all()
-    with pytest.raises(ProbeError, match="2 and 1 heads"):
-        match_heads(x, x[:, :1])
 
 
 def test_the_best_rotation_is_found() -> None:
@@ -164,7 +170,14 @@ def models(planted: Planted) -> Any:
 @pytest.fixture(scope="module")
 def result(planted: Planted, models: Any) -> AlignmentResult:
     untrained = models_of(planted, **{run: noise(i) for i, run in enumerate(CHANGES, 1)})
-    return align_codes(models, ["term_1"], untrained=untrained, **FAST)
+    return align([lc.subject(*codes, untrained=initial) for codes, initial in zip(
+        models, untrained, strict=True)], labels=["term_1"], **FAST)
+
+
+def align_codes(models: Any, label: str, **settings: Any) -> AlignmentResult:
+    """Align (training, held-out) codes without controls."""
+    return align([lc.subject(*codes) for codes in models], labels=label, controls=False,
+                 **FAST | settings)
 
 
 def values(result: AlignmentResult, table: str, **where: object) -> Any:
@@ -192,7 +205,7 @@ def test_probes_transfer_after_matching_only(
     result: AlignmentResult, models: Any, label: str
 ) -> None:
     if label == "terms":
-        result = align_codes(models, ["terms"], controls=False, layers=[1], **FAST)
+        result = align_codes(models, "terms", layers=[1])
     where = {"label": label, "features": "code", "layer": 1}
     score = values(result, "transfer", run_a="a", run_b="permuted", **where).set_index(
         "alignment")["value"]
@@ -224,7 +237,7 @@ def test_matching_is_not_fitted_on_what_it_is_scored_on(planted: Planted) -> Non
     both = planted("train", instances=3), planted("ood", instances=3)
     models: Any = [tuple(named(codes, str(seed), noise(10 + 2 * seed + i))
                          for i, codes in enumerate(both)) for seed in range(2)]
-    heads = align_codes(models, ["term_1"], controls=False, **FAST).heads
+    heads = align_codes(models, "term_1").heads
     assert heads["fitted"].mean() > 0.2
     assert abs(heads["heldout"].mean()) < 0.1
 
@@ -245,16 +258,16 @@ def test_intervals_are_those_of_a_jackknife_over_groups(planted: Planted) -> Non
     both = planted("train", instances=3), planted("ood", instances=6)
     mixed = rotation(12, np.random.default_rng(0))
     other: Any = tuple(named(c, "b", lambda s: s @ mixed + 0.5 * s[..., ORDER]) for c in both)
-    found = align_codes([both, other], ["term_1"], controls=False, layers=[1], **FAST).layers
+    found = align_codes([both, other], "term_1", layers=[1]).layers
     found = found[found["run_a"] != found["run_b"]].set_index("measure")
     x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
     group = combination_clusters(both[1])
     n = int(group.max()) + 1
-    for name, measure in (("cka", linear_cka), ("procrustes", procrustes_distance)):
-        left_out = np.array([measure(x[group != g], y[group != g]) for g in range(n)])
+    for name in MEASURES:
+        left_out = np.array([measured(name, x[group != g], y[group != g]) for g in range(n)])
         error = np.sqrt((n - 1) / n * np.square(left_out - left_out.mean()).sum())
         half = stats.t.ppf(0.975, n - 1) * error
-        value = measure(x, y)
+        value = measured(name, x, y)
         assert half > 1e-3
         assert found.loc[name, "value"] == pytest.approx(value)
         assert found.loc[name, "low"] == pytest.approx(value - half, rel=1e-5)
@@ -266,7 +279,7 @@ def test_heads_by_chance_are_all_but_the_matched_one(planted: Planted) -> None:
     other: Any = tuple(named(c, "b", lambda s: s[..., ORDER] * SIGN) for c in both)
     single: Any = [tuple(replace(c, scores=c.scores[..., :1]) for c in codes)
                    for codes in (both, other)]
-    heads, alone = (align_codes(codes, ["term_1"], controls=False, layers=[1], **FAST).heads
+    heads, alone = (align_codes(codes, "term_1", layers=[1]).heads
                     for codes in ([both, other], single))
     x, y = (c.select(layer=1, pair="query->query").astype(float) for c in (both[1], other[1]))
     for row in heads.itertuples():
@@ -295,3 +308,58 @@ def test_runs_that_began_alike_count_in_tables_only(result: AlignmentResult) -> 
     pd.testing.assert_frame_equal(alone.summary(), result.summary())
     assert any(note.startswith("All runs began with the same seed") for note in alone.caveats)
     assert not any("same seed" in note for note in result.caveats)
+
+
+# --- What a probe is given of another model's codes -----------------------------------------------
+
+
+@pytest.fixture
+def points(planted: Planted) -> tuple[np.ndarray, np.ndarray]:
+    train, heldout = (planted(split).select(layer=1, pair="query->query").astype(float)
+                      for split in ("train", "ood"))
+    return train, heldout
+
+
+def test_heldout_points_of_b_determine_nothing(points: tuple[np.ndarray, np.ndarray]) -> None:
+    x = points
+    y = tuple(2.0 * part[:, ORDER] + 3.0 for part in x)
+    noise = np.random.default_rng(0).normal(size=y[1].shape)
+    found = aligned(x, (y[0], noise), 0)
+    assert list(found) == list(ALIGNMENTS)
+    match, rotation = match_heads(x[0], y[0]), fit_rotation(x[0], y[0])
+    np.testing.assert_array_equal(match.order, np.argsort(ORDER))
+    np.testing.assert_allclose(found["own"][0], x[1])
+    np.testing.assert_allclose(found["raw"][0], noise)
+    np.testing.assert_allclose(found["matched"][0], noise[:, np.argsort(ORDER)])
+    np.testing.assert_allclose(found["rotated"][0], rotation.apply(noise))
+    np.testing.assert_allclose(found["matched, scaled"][0],
+                               (noise[:, np.argsort(ORDER)] - 3.0) / 2.0)
+
+
+def test_random_matches_are_permutations_that_differ(
+    points: tuple[np.ndarray, np.ndarray]
+) -> None:
+    x = points
+    found = aligned(x, x, 0)["random"]
+    orders = set()
+    for variant in found:
+        same = np.abs(variant[:, :, None]) == np.abs(x[1][:, None, :])
+        order = same.all(axis=0)
+        assert (order.sum(axis=0) == 1).all()
+        assert (order.sum(axis=1) == 1).all()
+        orders.add(tuple(order.argmax(axis=1).tolist()))
+    assert len(orders) == N_RANDOM
+    rng = np.random.default_rng(0)
+    drawn = [random_match(3, signed, rng) for signed in (False, True) for _ in range(100)]
+    assert len({tuple(m.order.tolist()) for m in drawn}) == 6
+    assert all((m.sign == 1.0).all() for m in drawn[:100])
+    assert {sign for m in drawn[100:] for sign in m.sign.tolist()} == {-1.0, 1.0}
+
+
+@pytest.mark.slow
+def test_runs_that_began_alike_are_not_summarised(runs: list[lc.Run]) -> None:
+    found = align(runs, labels=["rule"], n_train=100, n_heldout=80, layers=[1], n_bootstrap=100)
+    assert found.settings["initial_seeds"] == {"softmax0": 0, "hyla0": 0, "softmax1": 1}
+    assert (found.settings["n_train"], found.settings["n_heldout"]) == (100, 80)
+    assert any("the same seed" in note and note.endswith(": softmax0 and hyla0.")
+               for note in found.caveats)
