@@ -14,7 +14,7 @@ from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.attribution import attribute_model
 from latentcode.probes.interventions import intervene_model
-from latentcode.probes.projection.methods import fit_projection
+from latentcode.probes.projection import fit_projection
 from latentcode.seeds import checked_seed, make_generator
 
 UNREAD: Any = None

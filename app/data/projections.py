@@ -14,8 +14,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.knn_purity import response_labels
-from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection import CachedProjection, Projection
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""

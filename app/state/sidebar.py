@@ -25,7 +25,7 @@ from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
 from latentcode.probes.knn_purity import response_labels
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection import Projection
 from latentcode.tasks.pairs import Pair
 
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",

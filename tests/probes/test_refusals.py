@@ -15,7 +15,7 @@ from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownN
 from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
 from latentcode.probes.common.labels import make_target
 from latentcode.probes.knn_purity import nearest, purity
-from latentcode.probes.projection.methods import fit_projection
+from latentcode.probes.projection import fit_projection
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"

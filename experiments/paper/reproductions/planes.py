@@ -45,6 +45,7 @@ from latentcode.experiments.paper.reproductions.decoded import (
     runs_by_setting,
 )
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
+from latentcode.figures.scatter import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
@@ -56,7 +57,6 @@ from latentcode.probes.knn_purity import (
     nearest,
 )
 from latentcode.probes.projection import ProjectionResult, project
-from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 

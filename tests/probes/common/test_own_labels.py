@@ -14,7 +14,6 @@ from decoded_codes import decode_codes
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.probes.common.own_labels import own_labels
-from latentcode.probes.projection import project_codes
 from latentcode.tasks import Batch
 
 
@@ -96,7 +95,7 @@ def test_verbs_that_need_more_than_a_function_say_so(run: lc.Run) -> None:
     codes = lc.extract(run, n=20, untrained=True)
     other = replace(codes, meta=codes.meta | {"run": "other"})
     for ask in (lambda: decode_codes(codes, codes, {"even": even}),
-                lambda: project_codes(codes, {"even": even}),
+                lambda: lc.project(codes, labels={"even": even}),
                 lambda: lc.align([lc.subject(codes, codes), lc.subject(other, other)],
                                  labels={"even": even})):
         with pytest.raises(ProbeError, match=r"expected names, .*codes\.with_labels"):

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from latentcode.errors import ProbeError
+from latentcode.figures.scatter import ScatterCell, scatter_figure
 from latentcode.figures.style import PALETTE, style
-from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 
 
 def cell(row: str, column: str, values: list[object], name: str, seed: int = 0) -> ScatterCell:

@@ -1,4 +1,4 @@
-"""Scatter plots of projected codes."""
+"""Panels of points in a plane, coloured by a label."""
 
 from __future__ import annotations
 
