@@ -11,16 +11,30 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from small_bridges import make, names
 from small_language_models import SmallModels
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.errors import LatentCodeError
+from latentcode.files.provenance import package_version
 from latentcode.models import pretrained
-from latentcode.probes.model_checks import ModelCheckResult, answers
-from latentcode.probes.model_checks.result import QUESTIONS, VERBS
+from latentcode.probes import model_checks
+from latentcode.probes.model_checks import (
+    QUESTIONS,
+    VERBS,
+    ModelCheckResult,
+    reference,
+    worst_answers,
+)
 from latentcode.probes.saved import load_result
 
 Plant = Callable[[Any], None]
+TABLE = pd.read_csv(Path(__file__).with_name("architectures.csv"),
+                    keep_default_na=False).set_index("architecture")
+same_versions = pytest.mark.skipif(
+    (package_version("transformer-lens"), package_version("transformers")) != ("4.3.0", "5.23.0"),
+    reason="the table is of other versions of TransformerLens or transformers")
 
 
 @pytest.mark.parametrize("architecture", [
@@ -150,14 +164,14 @@ def test_planted_mistakes_are_found(
     plant: Plant, failed: set[str], layer: str, left: int, small_models: SmallModels,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = answers.as_bridge
+    made = model_checks.as_bridge
 
     def mistaken(*arguments: Any) -> Any:
         model = made(*arguments)
         plant(model)
         return model
 
-    monkeypatch.setattr(answers, "as_bridge", mistaken)
+    monkeypatch.setattr(model_checks, "as_bridge", mistaken)
     result = lc.check_model(small_models("qwen2"), lengths=(5, 9))
     assert set(result.failed) == failed
     assert not result.supported
@@ -200,7 +214,7 @@ def test_what_was_not_seen_is_said(small_models: SmallModels) -> None:
 def test_codes_that_break_the_logits_do_not_take_effect(
     values: tuple[float, ...], outcome: str
 ) -> None:
-    table = answers._worst([("patch", 0, value, "") for value in values], 1e-4)
+    table = worst_answers([("patch", 0, value, "") for value in values], 1e-4)
     assert list(table["outcome"]) == [outcome]
 
 
@@ -214,7 +228,6 @@ def test_a_folder_needs_no_tokenizer(small_models: SmallModels, tmp_path: Path) 
 def test_the_reference_leaves_the_model_as_it_was(small_models: SmallModels) -> None:
     """What a bridge computes must not depend on whether transformers was asked first."""
     from latentcode.models.pretrained import as_bridge, load_network, load_pretrained
-    from latentcode.probes.model_checks.answers import reference
 
     tokens = torch.arange(3, 12)[None]
     folder = small_models("llama")
@@ -223,3 +236,24 @@ def test_the_reference_leaves_the_model_as_it_was(small_models: SmallModels) -> 
     with torch.no_grad():
         assert torch.equal(as_bridge(str(folder), network, tokenizer)(tokens),
                            load_pretrained(folder)(tokens))
+
+
+# --- What was found of architectures is found again, with the versions of then ------------------
+
+
+@same_versions
+def test_no_architecture_is_left_out() -> None:
+    assert set(TABLE.index) == set(names())
+
+
+@same_versions
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of sizes that no published model has
+@pytest.mark.parametrize("name", TABLE.index[TABLE["outcome"] != "not built"])
+def test_an_architecture_is_supported_as_the_table_says(name: str, tmp_path: Path) -> None:
+    make(name, tmp_path / "model")
+    try:
+        outcome = "supported" if lc.check_model(tmp_path / "model").supported else "partly"
+    except LatentCodeError:
+        outcome = "refused"
+    assert outcome == TABLE.loc[name, "outcome"]
