@@ -24,6 +24,7 @@ from latentcode.models.gates import effective_codes
 from latentcode.models.hypernetwork import two_ways
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import unshared
+from latentcode.probes import generation
 from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model
 
@@ -373,10 +374,8 @@ def test_of_a_hybrid_the_layers_with_attention_are_read_and_written(
 def test_codes_that_memory_does_not_suffice_for_are_refused(
     small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentcode.probes.generation import generating
-
     model = load_pretrained(small_models("gpt2"))
-    monkeypatch.setattr(generating, "available", lambda device: 2_000)
+    monkeypatch.setattr(generation, "available", lambda device: 2_000)
     with pytest.raises(ConfigError, match=r"codes of 20 new tokens in 2 layers take .* KiB, and "
                                           r"1\.953 KiB are left; expected layers="):
         lc.generate(model, PROMPT)
