@@ -1,7 +1,11 @@
-"""Attribution in language models: derivatives of bridges, sums of paths, roles of layouts."""
+"""Where one code provably selects the operation, attribution finds it, and it alone.
+
+In language models: derivatives of bridges, sums of paths, roles of layouts.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any
 
@@ -9,7 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hand_built import operation_model
 from prompt_pairs import pairs_of
+from selector import K, Selector
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_language_models import SmallModels
 from small_text import CONFIG, small_text, text_model
@@ -17,16 +23,160 @@ from torch import Tensor
 from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
 
 import latentcode as lc
+from latentcode.config import SravenConfig
+from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.attribution import AttributionResult, attribute_model
-from latentcode.probes.attribution.instances import Setting
-from latentcode.probes.attribution.steps import gradients, known_answers, step
+from latentcode.probes.attribution import (
+    SHARE,
+    AttributionResult,
+    attribute_model,
+    doublings,
+    named,
+    smallest_set,
+)
+from latentcode.probes.interventions.estimates import Setting, gradients, known_answers, step
 from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
+from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
+
+SYMBOL, ASKED, OTHER = range(3)
+
+
+class ByRole(Selector):
+    """The queries by what they are to the question: the one whose rule differs, the other."""
+
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        asked = 1 + pairs.slot[:, None]
+        role = torch.full((len(pairs), 3), OTHER).scatter(1, asked, ASKED)
+        role[:, 0] = SYMBOL
+        return ("symbol", "asked", "other"), role
+
+
+@pytest.fixture(scope="module")
+def result() -> AttributionResult:
+    return attribute_model(operation_model(), ByRole(), "interchange", split="train", n=120,
+                           n_patched=60,
+                           batch_size=40, n_bootstrap=200)
+
+
+def test_only_the_code_that_selects_has_attribution(result: AttributionResult) -> None:
+    codes = result.maps[result.maps["site"] == "code"].set_index(["query", "key"])
+    assert len(codes) == 9
+    assert codes.loc[("asked", "symbol"), "gradient"] > 1.0
+    assert codes.loc[("asked", "symbol"), "path"] > 1.0
+    others = codes.drop(index=("asked", "symbol"))
+    assert others[["gradient_absolute", "path_absolute"]].max(axis=None) < 1e-3
+    # The values do not differ between an instance and its source.
+    assert result.maps.query("site == 'value'")["path_absolute"].max() < 1e-3
+
+
+def test_the_heads_sum_to_the_place(result: AttributionResult) -> None:
+    methods = ["path", "gradient"]
+    heads = result.heads.query("site == 'code'").groupby(["query", "key"])[methods].sum()
+    places = result.maps.query("site == 'code'").set_index(["query", "key"])[methods]
+    np.testing.assert_allclose(heads, places.loc[heads.index], atol=1e-5)
+    assert len(result.heads.query("site == 'code'")) == 9 * K
+
+
+def test_patches_agree_in_sign_and_rank(result: AttributionResult) -> None:
+    patches = result.patches.query("site == 'code'").set_index(["query", "key"])
+    found = patches.loc[("asked", "symbol")]
+    assert found["chosen"] == "strongest"
+    assert found["rate"] == 1.0
+    assert found["low"] > 1.0
+    assert patches["effect"].abs().idxmax() == patches["gradient"].idxmax() == ("asked", "symbol")
+    r = result.correlations.query("site == 'code' and among == 'all' and measure == 'pearson'")
+    assert (r["value"] > 0.99).all()
+
+
+def test_the_small_set_is_that_code(result: AttributionResult) -> None:
+    small = result.smallest.set_index("site").loc["code"]
+    assert (small["size"], small["rate"], small["held_all"]) == (1.0, 1.0, 1.0)
+    (chosen,) = result.chosen.itertuples()
+    assert (chosen.site, chosen.layer, chosen.query, chosen.key) == ("code", 0, "asked", "symbol")
+    curve = result.curve.query("site == 'code'").set_index(["order", "size"])["rate"]
+    assert (curve["path"] == curve["gradient"]).all()
+    assert (curve["path"] == 1.0).all()
+    assert curve["random", 1] < 1.0
+    assert np.isnan(result.smallest.set_index("site").loc["value", "size"])
+    assert "All values bring the source's answer in 0.00, not surely more than 0.2: no set" in (
+        result.caveats[1])
+
+
+def test_what_few_places_or_a_wide_interval_say_is_not_shown(result: AttributionResult) -> None:
+    code = result.summary().set_index("site").loc["code"]
+    assert (code["small set"], code["of all"]) == (1, "100%")
+    low = {"searched_low": {"code": 0.19, "value": 0.0}}
+    unsure = dataclasses.replace(result, settings={**result.settings, **low})
+    assert "small set" not in unsure.summary()
+    assert len(unsure.caveats) == 3
+    few = dataclasses.replace(result, correlations=result.correlations.assign(n_places=19))
+    assert "r of path" not in few.summary()
+    enough = dataclasses.replace(result, correlations=result.correlations.assign(n_places=20))
+    assert "r of path" in enough.summary()
+
+
+def test_where_roles_are_places_both_queries_have_their_share() -> None:
+    found = attribute_model(operation_model(), Selector(), "interchange", split="train", n=60,
+                            sites="code", n_patched=40, n_bootstrap=100)
+    asked = found.maps.query("key == 'token 0'").set_index("query")["path"]
+    assert (asked[["token 1", "token 2"]] > 0.5).all()
+    assert found.smallest["size"].item() == 2
+
+
+def test_what_cannot_be_asked() -> None:
+    class Unanswered(Counterfactuals):
+        """Pairs that do not say what a model answers."""
+
+    Unanswered.__abstractmethods__ = frozenset()
+    model = operation_model()
+    with pytest.raises(ConfigError, match="Unanswered, which do not say"):
+        attribute_model(model, Unanswered(), "interchange")
+    with torch.no_grad():
+        model.unembed.W_U.copy_(model.unembed.W_U.roll(1, 1))  # now it is always wrong
+    with pytest.raises(ProbeError, match="of 20 instances of train, the model answers 0 and their "
+                                         "sources rightly; expected at least four"):
+        attribute_model(model, Selector(), "interchange", split="train", n=20)
+
+
+def test_sizes_double_up_to_the_last() -> None:
+    assert [doublings(last) for last in (1, 8, 9)] == [[1], [1, 2, 4, 8], [1, 2, 4, 8, 9]]
+
+
+@pytest.mark.parametrize(("n_ranked", "expected"), [(8, ([3, 5], 5)), (4, None)])
+def test_what_is_not_needed_is_taken_out_again(n_ranked: int, expected: object) -> None:
+    def rate(places: np.ndarray) -> float:
+        """Answers become the source's where places 3 and 5 are both written."""
+        return float({3, 5} <= set(places.tolist()))
+
+    found = smallest_set(rate, np.array([3, 1, 0, 2, 5, 4, 6, 7, 8])[:n_ranked], SHARE)
+    assert expected == (None if found is None else (found[0].tolist(), found[1]))
+
+
+def test_a_block_is_a_query_panel_and_a_cell_a_key_panel(result: AttributionResult) -> None:
+    task = make_counterfactuals(make_task(SravenConfig(n_features=2)))
+    roles, _ = task.roles(task.sample("train", 2, make_generator(0, "t")))
+    maps = named("code", roles, range(2)).assign(path=0.0)
+    here = (maps["query"] == "row3.panel2 own") & (maps["layer"] == 1)
+    maps.loc[here & (maps["key"] == "row1.panel3 own"), "path"] = 5.0
+    maps.loc[here & (maps["key"] == "row1.panel3 other 1"), "path"] = 2.0
+    figure = dataclasses.replace(result, maps=maps, settings={
+        "roles": roles, "sites": ["code"], "source": "operands"}).figure()
+    # The codes from the feature that is asked about to itself, then all others; of layer 1.
+    for axes, most in ((figure.axes[1], 5.0), (figure.axes[3], 2.0)):
+        drawn = axes.images[0].get_array()
+        assert drawn is not None
+        assert drawn.shape == (9, 9)
+        assert np.argwhere(drawn).tolist() == [[3 * 2 + 0, 3 * 1 + 2]]
+        assert drawn.max() == most
+
+
+# --- Language models ------------------------------------------------------------------------------
+
 
 QUICK: dict[str, Any] = {"n_bootstrap": 100, "n_checked": 4, "n_ranked": 4}
 

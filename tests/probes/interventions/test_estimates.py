@@ -6,16 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import latentcode as lc
 from latentcode.config import SravenConfig
-from latentcode.probes.attribution.checking import Search, doublings
-from latentcode.probes.attribution.steps import by_cell, cells, gradients, masks
+from latentcode.probes.interventions.estimates import by_cell, cells, gradients, masks
 from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
@@ -89,21 +86,3 @@ def test_a_place_holds_all_codes_of_its_roles() -> None:
     assert code[1][mask[1]].tolist() == [10, 11]
     value = torch.ones(2, 3, 1, 4)
     assert by_cell("value", value, cells("value", role, 2), 2)[0, 0].tolist() == [8, 4]
-
-
-def test_sizes_double_up_to_the_last() -> None:
-    assert [doublings(last) for last in (1, 8, 9)] == [[1], [1, 2, 4, 8], [1, 2, 4, 8, 9]]
-
-
-@pytest.mark.parametrize(("n_ranked", "expected"), [(8, ([3, 5], 5)), (4, None)])
-def test_what_is_not_needed_is_taken_out_again(n_ranked: int, expected: object) -> None:
-    class TwoAreNeeded:
-        """Answers become the source's where places 3 and 5 are both written."""
-
-        def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return np.zeros(4), np.full(4, float({3, 5} <= set(places.tolist())))
-
-    searched: Any = TwoAreNeeded()
-    search = Search(searched, "code", np.array([3, 1, 0, 2, 5, 4, 6, 7, 8]), lambda: None)
-    found = search.smallest(n_ranked, 1.0)
-    assert expected == (None if found is None else (found[0].tolist(), found[1]))
