@@ -38,7 +38,14 @@ from latentcode.config import TaskConfig
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.heat_maps import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.bootstrap import LEVEL, count_by_cluster, resample
+from latentcode.probes.common.bootstrap import (
+    GROUP,
+    LEVEL,
+    SINGLE,
+    chance,
+    count_by_cluster,
+    resample,
+)
 from latentcode.probes.common.contrasts import (
     NONE,
     Contrasts,
@@ -58,13 +65,12 @@ from latentcode.probes.common.features import (
 )
 from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels
 from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.logistic import fit_probe
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.results import TableResult, distinct, where
 from latentcode.probes.common.rotation import fit_rotation
 from latentcode.probes.common.shared import shared_caveat, shared_combinations
 from latentcode.probes.common.shuffling import N_SHUFFLES, rows_of_others
-from latentcode.probes.decoding import GROUP, SINGLE, chance
-from latentcode.probes.common.logistic import fit_probe
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
