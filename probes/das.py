@@ -15,7 +15,7 @@ it again for every patch; any other model passes through as a whole, with a hook
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -227,37 +227,41 @@ def das_model(
               f"dimensions of {site} in layer {layer}", ProbeError)
         rows: list[dict[str, Any]] = []
         curves: list[dict[str, Any]] = []
-        scores: dict[tuple[str, str, int], Scored] = {}
+        outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
         device = next(model.parameters()).device
         plan = list(product(objectives, searches, ranks))
         for number, (towards, name, k) in enumerate(plan):
             search = prepared.get(name, of_model)
             # "subspaces" names streams of random numbers, which another name would change.
             drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
-            fit = search.fit(towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
-                             batch_size=batch_size, learning_rate=learning_rate)
+            basis, losses = search.fit(
+                towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
+                batch_size=batch_size, learning_rate=learning_rate)
             place = {"objective": towards, "search": name}
-            scored = scores[towards, name, k] = search.scored(fit.basis, n_bootstrap, seed)
-            rows += [{**place, **row} for row in scored.rows]
+            rates, outcomes[towards, name, k] = search.scored(basis, n_bootstrap, seed)
+            rows += [{**place, **row} for row in rates]
             curves += [
-                {**place, "rank": k, "step": end, "loss": np.mean(fit.losses[end - WINDOW:end])}
-                for end in range(WINDOW, len(fit.losses) + 1, WINDOW)]
+                {**place, "rank": k, "step": end, "loss": np.mean(losses[end - WINDOW:end])}
+                for end in range(WINDOW, len(losses) + 1, WINDOW)]
             if progress is not None:
                 progress(number + 1, len(plan))
         fixed = [("random", random_basis(
             of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
         for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
-            scored = of_model.scored(basis, n_bootstrap, seed)
-            scores["none", name, basis.shape[1]] = scored
-            rows += [{"objective": "none", "search": name, **row} for row in scored.rows]
+            rates, outcomes["none", name, basis.shape[1]] = of_model.scored(
+                basis, n_bootstrap, seed)
+            rows += [{"objective": "none", "search": name, **row} for row in rates]
     contrasts = [
-        {"objective": towards, "rank": k, "search": "trained", "against": other, **row}
-        for (towards, name, k), scored in scores.items() if name == "trained"
+        {"objective": towards, "rank": k, "source": source, "class": kind, "search": "trained",
+         "quantity": "rate", "against": other, **row}
+        for (towards, name, k), trained in outcomes.items() if name == "trained"
         for other, key in (("shuffled", (towards, "shuffled", k)),
                            ("untrained", (towards, "untrained", k)),
                            ("random", ("none", "random", k)),
                            ("whole", ("none", "whole", of_model.d)))
-        if key in scores for row in scored.less(scores[key], n_bootstrap, seed)]
+        if key in outcomes for source, ours in trained.items()
+        for kind, row in zip(CLASSES, paired_rates(
+            ours, outcomes[key][source], list(CLASSES), n_bootstrap, seed), strict=True)]
     return DASResult(
         pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
         pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
@@ -267,26 +271,6 @@ def das_model(
          "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
          "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": LEVEL},
         table_of(contrasts, DASResult.COLUMNS["contrasts"]))
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What came of a subspace.
-
-    rows      of the table, one per source and class of answers
-    outcomes  source -> a row per instance that counts: its `number`, `combination` and `CLASSES`
-    """
-
-    rows: list[dict[str, Any]]
-    outcomes: Mapping[str, pd.DataFrame]
-
-    def less(self, other: Scored, n_bootstrap: int, seed: int) -> Iterator[dict[str, Any]]:
-        """Yield, for each source and class, the rate less that of another subspace, over the
-        instances that both count."""
-        for source, ours in self.outcomes.items():
-            rows = paired_rates(ours, other.outcomes[source], list(CLASSES), n_bootstrap, seed)
-            yield from ({"source": source, "class": name, "quantity": "rate", **row}
-                        for name, row in zip(CLASSES, rows, strict=True))
 
 
 @dataclass(frozen=True)
@@ -325,10 +309,13 @@ class Search:
     def fit(
         self, objective: str, rank: int, *, shuffled: bool, generator: torch.Generator, steps: int,
         batch_size: int, learning_rate: float,
-    ) -> Fit:
-        """Return the subspace that brings the objective's answer from the source (`SOURCE`).
+    ) -> tuple[Tensor, list[float]]:
+        """Return a basis [d, k] of the subspace that brings the objective's answer from the source
+        (`SOURCE`), and the loss of every step; it ends where that no longer falls.
 
         shuffled  ask for the answers of other training pairs
+
+        `ProbeError` where a loss is not finite.
         """
         train = self.train
         assert train.pairs.candidates is not None
@@ -348,22 +335,42 @@ class Search:
                 return F.cross_entropy(answer, targets[rows].long())
             return F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype))
 
+        free = random_basis(self.d, rank, generator).requires_grad_()
+        optimizer = torch.optim.Adam([free], lr=learning_rate)
+        losses: list[float] = []
         with evaluating(self.model), torch.enable_grad():
-            return fit_subspace(loss, self.d, rank, len(train), steps=steps, batch_size=batch_size,
-                                learning_rate=learning_rate, generator=generator)
+            for step in range(steps):
+                rows = torch.randint(len(train), (batch_size,), generator=generator,
+                                     device=generator.device)
+                value = loss(torch.linalg.qr(free).Q, rows)
+                free.grad, = torch.autograd.grad(value, free)
+                optimizer.step()
+                losses.append(float(value.detach()))
+                check(losses[-1] == losses[-1], f"the loss of step {step} is {losses[-1]}; "
+                      "expected a finite one", ProbeError)
+                before, now = (sum(part) for part in (losses[-2 * WINDOW:-WINDOW],
+                                                      losses[-WINDOW:]))
+                if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW and (
+                        now > (1.0 - LEAST_GAIN) * before):
+                    break
+        return torch.linalg.qr(free.detach()).Q, losses
 
-    def scored(self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int) -> Scored:
-        """Return the rate of each class of answers, for each source of `SCORED` that there is."""
+    def scored(
+        self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
+    ) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]:
+        """Return the rate of each class of answers, for each source of `SCORED` that there is.
+
+        Then the outcomes by source, a row per instance that counts: its `number`, `combination` and
+        `CLASSES`.
+        """
         held, rows, frames = self.heldout, [], {}
-        first = first_computed(self.model, held)
         for name in held.sources:
             count = held.right[name].nonzero()[:, 0]
             patched = held.clean.clone()
             with evaluating(self.model):
                 for part in count.split(BATCH):
                     written = interchange(held.own[part], held.sources[name][part], basis)
-                    logits = logits_from(self.model, self.place, held, part, written)
-                    patched[part, first:] = logits[:, first:]
+                    patched[part] = logits_from(self.model, self.place, held, part, written)
             outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
                                           held.clean, patched)
             frame = pd.DataFrame({
@@ -376,19 +383,7 @@ class Search:
             rows += [{"rank": basis.shape[1], "source": name, "class": kind, "value": means[i],
                       "low": low[i], "high": high[i], "n": len(frame),
                       "n_combinations": n_clusters} for i, kind in enumerate(CLASSES)]
-        return Scored(rows, frames)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A trained subspace.
-
-    basis   [d, k], orthonormal
-    losses  the loss of every step
-    """
-
-    basis: Tensor
-    losses: tuple[float, ...]
+        return rows, frames
 
 
 def interchange(
@@ -400,41 +395,9 @@ def interchange(
 
 def random_basis(d: int, rank: int, generator: torch.Generator) -> Float[Tensor, "d k"]:
     """Return an orthonormal basis of a random subspace, of the generator's device."""
-    return _orthonormal(torch.randn(d, rank, generator=generator, device=generator.device))
-
-
-def fit_subspace(
-    loss: Callable[[Tensor, Tensor], Tensor], d: int, rank: int, n: int, *, steps: int,
-    batch_size: int, learning_rate: float, generator: torch.Generator,
-) -> Fit:
-    """min over R of the mean loss: the subspace of d dimensions that does what the loss asks.
-
-    loss   (basis [d, k], rows int64 [B] of n pairs) -> what is to be small on these
-    steps  at most; the search ends where the loss no longer falls
-
-    `ProbeError` where a loss is not finite.
-    """
-    free = random_basis(d, rank, generator).requires_grad_()
-    optimizer = torch.optim.Adam([free], lr=learning_rate)
-    losses: list[float] = []
-    for step in range(steps):
-        rows = torch.randint(n, (batch_size,), generator=generator, device=generator.device)
-        value = loss(_orthonormal(free), rows)
-        free.grad, = torch.autograd.grad(value, free)
-        optimizer.step()
-        losses.append(float(value.detach()))
-        check(losses[-1] == losses[-1], f"the loss of step {step} is {losses[-1]}; expected a "
-              "finite one", ProbeError)
-        before, now = (sum(part) for part in (losses[-2 * WINDOW:-WINDOW], losses[-WINDOW:]))
-        if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW and (
-                now > (1.0 - LEAST_GAIN) * before):
-            break
-    return Fit(_orthonormal(free.detach()), tuple(losses))
-
-
-def _orthonormal(matrix: Float[Tensor, "d k"]) -> Float[Tensor, "d k"]:
-    q: Tensor = torch.linalg.qr(matrix).Q
-    return q
+    basis: Tensor = torch.linalg.qr(
+        torch.randn(d, rank, generator=generator, device=generator.device)).Q
+    return basis
 
 
 @dataclass(frozen=True)
@@ -522,17 +485,12 @@ def _passed(
     return torch.cat(logits), torch.cat(own), torch.cat(streams) if ours else None
 
 
-def first_computed(model: Any, held: Held) -> int:
-    """Return the first token whose logits `logits_from` computes."""
-    return int(held.query.min()) if computed_by_layers(model) else 0
-
-
 def logits_from(
     model: Any, place: Place, held: Held, rows: Int[Tensor, "B"], written: Float[Tensor, "B d"],
 ) -> Float[Tensor, "B t V"]:
     """Return the logits of some pairs' bases where their activation at the place is `written`.
 
-    Those of tokens before the first that is computed (`first_computed`) are zero.
+    Of our models those before the first response are not computed again.
     """
     query = held.query[rows]
     n_tokens = held.pairs.bases.inputs.shape[1]
@@ -548,11 +506,11 @@ def logits_from(
         return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
 
     if held.stream is not None:
-        first = first_computed(model, held)
+        first = int(held.query.min())
         with written_out():  # fits and scores alike: the kernels for codes have no gradients
             logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
                               cut=True)
-        return torch.nn.functional.pad(logits, (0, 0, first, 0))
+        return torch.cat([held.clean[rows, :first], logits], 1)
     with written_out():
         return model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
             (SITES[place[0]].hook.format(place[1]), put)])

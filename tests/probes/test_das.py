@@ -98,10 +98,10 @@ def test_what_follows_from_a_place_is_what_the_hooked_model_computes(
 def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None:
     search = Search.prepared(MODELS["operands"](), Selector(), ("residual", 1), n_train=300, n=20,
                              split="train", known=True, seed=0)
-    fit = search.fit("operation", 2 * K, shuffled=False, steps=STEPS, batch_size=64,
-                     learning_rate=0.05, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(fit.basis.T @ fit.basis, torch.eye(2 * K), atol=1e-5, rtol=0)
-    share = fit.basis.square().sum(1)  # of each dimension of the stream that is in the subspace
+    basis, _ = search.fit("operation", 2 * K, shuffled=False, steps=STEPS, batch_size=64,
+                          learning_rate=0.05, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(basis.T @ basis, torch.eye(2 * K), atol=1e-5, rtol=0)
+    share = basis.square().sum(1)  # of each dimension of the stream that is in the subspace
     rules, symbols = (torch.cat([share[block] for block in blocks]).mean()
                       for blocks in ((RULE_0, RULE_1), (FIRST, SECOND)))
     assert rules > 0.4 > 0.1 > symbols
@@ -206,6 +206,7 @@ def test_texts_are_searched_too() -> None:
     with torch.no_grad():
         own = logits_from(model, ("code", 1), held, rows, held.own)
     torch.testing.assert_close(own[rows, held.token], held.clean[rows, held.token])
-    fit = search.fit("operation", 2, shuffled=False, generator=torch.Generator().manual_seed(0),
-                     steps=2, batch_size=8, learning_rate=0.01)
-    assert len(fit.losses) == 2
+    _, losses = search.fit(
+        "operation", 2, shuffled=False, generator=torch.Generator().manual_seed(0), steps=2,
+        batch_size=8, learning_rate=0.01)
+    assert len(losses) == 2
