@@ -153,10 +153,10 @@ def align(
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     subjects = subjects_of(models, problems, least=2, step=step, device=device)
-    for a, b in pairwise(subject for subject in subjects if isinstance(subject, RunSubject)):
-        ours, theirs = (_without_split(run.run.config.task) for run in (a, b))
-        check(ours == theirs, f"the tasks of {a.name} and {b.name} differ: {ours} and {theirs}; "
-              "expected runs of one task, whose splits may differ")
+    for run, other in pairwise(subject for subject in subjects if isinstance(subject, RunSubject)):
+        ours, theirs = (_without_split(each.run.config.task) for each in (run, other))
+        check(ours == theirs, f"the tasks of {run.name} and {other.name} differ: {ours} and "
+              f"{theirs}; expected runs of one task, whose splits may differ")
     first = subjects[0].probing
     asked = asked_labels(labels, first)
     names = names_of(asked)
@@ -244,14 +244,14 @@ def _check_comparable(
 ) -> None:
     """Raise `ProbeError` unless codes of two models can be compared instance by instance."""
     names = [str(codes[0].meta.get("run", "?")) for codes in (first, other)]
-    for axis, ours, theirs in (
-            ("layers", first[0].layers, other[0].layers),
-            ("pairs", [p.name for p in first[0].pairs], [p.name for p in other[0].pairs]),
-            ("numbers of heads", first[0].n_heads, other[0].n_heads)):
-        check(ours == theirs, f"the {axis} of runs {names[0]} and {names[1]} differ: {ours} and "
-              f"{theirs}; expected the same", ProbeError)
-    for ours, theirs in zip(first, other, strict=True):
-        check_same_instances(ours, theirs, f"codes of {names[1]}")
+    axes: list[Mapping[str, object]] = [
+        {"layers": codes.layers, "pairs": [pair.name for pair in codes.pairs],
+         "numbers of heads": codes.n_heads} for codes, _ in (first, other)]
+    for axis, ours in axes[0].items():
+        check(ours == axes[1][axis], f"the {axis} of runs {names[0]} and {names[1]} differ: {ours} "
+              f"and {axes[1][axis]}; expected the same", ProbeError)
+    for codes, others in zip(first, other, strict=True):
+        check_same_instances(codes, others, f"codes of {names[1]}")
 
 
 def _initial_seeds(subjects: Sequence[Subject]) -> dict[str, int]:

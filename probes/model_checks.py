@@ -389,10 +389,10 @@ class ModelCheckResult(TableResult):
         if self.supported:
             return SUPPORTED
         failing = "; ".join(
-            f"{row.check} (" + (
-                str(row.note) if pd.isna(row.value) else f"{_number(row.value)} in "
-                f"{'all' if row.layer == ALL else f'layer {row.layer}'}") + ")"
-            for row in self.worst().itertuples() if row.outcome == "fails")
+            f"{row['check']} (" + (
+                str(row["note"]) if pd.isna(row["value"]) else f"{_number(row['value'])} in "
+                f"{'all' if row['layer'] == ALL else 'layer ' + row['layer']}") + ")"
+            for row in self.worst().to_dict("records") if row["outcome"] == "fails")
         if not failing:
             return ("NOT SHOWN: codes were not compared in every layer. Nothing that was compared "
                     "fails.")

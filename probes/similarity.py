@@ -141,7 +141,7 @@ def similarity(
     contrasts: list[dict[str, Any]] = []
     for pair, layer in reported(
             product(pair_names, codes.layers), len(pair_names) * len(codes.layers), progress):
-        names, truth = [str(c) for c in targets[pair].classes], targets[pair].train
+        classes, truth = [*map(str, targets[pair].classes)], targets[pair].train
         place: dict[str, Any] = {"layer": layer, "pair": pair, "label": label}
         cosines: dict[str, Mapping[str, Resampled]] = {}
         for features in feature_sets:
@@ -151,16 +151,16 @@ def similarity(
             cosines[features.name] = _cosines(sums, weights)
             if features.name == "code":
                 cosines |= _shuffled_cosines(x, truth, clusters, weights, seed)
-            tables["means"].append(_by_component(sums.means(), names).assign(
+            tables["means"].append(_by_component(sums.means(), classes).assign(
                 n=np.tile(truth.sum(axis=0), x.shape[1]), **here))
-            classes = [" + ".join(np.array(names)[each]) for each in truth[sampled]]
-            tables["samples"].append(_by_component(x[sampled], classes).assign(
+            shown = [" + ".join(np.array(classes)[each]) for each in truth[sampled]]
+            tables["samples"].append(_by_component(x[sampled], shown).assign(
                 instance=np.tile(sampled, x.shape[1]), **here))
             tables["concentration"].append(
-                _concentrations(x, truth, clusters, weights, names, here).assign(**here))
-        tables["cosines"] += [_cosine_table(by_centring, names).assign(**place, features=features)
+                _concentrations(x, truth, clusters, weights, classes, here).assign(**here))
+        tables["cosines"] += [_cosine_table(by_centring, classes).assign(**place, features=features)
                               for features, by_centring in cosines.items()]
-        contrasts += [place | row for row in _contrasts(cosines, names, len(codes))]
+        contrasts += [place | row for row in _contrasts(cosines, classes, len(codes))]
     frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
               for name, parts in tables.items()}
     differences = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
@@ -428,7 +428,7 @@ class SimilarityResult(TableResult):
             above = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack().dropna()
             closest = "the mean does not vary"
             if len(above):
-                a, b = above.idxmax()
+                a, b = above.index[int(above.argmax())]
                 closest = f"{a} ~ {b} {above.max():.2f}"
             rows.append(place | measures | {"closest classes": closest})
         return pd.DataFrame(rows)

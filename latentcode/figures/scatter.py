@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,11 @@ from matplotlib.ticker import MaxNLocator
 
 from latentcode.errors import ProbeError, check
 from latentcode.figures.style import SEQUENTIAL, Figure, category_styles, style
+
+BAR, LINE = 0.8, 0.155
+"""Inches that a colour bar is wide, and a line of a legend high."""
+Categories = Mapping[object, tuple[str, str]]
+"""Category -> colour, marker."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,16 @@ def scatter_figure(
     check(len(cells) > 0, "there are no panels to draw", ProbeError)
     rows = list(dict.fromkeys(cell.row for cell in cells))
     columns = list(dict.fromkeys(cell.column for cell in cells))
-    keys = _keys(cells, continuous)
     at = {(rows.index(cell.row), columns.index(cell.column)): cell for cell in cells}
     check(len(at) == len(cells), "two panels have the same row and column", ProbeError)
     of_row = [{cell.label for (r, _), cell in at.items() if r == i} for i in range(len(rows))]
     check(all(len(used) == 1 for used in of_row), "a row of panels mixes labels; expected one "
           "label in each row, whose key stands beside it", ProbeError)
-
-    room = max(key.width(panel_inches) for key in keys.values())
+    looks = {label: _look(label, pd.concat([cell.values for cell in cells if cell.label == label],
+                                           ignore_index=True), label in continuous)
+             for label in dict.fromkeys(cell.label for cell in cells)}
+    room = max(BAR if isinstance(look, Normalize) else _legend_inches(label, look, panel_inches)
+               for label, look in looks.items())
     widths = [*[panel_inches] * len(columns), room]
     heights = [panel_inches] * len(rows)
     with style():
@@ -78,7 +85,7 @@ def scatter_figure(
                                    height_ratios=heights)
         for (row, column), cell in at.items():
             axes = figure.add_subplot(grid[row, column])
-            keys[cell.label].draw_points(axes, cell)
+            _draw_points(axes, cell, looks[cell.label])
             axes.set(xticks=[], yticks=[], box_aspect=1.0)
             axes.spines[:].set_visible(True)
             axes.spines[:].set_color("#BBBBBB")
@@ -89,89 +96,64 @@ def scatter_figure(
                 axes.set_ylabel(cell.row)
         for i, (label,) in enumerate(of_row):
             if i == 0 or of_row[i - 1] != {label}:
-                key_axes = figure.add_subplot(grid[i, -1])
-                key_axes.set_axis_off()
-                keys[label].draw_key(key_axes, panel_inches, room)
+                axes = figure.add_subplot(grid[i, -1])
+                axes.set_axis_off()
+                _draw_key(axes, label, looks[label], panel_inches, room)
     return figure
 
 
-class _Categories:
-    """Points in categorical colours, and their legend; sizes in inches."""
-
-    LINE = 0.155
-
-    def __init__(self, name: str, values: pd.Series) -> None:
-        self.name = name
-        self.styles = category_styles(sorted(values.unique(), key=lambda v: (str(type(v)), v)))
-        self.entry_inches = 0.35 + 0.075 * max(len(str(c)) for c in self.styles)
-
-    def width(self, height: float) -> float:
-        return float(max(self.entry_inches * self._columns(height), 0.09 * len(self.name)))
-
-    def _columns(self, height: float) -> int:
-        return int(np.ceil(len(self.styles) * self.LINE / (height - 0.3)))
-
-    def draw_points(self, axes: Axes, cell: ScatterCell) -> None:
-        values = cell.values.to_numpy()
-        colors = np.array([self.styles[v][0] for v in values])
-        markers = np.array([self.styles[v][1] for v in values])
-        # In random order, or the last category would cover the others where they mix.
-        order = np.random.default_rng(0).permutation(len(values))
-        for marker in np.unique(markers):
-            mine = order[markers[order] == marker]
-            axes.scatter(cell.coordinates[mine, 0], cell.coordinates[mine, 1], c=colors[mine],
-                         marker=marker, s=_point_size(len(values)), linewidths=0)
-
-    def draw_key(self, axes: Axes, panel: float, room: float) -> None:
-        handles = [Line2D([], [], color=color, marker=marker, linestyle="", markersize=4.5,
-                          label=str(category)) for category, (color, marker) in self.styles.items()]
-        legend = axes.legend(
-            handles=handles, title=self.name, ncols=self._columns(panel), borderaxespad=0.0,
-            loc="upper left", fontsize=8, title_fontsize=9, handletextpad=0.2, columnspacing=0.8,
-            labelspacing=0.3)
-        legend.set_in_layout(False)
+def _look(label: str, values: pd.Series, continuous: bool) -> Normalize | Categories:
+    """Return how a label is drawn, from its values in all panels."""
+    if not continuous and not pd.api.types.is_float_dtype(values):
+        return category_styles(sorted(values.unique(), key=lambda v: (str(type(v)), v)))
+    numbers = values.to_numpy(dtype=np.float64)
+    bad = int((~np.isfinite(numbers)).sum())
+    check(bad == 0, f"label {label!r} has {bad} values that are not finite", ProbeError)
+    return Normalize(float(numbers.min()), float(numbers.max()))
 
 
-class _Measurements:
-    """Points on a continuous colour scale, and its bar; sizes in inches."""
-
-    THICKNESS = 0.13
-
-    def __init__(self, name: str, values: pd.Series) -> None:
-        numbers = values.to_numpy(dtype=np.float64)
-        bad = int((~np.isfinite(numbers)).sum())
-        check(bad == 0, f"label {name!r} has {bad} values that are not finite", ProbeError)
-        self.name, self.scale = name, Normalize(float(numbers.min()), float(numbers.max()))
-
-    def width(self, height: float) -> float:
-        return 0.8
-
-    def draw_points(self, axes: Axes, cell: ScatterCell) -> None:
+def _draw_points(axes: Axes, cell: ScatterCell, look: Normalize | Categories) -> None:
+    # An area in square points at which the points of a panel remain distinct.
+    size = float(np.clip(6000.0 / max(len(cell.values), 1), 1.5, 18.0))
+    if isinstance(look, Normalize):
         axes.scatter(cell.coordinates[:, 0], cell.coordinates[:, 1],
-                     c=cell.values.to_numpy(dtype=np.float64), norm=self.scale, cmap=SEQUENTIAL,
-                     s=_point_size(len(cell.values)), linewidths=0)
+                     c=cell.values.to_numpy(dtype=np.float64), norm=look, cmap=SEQUENTIAL,
+                     s=size, linewidths=0)
+        return
+    colors, markers = (np.array(styles) for styles in zip(
+        *(look[value] for value in cell.values), strict=True))
+    # In random order, or the last category would cover the others where they mix.
+    order = np.random.default_rng(0).permutation(len(cell.values))
+    for marker in np.unique(markers):
+        mine = order[markers[order] == marker]
+        axes.scatter(cell.coordinates[mine, 0], cell.coordinates[mine, 1], c=colors[mine],
+                     marker=marker, s=size, linewidths=0)
 
-    def draw_key(self, axes: Axes, panel: float, room: float) -> None:
-        inset = axes.inset_axes((0.0, 0.1, self.THICKNESS / room, 0.8))
+
+def _draw_key(
+    axes: Axes, label: str, look: Normalize | Categories, panel: float, room: float
+) -> None:
+    if isinstance(look, Normalize):
+        inset = axes.inset_axes((0.0, 0.1, 0.13 / room, 0.8))
         inset.set_in_layout(False)
-        bar = axes.figure.colorbar(ScalarMappable(self.scale, SEQUENTIAL), cax=inset)
-        bar.set_label(self.name)
+        bar = axes.figure.colorbar(ScalarMappable(look, SEQUENTIAL), cax=inset)
+        bar.set_label(label)
         bar.locator = MaxNLocator(4)
         bar.update_ticks()
+        return
+    handles = [Line2D([], [], color=color, marker=marker, linestyle="", markersize=4.5,
+                      label=str(category)) for category, (color, marker) in look.items()]
+    legend = axes.legend(
+        handles=handles, title=label, ncols=_legend_columns(look, panel), borderaxespad=0.0,
+        loc="upper left", fontsize=8, title_fontsize=9, handletextpad=0.2, columnspacing=0.8,
+        labelspacing=0.3)
+    legend.set_in_layout(False)
 
 
-def _keys(
-    cells: Sequence[ScatterCell], continuous: Collection[str]
-) -> dict[str, _Categories | _Measurements]:
-    """Return how each label is drawn, from its values in all cells."""
-    keys: dict[str, _Categories | _Measurements] = {}
-    for label in dict.fromkeys(cell.label for cell in cells):
-        values = pd.concat([c.values for c in cells if c.label == label], ignore_index=True)
-        measured = label in continuous or pd.api.types.is_float_dtype(values)
-        keys[label] = (_Measurements if measured else _Categories)(label, values)
-    return keys
+def _legend_columns(look: Categories, height: float) -> int:
+    return int(np.ceil(len(look) * LINE / (height - 0.3)))
 
 
-def _point_size(n: int) -> float:
-    """Return an area in square points at which n points of a panel remain distinct."""
-    return float(np.clip(6000.0 / max(n, 1), 1.5, 18.0))
+def _legend_inches(label: str, look: Categories, height: float) -> float:
+    entry = 0.35 + 0.075 * max(len(str(category)) for category in look)
+    return float(max(entry * _legend_columns(look, height), 0.09 * len(label)))
