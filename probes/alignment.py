@@ -90,6 +90,8 @@ HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 """Top of the colour scale of each measure."""
 Points = tuple[np.ndarray, np.ndarray]
 """(training, held-out) points of a model, [N, d]."""
+Match = tuple[np.ndarray, np.ndarray]
+"""Head `order[h]` of B for each head h of A, int [H], and its sign, -1 where it is flipped."""
 
 
 @watched("aligning")
@@ -306,12 +308,11 @@ def _compare_layers(
 
 def _matched_heads(x: Points, y: Points) -> Iterator[dict[str, Any]]:
     """Match heads on the training points of A (x) and B (y), and measure on the held-out ones."""
-    match = match_heads(x[0], y[0])
-    heldout = head_correlations(x[1], y[1])
-    for h, (other, sign) in enumerate(zip(match.order, match.sign, strict=True)):
+    fitted, heldout = (head_correlations(a, b) for a, b in zip(x, y, strict=True))
+    for h, (other, sign) in enumerate(zip(*match_heads(x[0], y[0]), strict=True)):
         others = np.abs(np.delete(heldout[h], other))
         yield {"head_a": h, "head_b": int(other), "sign": int(sign),
-               "fitted": match.correlation[h], "heldout": heldout[h, other] * sign,
+               "fitted": fitted[h, other] * sign, "heldout": heldout[h, other] * sign,
                "by_chance": float(others.mean()) if len(others) else np.nan}
 
 
@@ -369,36 +370,19 @@ def aligned(x: Points, y: Points, seed: int) -> dict[str, list[np.ndarray]]:
     signed = bool(x[0].min() < 0 or y[0].min() < 0)
     by_chance = [random_match(x[0].shape[1], signed, rng) for _ in range(N_RANDOM)]
 
-    def scaled(train: np.ndarray, heldout: np.ndarray) -> np.ndarray:
+    def scaled(order: np.ndarray, sign: np.ndarray) -> np.ndarray:
+        train, heldout = (points[:, order] * sign for points in y)
         spread = train.std(axis=0)
         moving = spread > ROUNDING * np.abs(train).max(axis=0)
         unit = (heldout - train.mean(axis=0)) / np.where(moving, spread, np.inf)
         return np.asarray(unit * x[0].std(axis=0) + x[0].mean(axis=0))
 
     return {
-        "own": [x[1]], "raw": [y[1]], "matched": [match.apply(y[1])],
-        "random": [each.apply(y[1]) for each in by_chance],
-        "matched, scaled": [scaled(match.apply(y[0]), match.apply(y[1]))],
-        "random, scaled": [scaled(each.apply(y[0]), each.apply(y[1])) for each in by_chance],
+        "own": [x[1]], "raw": [y[1]], "matched": [y[1][:, match[0]] * match[1]],
+        "random": [y[1][:, order] * sign for order, sign in by_chance],
+        "matched, scaled": [scaled(*match)],
+        "random, scaled": [scaled(order, sign) for order, sign in by_chance],
         "rotated": [fit_rotation(x[0], y[0]).apply(y[1])]}
-
-
-@dataclass(frozen=True)
-class HeadMatch:
-    """Which head of B plays the part of each head of A.
-
-    order        int [H]: head `order[h]` of B is matched with head h of A
-    sign         float [H]: 1, or -1 where it is matched with its sign flipped
-    correlation  float [H]: Pearson's correlation of the matched heads, signs applied
-    """
-
-    order: np.ndarray
-    sign: np.ndarray
-    correlation: np.ndarray
-
-    def apply(self, y: np.ndarray) -> np.ndarray:
-        """Return the codes y [N, H] of B with the heads and signs of A."""
-        return np.asarray(y[:, self.order] * self.sign)
 
 
 def head_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -415,7 +399,7 @@ def head_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(units[0].T @ units[1])
 
 
-def match_heads(x: np.ndarray, y: np.ndarray, *, signed: bool | None = None) -> HeadMatch:
+def match_heads(x: np.ndarray, y: np.ndarray, *, signed: bool | None = None) -> Match:
     """argmax over permutations π of sum_h corr(x_h, y_π(h)): the Hungarian algorithm.
 
     x, y    codes [N, H] of the same N instances under two models
@@ -427,14 +411,13 @@ def match_heads(x: np.ndarray, y: np.ndarray, *, signed: bool | None = None) -> 
     score = np.abs(correlation) if signed else correlation
     rows, order = linear_sum_assignment(score, maximize=True)
     matched = correlation[rows, order]
-    sign = np.where(signed & (matched < 0), -1.0, 1.0)
-    return HeadMatch(order, sign, matched * sign)
+    return order, np.where(signed & (matched < 0), -1.0, 1.0)
 
 
-def random_match(n_heads: int, signed: bool, rng: np.random.Generator) -> HeadMatch:
-    """Return a match by chance, the control of `match_heads`; its correlations are NaN."""
+def random_match(n_heads: int, signed: bool, rng: np.random.Generator) -> Match:
+    """Return a match by chance, the control of `match_heads`."""
     sign = rng.choice([-1.0, 1.0], n_heads) if signed else np.ones(n_heads)
-    return HeadMatch(rng.permutation(n_heads), sign, np.full(n_heads, np.nan))
+    return rng.permutation(n_heads), sign
 
 
 @dataclass(frozen=True)
