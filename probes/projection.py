@@ -63,8 +63,7 @@ QUALITY_POINTS = 2000
 """Most points that qualities are measured on; their cost grows with the square."""
 TRANSFORM_PERPLEXITY = 5.0
 """Perplexity with which t-SNE places a new point among the fitted ones: few, near neighbours."""
-PLACED: tuple[str, ...] = ("instance", "split", "fitted", "layer", "pair", "projection_x",
-                           "projection_y")
+PLACED = ["instance", "split", "fitted", "layer", "pair", "projection_x", "projection_y"]
 """Columns of the coordinates; a label of such a name is left out."""
 PER_INCH = 15.0
 """Letters of a footnote that an inch holds."""
@@ -192,11 +191,10 @@ def project(
             projection = plane.projection if fitted else plane.transform(points)
             place = {"split": split, "layer": layer, "pair": pair}
             labels_of = columns[split, pair]
-            coordinates.append(pd.DataFrame({
-                "instance": part.instances() if split in totals else np.arange(len(part)),
-                **place, "fitted": fitted, "projection_x": projection.coordinates[:, 0],
-                "projection_y": projection.coordinates[:, 1],
-                **{name: values for name, values in labels_of.items() if name not in PLACED}}))
+            coordinates.append(labels_of.drop(columns=PLACED, errors="ignore").assign(
+                instance=part.instances() if split in totals else np.arange(len(part)),
+                **place, fitted=fitted, projection_x=projection.coordinates[:, 0],
+                projection_y=projection.coordinates[:, 1]))
             qualities.append({**place, "fitted": fitted, "n": len(projection),
                               **projection.quality})
             groups = combination_clusters(part) if "combination" in part.labels else None
@@ -213,7 +211,7 @@ def project(
     first, *others = used.values()
     table = pd.concat(coordinates, ignore_index=True)
     return ProjectionResult(
-        table[[*PLACED, *table.columns.drop(list(PLACED))]],
+        table[[*PLACED, *table.columns.drop(PLACED)]],
         pd.DataFrame(qualities).reindex(columns=list(ProjectionResult.COLUMNS["quality"])),
         pd.DataFrame(agreements, columns=list(ProjectionResult.COLUMNS["labels"])),
         {"method": {"name": method, **{name: value for name, value in first.items()
@@ -617,7 +615,7 @@ class ProjectionResult(TableResult):
     FORMAT = "latentcode.projection"
     SHOWS = "quality of the plane, agreement of neighbours on labels"
     COLUMNS: ClassVar = {
-        "coordinates": PLACED,
+        "coordinates": tuple(PLACED),
         "quality": ("split", "layer", "pair", "fitted", "n", "trustworthiness", "points",
                     "neighbors"),
         "labels": ("split", "layer", "pair", "label", "space", "classes", "knn_agreement",

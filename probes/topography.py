@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from math import factorial, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -508,21 +508,17 @@ def _permutations(groups: np.ndarray) -> int:
 
 def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
     """Return permutations [permutation, n] of y inside its groups, the given order first."""
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    given = np.concatenate(members)
     if _permutations(groups) <= EXACT:
-        members = [np.flatnonzero(groups == group).tolist() for group in np.unique(groups)]
-        orders = np.array([[*chain(*order)] for order in product(*map(permutations, members))])
-        rows = np.empty(orders.shape)
-        rows[:, orders[0]] = y[orders]
-        return rows
-    rng = np.random.default_rng(seed)
-    drawn = [y]
-    for _ in range(N_PERMUTATIONS - 1):
-        row = np.empty_like(y)
-        for group in np.unique(groups):
-            mine = groups == group
-            row[mine] = rng.permutation(y[mine])
-        drawn.append(row)
-    return np.array(drawn)
+        orders = [np.concatenate(order) for order in product(*map(permutations, members))]
+    else:
+        rng = np.random.default_rng(seed)
+        orders = [given, *(np.concatenate([*map(rng.permutation, members)])
+                           for _ in range(N_PERMUTATIONS - 1))]
+    rows = np.empty((len(orders), len(y)))
+    rows[:, given] = y[np.array(orders)]
+    return rows
 
 
 @dataclass(frozen=True, repr=False)
