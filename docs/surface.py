@@ -20,7 +20,7 @@ from unittest.mock import patch
 import latentcode as lc
 from latentcode.cli import COMMANDS, main
 from latentcode.files.formats import VERSION
-from latentcode.probes.saved import RESULTS
+from latentcode.probes.saved import RESULTS, result_class
 
 LIST = Path(__file__).with_name("surface.txt")
 OPTION = re.compile(r"^(?:│ |  )(--[a-z][\w.-]*|[A-Z]+)\b", re.MULTILINE)
@@ -35,7 +35,7 @@ def surface() -> str:
         "options": [f"{name} {option}" for name, taken in options().items() for option in taken],
         "columns of results": sorted(
             f"{kind.__name__}.{table}: {', '.join(columns)}"
-            for kind in RESULTS for table, columns in kind.COLUMNS.items()),
+            for kind in map(result_class, RESULTS) for table, columns in kind.COLUMNS.items()),
         "version of formats": [VERSION]}
     return "\n".join(f"# {len(lines)} {title}\n" + "".join(f"{line}\n" for line in lines)
                      for title, lines in parts.items())

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.files.storage import read_json
-from latentcode.probes.alignment import AlignmentResult
-from latentcode.probes.attribution import AttributionResult
 from latentcode.probes.common.results import META_KEYS, TableResult
-from latentcode.probes.das import DASResult
-from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.heads import HeadsResult
-from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.knn_purity import KNNPurityResult
-from latentcode.probes.model_checks import ModelCheckResult
-from latentcode.probes.projection import ProjectionResult
-from latentcode.probes.registered import ProbeResult
-from latentcode.probes.similarity import SimilarityResult
-from latentcode.probes.topography import TopographyResult
-from latentcode.probes.value_networks import ValueNetworksResult
 
-RESULTS: tuple[type[TableResult], ...] = (
-    AlignmentResult, AttributionResult, DASResult, DecodingResult, HeadsResult, InterventionResult,
-    KNNPurityResult, ModelCheckResult, ProbeResult, ProjectionResult, SimilarityResult,
-    TopographyResult, ValueNetworksResult)
-"""The results of all questions; what each imports is what its pictures need."""
+RESULTS: Mapping[str, tuple[str, str]] = {
+    "alignment": ("alignment", "AlignmentResult"),
+    "attribution": ("attribution", "AttributionResult"),
+    "subspaces": ("das", "DASResult"),
+    "decoding": ("decoding", "DecodingResult"),
+    "heads": ("heads", "HeadsResult"),
+    "interventions": ("interventions", "InterventionResult"),
+    "separation": ("knn_purity", "KNNPurityResult"),
+    "model_checks": ("model_checks", "ModelCheckResult"),
+    "probe": ("registered", "ProbeResult"),
+    "projection": ("projection", "ProjectionResult"),
+    "similarity": ("similarity", "SimilarityResult"),
+    "topography": ("topography", "TopographyResult"),
+    "value_networks": ("value_networks", "ValueNetworksResult")}
+"""Kind of result, by the name of its format -> the probe's module, which is imported for a folder
+of that kind, and the class."""
 
 
 def load_result(folder: str | Path) -> TableResult:
@@ -55,20 +54,19 @@ def result_kind(folder: str | Path) -> type[TableResult] | None:
     """
     folder = Path(folder)
     for kind in RESULTS:
-        if (folder / kind.marker()).is_file():
-            return kind
+        if (folder / f"{kind}.json").is_file():
+            return result_class(kind)
     for path in sorted(folder.glob("*.json")):
-        described = _read(path)
-        if set(described) == META_KEYS:
-            check_choice(f"result in {path}, of format", described["format"],
-                         [kind.FORMAT for kind in RESULTS])
+        with suppress(ArtifactError):  # a damaged JSON is no result
+            described = read_json(path)
+            if isinstance(described, dict) and set(described) == META_KEYS:
+                check_choice(f"result in {path}, of format", described["format"],
+                             [f"latentcode.{kind}" for kind in RESULTS])
     return None
 
 
-def _read(path: Path) -> Mapping[str, object]:
-    """Return what a JSON holds, nothing where it is damaged or no mapping."""
-    with suppress(ArtifactError):
-        data = read_json(path)
-        if isinstance(data, dict):
-            return data
-    return {}
+def result_class(kind: str) -> type[TableResult]:
+    """Return the class of a kind of result, one of `RESULTS`."""
+    module, name = RESULTS[kind]
+    found: type[TableResult] = getattr(import_module(f"latentcode.probes.{module}"), name)
+    return found

@@ -15,8 +15,6 @@ import latentcode as lc
 from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check_count
 from latentcode.probes.common.extraction import subjects_of
-from latentcode.probes.projection import project_codes
-from latentcode.probes.similarity import similarity_codes
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 PAIR = "response->response"
@@ -43,9 +41,9 @@ def test_a_pair_and_a_layer_need_no_list(run: lc.Run) -> None:
     with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
         lc.extract(run, pairs="q->k", untrained=True)
     with pytest.raises(UnknownNameError, match="unknown pair 'q->k'"):
-        similarity_codes(codes, "rule", pairs="q->k", controls=False)
+        lc.similarity(codes, label="rule", pairs="q->k", controls=False)
     with pytest.raises(UnknownNameError, match="unknown label 'hue'"):
-        project_codes(codes, "hue")
+        lc.project(codes, labels="hue")
     with pytest.raises(UnknownNameError, match="unknown split 'odd'"):
         lc.project("sraven-hyla", splits="odd")
     assert lc.Patch(layers=2, heads=1) == lc.Patch(  # type: ignore[arg-type]

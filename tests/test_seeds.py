@@ -12,13 +12,9 @@ import torch
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.alignment import align_codes
 from latentcode.probes.attribution import attribute_model
 from latentcode.probes.interventions import intervene_model
-from latentcode.probes.knn_purity import knn_purity_codes
-from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.similarity import similarity_codes
-from latentcode.probes.topography import topography_codes
+from latentcode.probes.projection import fit_projection
 from latentcode.seeds import checked_seed, make_generator
 
 UNREAD: Any = None
@@ -28,10 +24,6 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "HookedTransformer": lambda seed: HookedTransformer(lc.ModelConfig(), seed),
     "ensemble": lambda seed: HookedTransformer(lc.ModelConfig(), [0, seed]),
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
-    "knn_purity_codes": lambda seed: knn_purity_codes(UNREAD, seed=seed),
-    "similarity_codes": lambda seed: similarity_codes(UNREAD, "rule", seed=seed),
-    "topography_codes": lambda seed: topography_codes(UNREAD, {}, seed=seed),
-    "align_codes": lambda seed: align_codes([], ["rule"], seed=seed),
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
     "intervene_model": lambda seed: intervene_model(UNREAD, UNREAD, [], seed=seed),
     "attribute_model": lambda seed: attribute_model(UNREAD, UNREAD, seed=seed),

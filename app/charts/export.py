@@ -13,7 +13,7 @@ import streamlit as st
 from latentcode.app.data.loaded import saved_codes, stored_codes
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.projection.methods import Projection, reduced_settings
+from latentcode.probes.projection import Projection, reduced_settings
 
 
 def row(

@@ -16,8 +16,15 @@ from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
 from latentcode.codes.labels import is_measurement
 from latentcode.probes.common.features import varies
-from latentcode.probes.knn_purity.labels import judged_labels
-from latentcode.probes.knn_purity.purity import ALL, MOST_QUERIES, OTHER, K, purity, separates
+from latentcode.probes.knn_purity import (
+    ALL,
+    MOST_QUERIES,
+    OTHER,
+    K,
+    judged_labels,
+    purity,
+    separates,
+)
 
 MOST_JUDGED = 1_000
 """Codes by which the place that a page opens on is chosen."""

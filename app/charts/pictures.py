@@ -21,7 +21,7 @@ from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
 from latentcode.probes.common.features import varies
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection import Projection
 
 
 def lay_out(chosen: Chosen, asked: Sequence[Picture]) -> dict[Picture, Projection]:

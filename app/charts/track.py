@@ -10,7 +10,7 @@ import pandas as pd
 from latentcode.app.charts.knn_purity import knn_purity, name_of, numbers_of
 from latentcode.app.charts.picking import pick
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.knn_purity.purity import ALL
+from latentcode.probes.knn_purity import ALL
 
 
 def show(chosen: Chosen, colour: str) -> None:

@@ -13,9 +13,8 @@ from latentcode.app.data.loaded import progress_bar
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement
 from latentcode.errors import ProbeError, check
-from latentcode.probes.knn_purity.labels import own_labels
-from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.knn_purity import response_labels
+from latentcode.probes.projection import CachedProjection, Projection
 
 METHODS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
 """Names of the projections, for people and for the library."""
@@ -54,7 +53,7 @@ def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
     "rule" is the rule of the pair's response where there are rule_0, rule_1, ...; the column that
     it stands for with this pair has no second name.
     """
-    own = own_labels(codes, pair)
+    own = response_labels(codes, pair)
     others = [str(name) for name in codes.labels.columns if offered(codes.labels[name])]
     return [*own.values(), *(name for name in others if name not in own)]
 

@@ -18,8 +18,7 @@ from latentcode.app.language.work import Job
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.features import varies
 from latentcode.probes.heads.sampling import flat_codes, heads_of
-from latentcode.probes.projection.cache import CachedProjection
-from latentcode.probes.projection.methods import quality
+from latentcode.probes.projection import CachedProjection, quality
 from latentcode.tasks.text.classes import class_of
 
 ALL = "all"

@@ -17,7 +17,7 @@ from latentcode.app.state.selection import Picture, Selection
 from latentcode.app.state.sidebar import Chosen, choose_codes, choose_look
 from latentcode.app.state.url import choose, remember, remembered_number, take
 from latentcode.app.words import literal
-from latentcode.probes.projection.methods import Projection, reduced_settings
+from latentcode.probes.projection import Projection, reduced_settings
 
 SHOW = ("one picture", "all layers", "all pairs")
 HEIGHT = 400

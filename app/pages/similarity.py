@@ -27,8 +27,7 @@ from latentcode.app.words import literal
 from latentcode.codes.labels import is_measurement
 from latentcode.figures.colours import FEATURE_STYLES
 from latentcode.probes.common.features import varies
-from latentcode.probes.similarity.measures import cluster_order, cosine_matrix
-from latentcode.probes.similarity.result import SimilarityResult
+from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
 
 CENTRINGS = ("centred", "raw")
 CELL, AND = "cell", "~"

@@ -24,8 +24,8 @@ from latentcode.app.state.url import asked_for, choose, chosen, note, put
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
-from latentcode.probes.knn_purity.labels import own_labels
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.knn_purity import response_labels
+from latentcode.probes.projection import Projection
 from latentcode.tasks.pairs import Pair
 
 SPLITS = {"ood": "held-out combinations", "test": "training combinations, fresh instances",
@@ -191,7 +191,7 @@ def choose_look(
             return first() or offered[0]
 
     colour = choose("Colour by", offered, key="colour", default=default, where=st.sidebar,
-                    also=own_labels(codes, pair),
+                    also=response_labels(codes, pair),
                     help="A label of the instances, or how well the model does on them. "
                          "`rule` is the rule of the pair's response.")
     return METHODS[method], colour
@@ -200,7 +200,7 @@ def choose_look(
 def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
     """Return the label, one of `names`, whose values a page compares."""
     # `rule_2` is what `rule` is with this pair, and the list has it once.
-    return choose("Label", names, key="label", where=st.sidebar, also=own_labels(codes, pair),
+    return choose("Label", names, key="label", where=st.sidebar, also=response_labels(codes, pair),
                   help="There is a mean code for each value.")
 
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.codes.reader import Block, Instances, Source
+from latentcode.codes.reader import Block, Source
+from latentcode.codes.rows import Instances
 from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
 from latentcode.errors import check

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ from torch import Tensor
 from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
-from latentcode.codes.rows import FeatureHooks, Rows
+from latentcode.codes.rows import FeatureHooks, Instances, Rows
 from latentcode.errors import check, check_count
 from latentcode.files.provenance import software
 from latentcode.models.layers import attention_layers, check_layer
@@ -38,32 +38,6 @@ BLOCK_BYTES = 2**28
 """Bytes of codes and residual streams that gather on the device before they move to the host."""
 
 Hooks = list[tuple[str, Callable[..., Any]]]
-
-
-@dataclass(frozen=True)
-class Instances:
-    """B instances that pass through a model together, and where to read them.
-
-    inputs      token ids [B, T], or vectors [B, T, d_input]
-    query, key  positions of the P pairs, [B, P]
-    rows        their numbers within the block, a slice or int64 [B]
-    padding     arguments that tell the model where tokens are padding
-    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
-    key_sets    name -> keys [B, n], the columns of `row.NAME`
-    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
-    """
-
-    inputs: Tensor
-    query: Int[Tensor, "B P"]
-    key: Int[Tensor, "B P"]
-    rows: slice | Tensor
-    padding: Mapping[str, Tensor] = field(default_factory=dict)
-    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
-    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
-    places: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
 
 
 @dataclass(frozen=True)

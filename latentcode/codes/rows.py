@@ -27,14 +27,14 @@ features and layer. Memory grows with instances times WIDEST, not with all codes
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
@@ -43,9 +43,6 @@ from latentcode.codes.aggregates import AGGREGATES
 from latentcode.codes.features import FEATURES
 from latentcode.errors import check
 from latentcode.seeds import make_generator
-
-if TYPE_CHECKING:
-    from latentcode.codes.reader import Instances
 
 WIDEST = 512
 """Numbers per instance, layer and features that are kept."""
@@ -60,6 +57,32 @@ users can be."""
 Place = tuple[str, str]
 """Features and their layer, a number as text or `ALL_LAYERS`."""
 Hook = Callable[[Tensor, object], None]
+
+
+@dataclass(frozen=True)
+class Instances:
+    """B instances that pass through a model together, and where to read them.
+
+    inputs      token ids [B, T], or vectors [B, T, d_input]
+    query, key  positions of the P pairs, [B, P]
+    rows        their numbers within the block, a slice or int64 [B]
+    padding     arguments that tell the model where tokens are padding
+    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
+    key_sets    name -> keys [B, n], the columns of `row.NAME`
+    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
+    """
+
+    inputs: Tensor
+    query: Int[Tensor, "B P"]
+    key: Int[Tensor, "B P"]
+    rows: slice | Tensor
+    padding: Mapping[str, Tensor] = field(default_factory=dict)
+    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
+    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
+    places: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
 
 
 class FeatureHooks:

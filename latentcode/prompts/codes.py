@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from latentcode.codes.aggregates import check_tokens
-from latentcode.codes.reader import Block, Hooks, Instances, Source
-from latentcode.codes.rows import sized_by_tokens
+from latentcode.codes.reader import Block, Hooks, Source
+from latentcode.codes.rows import Instances, sized_by_tokens
 from latentcode.errors import check
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import read_out_hook

@@ -32,13 +32,12 @@ from torch import Tensor
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.models.attention import nonlinearity
 from latentcode.models.config import ModelConfig
+from latentcode.models.kernels import (
+    SERVED_NONLINEARITIES,
+    SERVED_NORMALIZATIONS,
+    SERVED_VALUE_NETWORKS,
+)
 
-# Not asked of `latentcode.models.names`, because a name that is added there is none of theirs yet.
-SERVED_NORMALIZATIONS: dict[str, int] = {
-    "none": 0, "softmax": 1, "rms_head": 2, "softmax_rms_head": 3}
-SERVED_VALUE_NETWORKS: tuple[str, ...] = ("linear", "hyla", "hyla_linear")
-SERVED_NONLINEARITIES: tuple[str, ...] = ("identity", "relu", "gelu", "silu", "sigmoid", "tanh")
-"""In the order of their numbers."""
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers of a processor, and
 the plain matrix products of few large heads are as fast."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,13 @@ from latentcode.arguments import as_tuple
 from latentcode.codes.labels import check_new_label, label_groups, label_values
 from latentcode.errors import ProbeError, UnknownNameError, check
 from latentcode.probes.common.labels import check_classes
-from latentcode.subjects import Subject
-from latentcode.tasks import Batch
 
-LabelFunction = Callable[[Batch], Any]
-"""Of a batch on the CPU, one value per instance: bool, whole numbers or text."""
+if TYPE_CHECKING:
+    from latentcode.subjects import Subject
+    from latentcode.tasks import Batch
+
+LabelFunction = Callable[..., Any]
+"""Of a `Batch` on the CPU, one value per instance: bool, whole numbers or text."""
 Labels = Sequence[str] | Mapping[str, LabelFunction]
 """Names of labels, or name -> function: `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`."""
 

@@ -30,7 +30,7 @@ from latentcode.probes.heads.clusters import ALL, Clusters
 from latentcode.probes.heads.sampling import HeadSample
 from latentcode.probes.heads.tables import NETWORKS, SAYS
 from latentcode.probes.heads.together import permuted
-from latentcode.probes.value_networks.networks import (
+from latentcode.probes.value_networks import (
     generated_parts,
     relative_distances,
     weight_products,

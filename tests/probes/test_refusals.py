@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from decoded_codes import decode_codes
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
-from latentcode.probes.alignment.alignment import align_codes
 from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
 from latentcode.probes.common.labels import make_target
-from latentcode.probes.knn_purity.neighbours import nearest
-from latentcode.probes.knn_purity.purity import purity
-from latentcode.probes.knn_purity.separation import knn_purity_codes
-from latentcode.probes.projection.methods import fit_projection
-from latentcode.probes.similarity.cosines import similarity_codes
+from latentcode.probes.knn_purity import nearest, purity
+from latentcode.probes.projection import fit_projection
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"
@@ -64,14 +61,15 @@ def align(planted: Planted, *changes: Callable[[LatentCodes], LatentCodes]) -> o
     """Return an alignment of the planted codes with those that each change makes of them."""
     both = planted("train"), planted("ood")
     others = [tuple(change(codes) for codes in both) for change in changes]
-    return align_codes([both, *others], ["term_1"], controls=False)
+    return lc.align([lc.subject(*codes) for codes in (both, *others)], labels="term_1",
+                    controls=False)
 
 
 REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = [
     # Controls
     (lambda p: decode(p, controls=True), ProbeError, "without its controls"),
-    (lambda p: similarity_codes(p("ood"), "term_1"), ProbeError, "without its controls"),
-    (lambda p: knn_purity_codes(p("ood")), ProbeError, "without its controls"),
+    (lambda p: lc.similarity(p("ood"), label="term_1"), ProbeError, "without its controls"),
+    (lambda p: lc.knn_purity(p("ood")), ProbeError, "without its controls"),
     (lambda p: features_of(p("ood", residuals=False), None, True), ProbeError, "residual streams"),
     (lambda p: check_controls(p("train", residuals=False), p("ood"), untrained(p), True),
      ProbeError, "residuals=True"),
@@ -81,14 +79,14 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
      ProbeError, "equal the trained ones"),
     (lambda p: check_controls(p("train"), p("ood"), tuple(map(first_layer, untrained(p))), True),
      ProbeError, "at least layers (0, 1)"),
-    (lambda p: similarity_codes(p("ood"), "term_1", untrained=backwards(untrained(p)[1])),
-     ProbeError, "of other instances: label"),
+    (lambda p: lc.similarity(lc.subject(p("ood"), untrained=backwards(untrained(p)[1])),
+                             label="term_1"), ProbeError, "of other instances: label"),
     # Two sets of codes
     (lambda p: check_pair_of_codes(p("train"), fewer_heads(p("ood")), "codes"), ProbeError,
      "heads of the codes differ: 12"),
     (lambda p: check_pair_of_codes(p("train"), p("ood")[:0], "codes"), ProbeError,
      "held-out part of the codes holds no instances"),
-    (lambda p: align(p), ProbeError, "there are 1 models"),
+    (lambda p: align(p), ProbeError, "1 model is given"),
     (lambda p: align(p, lambda codes: codes), ProbeError, "expected different names"),
     (lambda p: align(p, lambda codes: of_run(backwards(codes), "b")), ProbeError,
      "codes of b are of other instances"),
@@ -96,16 +94,17 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
      "heads of runs planted and b differ: 12 and 11"),
     # Names
     (lambda p: decode(p, labels=["rule"]), UnknownNameError, "unknown label 'rule'"),
-    (lambda p: similarity_codes(p("ood"), "rule", controls=False), UnknownNameError, "'rule'"),
-    (lambda p: knn_purity_codes(p("ood"), ["hue"], controls=False), UnknownNameError, "'hue'"),
+    (lambda p: lc.similarity(p("ood"), label="rule", controls=False), UnknownNameError, "'rule'"),
+    (lambda p: lc.knn_purity(p("ood"), labels=["hue"], controls=False), UnknownNameError, "'hue'"),
     (lambda p: make_target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
     (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
-    (lambda p: knn_purity_codes(p("ood"), ["term_1"] * 2, controls=False), ProbeError,
+    (lambda p: lc.knn_purity(p("ood"), labels=["term_1"] * 2, controls=False), ProbeError,
      "labels repeats term_1"),
-    (lambda p: knn_purity_codes(p("ood"), (), controls=False), ProbeError, "no label is given"),
+    (lambda p: lc.knn_purity(p("ood"), labels=(), controls=False), ProbeError, "no label is given"),
     (lambda p: decode(p, labels=[]), ProbeError, "labels is empty"),
     # Labels
-    (lambda p: similarity_codes(p("ood"), "target", controls=False), ProbeError, "a measurement"),
+    (lambda p: lc.similarity(p("ood"), label="target", controls=False), ProbeError,
+     "a measurement"),
     (lambda p: decode(p, labelled(p("train"), term_1="t1")), ProbeError, "the class 't1'"),
     (lambda p: target_of(p, term_1=[None, *p("train").labels["term_1"][1:]]), ProbeError,
      "1 missing"),
@@ -132,7 +131,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     # Settings
     (lambda p: decode(p, n_bootstrap=10), ProbeError, "n_bootstrap is 10"),
     (lambda p: decode(p, n_shuffles=0), ProbeError, "n_shuffles is 0"),
-    (lambda p: knn_purity_codes(p("ood"), controls=False, k=0), ProbeError, "k is 0"),
+    (lambda p: lc.knn_purity(p("ood"), controls=False, k=0), ProbeError, "k is 0"),
     (lambda p: nearest(POINTS[:6], 6), ProbeError, "k is 6 for 6 points"),
     (lambda p: fit_projection(POINTS, perplexity=0.5), ProbeError, "perplexity is 0.5"),
     (lambda p: fit_projection(POINTS, n_iter=0), ProbeError, "n_iter is 0"),

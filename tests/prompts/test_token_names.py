@@ -7,7 +7,7 @@ import pytest
 from tokenizer_families import FAMILIES, bridge_of, make_tokenizer
 
 import latentcode as lc
-from latentcode.probes.generation.generating import continuation
+from latentcode.probes.generation import continuation
 from latentcode.prompts import as_language_model, load_language_model
 from latentcode.tasks.text.classes import TokenTable
 from latentcode.tasks.text.names import told_apart

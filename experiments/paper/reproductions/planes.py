@@ -45,18 +45,18 @@ from latentcode.experiments.paper.reproductions.decoded import (
     runs_by_setting,
 )
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
+from latentcode.figures.scatter import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
 from latentcode.probes.common.shuffling import no_null, shuffled_classes
-from latentcode.probes.knn_purity.neighbours import (
+from latentcode.probes.knn_purity import (
+    AGREEMENT_SHUFFLES,
     MOST_NEIGHBORS,
-    SHUFFLES,
     agreeing_neighbors,
     nearest,
 )
 from latentcode.probes.projection import ProjectionResult, project
-from latentcode.probes.projection.figure import ScatterCell, scatter_figure
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 
@@ -306,10 +306,10 @@ def votes(
     groups  int [N], the combination of each point
 
     A class that shares the first place with others counts in part. Both are float64 [N], whose
-    means are the balanced accuracy and that of labels that are shuffled (`SHUFFLES` times).
+    means are the balanced accuracy and that of labels that are shuffled.
     """
     neighbours = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2))
-    shuffles = shuffled_classes(kind, groups, rng, SHUFFLES)
+    shuffles = shuffled_classes(kind, groups, rng, AGREEMENT_SHUFFLES)
     return (_voted(neighbours, kind),
             np.mean([_voted(neighbours, of_class) for of_class in shuffles], axis=0))
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentcode.models.kernels.fused import SERVED_NONLINEARITIES
+from latentcode.models.kernels import SERVED_NONLINEARITIES
 
 MOST_HEADS = 64
 """With Triton up to 3.6 half as many in float32: it pads a tile to more than fits."""

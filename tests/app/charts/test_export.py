@@ -19,7 +19,7 @@ from latentcode.app.data import loaded as data
 from latentcode.app.data.catalog import Entry
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.sidebar import Chosen
-from latentcode.probes.projection.methods import Projection
+from latentcode.probes.projection import Projection
 
 
 @pytest.fixture

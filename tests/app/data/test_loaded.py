@@ -24,7 +24,7 @@ from latentcode.app.data.projections import project_once
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.cache import default_cache
 from latentcode.imports import import_file
-from latentcode.probes.projection.methods import reduced_settings
+from latentcode.probes.projection import reduced_settings
 
 
 @pytest.fixture(scope="module")

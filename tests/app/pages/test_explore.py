@@ -35,7 +35,7 @@ from latentcode.app.charts.selected import (
 )
 from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
-from latentcode.probes.projection.methods import fit_projection
+from latentcode.probes.projection import fit_projection
 from latentcode.runs import Run
 from latentcode.runs.named import ZOO
 

@@ -12,7 +12,7 @@ from small_app import charts, drawn_codes, shown, text
 
 import latentcode as lc
 from latentcode.probes.decoding import DecodingResult
-from latentcode.probes.similarity.cosines import similarity_codes
+from latentcode.probes.similarity import similarity
 from latentcode.runs import Run
 
 
@@ -33,7 +33,7 @@ def test_training_begins_with_the_metric_that_is_quoted_first(run: Run) -> None:
 
 
 def test_other_results_are_shown_with_their_summary(codes: Path) -> None:
-    result = similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100)
+    result = similarity(drawn_codes(), label="rule", controls=False, n_bootstrap=100)
     result.save(codes / "results" / "similarity", figures=False)
     test = shown("results", model="runs/codes")
     names = [name.replace("_", " ") for name in result.summary().columns if name != "features"]

@@ -10,8 +10,7 @@ import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
 
 from latentcode.app.pages.similarity import CELL, beside_controls, within_sentence
-from latentcode.probes.similarity.cosines import similarity_codes
-from latentcode.probes.similarity.measures import cosine_matrix
+from latentcode.probes.similarity import cosine_matrix, similarity
 
 
 def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
@@ -35,7 +34,7 @@ def test_the_matrix_is_that_of_the_mean_codes(codes: Path) -> None:
 
 
 def test_a_cell_shows_its_two_codes_and_their_difference(codes: Path) -> None:
-    similarity_codes(drawn_codes(), "rule", controls=False, n_bootstrap=100).save(
+    similarity(drawn_codes(), label="rule", controls=False, n_bootstrap=100).save(
         codes / "results" / "similarity", figures=False)
     test = shown("similarity", model="runs/codes", **{CELL: "sum~constant"})
     _, bars = charts(test).values()

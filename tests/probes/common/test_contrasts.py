@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from decoded_codes import decode_codes
 
+import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.probes.common.bootstrap import (
     balanced_accuracy,
@@ -24,10 +25,7 @@ from latentcode.probes.common.contrasts import (
 )
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
-from latentcode.probes.knn_purity import knn_purity_codes
-from latentcode.probes.knn_purity.purity import ALL
-from latentcode.probes.similarity import similarity_codes
-from latentcode.probes.topography import topography_codes
+from latentcode.probes.knn_purity import ALL
 from latentcode.subjects.of_codes import CodesSubject
 
 Planted = Callable[..., LatentCodes]
@@ -124,8 +122,8 @@ def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
 
 
 def test_classes_are_compared_with_the_largest_other_cosine(planted: Planted) -> None:
-    found = similarity_codes(planted("ood"), "term_1", untrained=planted("ood", strength=0.0),
-                             n_bootstrap=100, n_samples=3)
+    found = lc.similarity(lc.subject(planted("ood"), untrained=planted("ood", strength=0.0)),
+                          label="term_1", n_bootstrap=100, n_samples=3)
     place = {"layer": 1, "pair": "query->query", "centring": "raw"}
     cosines = where(found.cosines, **place, features="code").pivot(
         index="row", columns="column", values="value")
@@ -143,8 +141,8 @@ def test_classes_are_compared_with_the_largest_other_cosine(planted: Planted) ->
 
 
 def test_purity_less_that_of_shuffled_labels_is_the_excess(planted: Planted) -> None:
-    found = knn_purity_codes(planted("ood"), ["term_1"], untrained=planted("ood", strength=0.0),
-                             n_bootstrap=100)
+    found = lc.knn_purity(lc.subject(planted("ood"), untrained=planted("ood", strength=0.0)),
+                          labels=["term_1"], n_bootstrap=100)
     place = ["layer", "pair", "label", "among"]
     code = where(found.table, features="code").set_index(place)
     rows = found.contrasts.against("shuffled").set_index(place)
@@ -159,8 +157,9 @@ def test_correlations_are_compared_by_the_same_replicates(planted: Planted) -> N
     names = sorted(codes.labels["term_1"].unique())
     distance = pd.DataFrame(1.0 - np.eye(len(names)), names, names)
     distance.iloc[0, 1] = distance.iloc[1, 0] = 0.5
-    found = topography_codes(codes, {"term_1": {"one": distance}}, n_bootstrap=100,
-                             untrained=planted("ood", strength=0.0), n_permutations=100)
+    found = lc.topography(lc.subject(codes, untrained=planted("ood", strength=0.0)),
+                          distances={"term_1": {"one": distance}}, n_bootstrap=100,
+                          n_permutations=100)
     key = ["layer", "pair", "metric"]
     rho = found.table.pivot(index=key, columns="features", values="rho")
     for against in ("untrained", "residual"):

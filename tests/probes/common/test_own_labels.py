@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,7 @@ from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
-from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.own_labels import own_labels
-from latentcode.probes.projection import project_codes
 from latentcode.tasks import Batch
 
 
@@ -94,9 +93,11 @@ def test_verbs_that_need_more_than_a_function_say_so(run: lc.Run) -> None:
     with pytest.raises(ProbeError, match="label 'even' has no distances between its values"):
         lc.topography(run, labels={"even": even})
     codes = lc.extract(run, n=20, untrained=True)
+    other = replace(codes, meta=codes.meta | {"run": "other"})
     for ask in (lambda: decode_codes(codes, codes, {"even": even}),
-                lambda: project_codes(codes, {"even": even}),
-                lambda: align_codes([(codes, codes)] * 2, {"even": even})):
+                lambda: lc.project(codes, labels={"even": even}),
+                lambda: lc.align([lc.subject(codes, codes), lc.subject(other, other)],
+                                 labels={"even": even})):
         with pytest.raises(ProbeError, match=r"expected names, .*codes\.with_labels"):
             ask()
 

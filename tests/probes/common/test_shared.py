@@ -14,7 +14,6 @@ from decoded_codes import decode_codes
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.alignment import align_codes
 from latentcode.probes.common.shared import shared_combinations, shared_instances
 
 Planted = Callable[..., LatentCodes]
@@ -75,8 +74,8 @@ def test_probes_refuse_what_they_were_fitted_on(planted: Planted) -> None:
                                              "are training instances, too .their labels and codes"):
             decode_codes(train, heldout, "term_1", **FAST)
         with pytest.raises(ProbeError, match="are training instances, too"):
-            align_codes([(train, heldout), (again(train), again(heldout))], "term_1",
-                           controls=False)
+            lc.align([lc.subject(train, heldout), lc.subject(again(train), again(heldout))],
+                     labels="term_1", controls=False)
     fresh = planted("train", seed=1)
     with pytest.raises(ProbeError, match="9 of 9 held-out combinations occur in training, such as"):
         decode_codes(train, fresh, "term_1", **FAST)

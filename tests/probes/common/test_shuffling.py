@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import latentcode as lc
-from latentcode.probes.alignment.matching import Moments, cka
+from latentcode.probes.alignment import cka, moments_of
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.shuffling import (
     LEAST_ARRANGEMENTS,
@@ -22,8 +22,6 @@ from latentcode.probes.common.shuffling import (
     shuffled_classes,
     shuffled_labels,
 )
-from latentcode.probes.knn_purity import knn_purity_codes
-from latentcode.probes.similarity import similarity_codes
 from latentcode.tasks.pairs import Pair
 
 SHARES = {"balanced": [1 / 3] * 3, "rare": [0.9, 0.05, 0.05], "unequal": [0.6, 0.3, 0.1]}
@@ -96,7 +94,7 @@ def test_what_varies_with_combinations_alone_is_no_nearer_to_itself_than_its_con
     means = np.random.default_rng(0).normal(size=(2, 200, 6, 5))
     a, b = np.repeat(means, 10, axis=2)
     groups = np.repeat(np.arange(6), 10)
-    unrelated, control = (np.array([cka(Moments.of(x, y[rows], groups).whole())
+    unrelated, control = (np.array([cka(*(each.whole() for each in moments_of(x, y[rows], groups)))
                                     for x, y, rows in zip(a, b, order, strict=True)])
                           for order in ([np.arange(60)] * 200, [
                               rows_of_others(groups, np.random.default_rng(seed))
@@ -145,10 +143,10 @@ def contrast(asked: str, train: lc.LatentCodes, heldout: lc.LatentCodes, seed: i
     if asked == "registered, fitted":
         return lc.knn(train, heldout, labels=["y"], n_shuffles=5, **how).contrasts.table
     if asked == "knn_purity":
-        table = knn_purity_codes(train, ["y"], **how).contrasts.table
+        table = lc.knn_purity(train, labels=["y"], **how).contrasts.table
         return table.assign(quantity=table["among"])
     if asked == "similarity":
-        table = similarity_codes(train, "y", **how).contrasts.table
+        table = lc.similarity(train, label="y", **how).contrasts.table
         return table[(table["centring"] == "centred") & (table["features"] == "code")].assign(
             quantity=table["row"] + table["column"])
     registered = lc.register_probe("spread", replace=True)(spread)
@@ -188,7 +186,7 @@ def test_too_few_arrangements_are_no_null() -> None:
     codes = noise(0, 0, SHARES["balanced"], constant=False)
     codes.labels["y"] = np.where(codes.labels["combination"] == "0 1", "rare", "common")
     few = codes[codes.labels["combination"].isin(["0 0", "0 1", "0 2"]).to_numpy()]
-    result = similarity_codes(few, "y", controls=False)
+    result = lc.similarity(few, label="y", controls=False)
     assert "shuffled" not in set(result.contrasts.table["against"])
     assert any("Label y: shuffled labels are no control" in note for note in result.caveats)
 

@@ -20,7 +20,7 @@ from latentcode.experiments.paper.reproductions.planes import (
     target_over_rule,
     votes,
 )
-from latentcode.probes.knn_purity.neighbours import nearest
+from latentcode.probes.knn_purity import nearest
 from tests.helpers.paper_runs import MadeUpRun
 
 RUN = MadeUpRun(preset("smoke", "sraven"), "a", {})

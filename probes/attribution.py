@@ -1,0 +1,685 @@
+"""Which codes and values does the source's answer hang on? Attribution, checked by patches.
+
+The effect of writing a source's activation is estimated as (d step / d a) (a_source - a), where
+
+    gradient  the derivative is taken at the base: attribution patching
+    path      it is the mean over points on the way from the base's activations at all places
+              of the site to the source's (integrated gradients): the estimates sum to the effect of
+              writing all of them, up to the number of points
+
+and `step` says how far an answer went towards the source's. A place is a layer, a query and a key,
+which go by the roles of their tokens (`latentcode.probes.interventions.estimates`).
+
+How few places carry the answer? Places are added in order of attribution until the share of answers
+that become the source's is SHARE of what writing all places brings; then, from the least important
+on, each that is not needed for that is taken out again. That is greedy: a smaller set may do as
+much. One half of the instances says which places these are, the other half what they bring, which
+may be less than SHARE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.image import AxesImage
+from matplotlib.ticker import NullLocator, ScalarFormatter
+from scipy.stats import rankdata
+from torch import Tensor
+
+from latentcode.arguments import as_tuple, check_distinct
+from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
+from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.models.layers import attention_layers
+from latentcode.models.modes import locked
+from latentcode.probes.common.bootstrap import (
+    LEVEL,
+    cluster_sums,
+    mean_and_interval,
+    percentile_interval,
+    resample,
+)
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
+from latentcode.probes.common.figures import layers_in, panels, reach
+from latentcode.probes.common.results import TableResult, where, with_interval
+from latentcode.probes.interventions.estimates import Known, Patched, Setting, rate_of
+from latentcode.probes.interventions.sites import check_written
+from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed, make_generator
+from latentcode.subjects import subject as opened
+from latentcode.tasks.counterfactuals import Counterfactuals
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+ATTRIBUTED = ("code", "value")
+"""Sites that can be attributed to."""
+METHODS = ("path", "gradient")
+"""Sets are made in the order of the first."""
+RANDOM_ORDERS = 3
+"""Orders of places that the rates of random sets are means over."""
+AMONG = ("all", "strongest", "random")
+"""Which of the places that were patched a correlation is over."""
+SHARE = 0.9
+"""Share of the effect of all places that a set has to have where it is chosen."""
+LEAST_RATE = 0.2
+"""No set is looked for where the interval of the rate of all places does not lie above this."""
+PLACE: tuple[str, ...] = ("site", "layer", "query", "key")
+"""Columns that name a place; a value has no query."""
+LEAST_PLACES = 20
+"""A correlation over fewer places is not shown."""
+ESTIMATES: tuple[str, ...] = ("path", "path_absolute", "gradient", "gradient_absolute")
+IN_GRID = r"row(\d+)\.panel(\d+) (.+)"
+"""How a role says in which panel of a grid its token is."""
+OWN = "own"
+"""The feature that is asked about."""
+COLORS = {"path": PALETTE[0], "gradient": PALETTE[1], "random": GREY}
+
+
+@watched("passes")
+def attribute(
+    model: Model,
+    problems: Problems = None,
+    source: str | None = None,
+    *,
+    sites: Sequence[str] | str = ATTRIBUTED,
+    split: Split = "ood",
+    n: int | None = None,
+    n_patched: int = 200,
+    n_points: int = 4,
+    n_checked: int = 40,
+    n_ranked: int = 200,
+    among: str = "vocabulary",
+    step: int | None = None,
+    batch_size: int | None = None,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> AttributionResult:
+    """Attribute the source's answer to codes and values.
+
+    The attribution to codes is (d step / d a) (a_source - a), what writing the source's codes there
+    would do to `step` if that were linear, for all codes at once
+    (`latentcode.probes.interventions.estimates`). Intervals are 95 %, clustered by combination.
+
+    Args:
+        model: See `subject`.
+        problems: See `subject`; of prompts minimal pairs, or a factorial, with the columns that
+            `PromptCounterfactuals` lists; default: the run's own task.
+        source: Whose activations would be put in: `operation+operands`, another source of a
+            factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
+            default: operation+operands, without a factorial interchange.
+        sites: `code`, `value` or both.
+        split: Problems that the attributions are means over.
+        n: Problems drawn; those count which the model answers rightly, sources included; default:
+            2,000, of prompts all, each of which is a base at most once.
+        n_patched: How many of them single places and sets are patched in.
+        n_points: Points on the way to the source at which the gradient is taken.
+        n_checked: Places that are patched singly: so many of the largest estimates, and random
+            others.
+        n_ranked: Places, by attribution, of which a small set is made.
+        among: Of prompts: whether the model's answer is the likeliest token of the `vocabulary` or
+            the likelier of the two `answers`.
+        step: The checkpoint of a run; default: the newest.
+        batch_size: Problems at once; default: 250, of prompts 32.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of everything that is drawn.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (passes through the model done, most that there can be).
+
+    Raises:
+        LatentCodeError: What `subject` raises.
+        ConfigError: The problems have no minimal pairs, or an argument does not fit the task or the
+            model.
+        ProbeError: Fewer than four instances count.
+    """
+    seed = checked_seed(seed)
+    subject = opened(model, problems, step=step, device=device, batch_size=batch_size)
+    return attribute_model(
+        subject.model(), subject.counterfactuals(among=among), source, sites=sites,
+        split=subject.split_name(split), n=subject.n_of("n", n, 2_000, split),
+        n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
+        batch_size=subject.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
+        meta={**subject.settings, **({} if among == "vocabulary" else {"among": among})},
+        progress=progress)
+
+
+@watched("passes")
+def attribute_model(
+    model: Any,
+    task: Counterfactuals,
+    source: str | None = None,
+    *,
+    sites: Sequence[str] | str = ATTRIBUTED,
+    split: str = "ood",
+    n: int = 2_000,
+    n_patched: int = 200,
+    n_points: int = 4,
+    n_checked: int = 40,
+    n_ranked: int = 200,
+    seed: int = 0,
+    batch_size: int = 250,
+    n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> AttributionResult:
+    """Attribute the answers of a model in hand; arguments as those of `attribute`, and
+
+    model  anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
+    task   the bases, sources and answers: `make_counterfactuals(make_task(...))`
+    """
+    seed, sites = checked_seed(seed), as_tuple(sites)
+    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
+          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them",
+          ConfigError)
+    if source is None:
+        source = "operation+operands" if task.factorial else "interchange"
+    rate = rate_of(task, source)
+    check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
+    check_distinct("sites", sites)
+    for site in sites:
+        check_choice("site", site, ATTRIBUTED)
+    for name, value, least in (
+            ("n", n, 4), ("n_patched", n_patched, 4), ("batch_size", batch_size, 4),
+            ("n_points", n_points, 1), ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1),
+            ("n_bootstrap", n_bootstrap, 100)):
+        check_count(name, value, least)
+    layers = attention_layers(model)
+    setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
+                      n_points)
+    total = -(-n // batch_size) + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done = min(done + 1, total)
+        if progress is not None:
+            progress(done, total)
+
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
+    low: dict[str, float] = {}
+    with locked(model), task.reading(model):
+        patched, sums, roles, n_known = _attributed(
+            setting, split, n, n_patched, batch_size, seed, advance)
+        for site in sites:
+            names = named(site, roles, layers)
+            for name, table in _means({m: sums[m, site] for m in METHODS}, n_known, names).items():
+                tables[name].append(table)
+            patches, correlations = _checked(patched, site, names, n_checked, n_bootstrap, seed,
+                                             advance)
+            tables["patches"].append(patches)
+            tables["correlations"].append(correlations)
+            of_sets, low[site] = _sets(patched, site, names, n_ranked, n_bootstrap, seed, advance)
+            for name, table in of_sets.items():
+                tables[name].append(table)
+    if progress is not None:
+        progress(total, total)
+    frames = {name: pd.concat([t for t in parts if len(t)] or parts, ignore_index=True)
+              .reindex(columns=list(AttributionResult.COLUMNS[name]))
+              for name, parts in tables.items()}
+    contrasts = Contrasts(frames.pop("contrasts"))
+    return AttributionResult(**frames, contrasts=contrasts, settings={
+        **(dict(meta) if meta else {}), "source": source, "rate": rate,
+        "symbolic": task.symbolic, "sites": list(sites), "split": split, "n": n,
+        "n_known": n_known, "n_patched": len(patched), "n_points": n_points,
+        "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,
+        "n_bootstrap": n_bootstrap, "level": LEVEL, "share": SHARE, "least_rate": LEAST_RATE,
+        "searched_low": low, "roles": list(roles), "n_layers": len(layers)})
+
+
+def _attributed(
+    setting: Setting, split: str, n: int, n_patched: int, batch_size: int, seed: int,
+    advance: Callable[[], None],
+) -> tuple[Patched, dict[tuple[str, str], list[Tensor]], tuple[str, ...], int]:
+    """Return the first instances that count, sums over all, the names of the roles, and how many.
+
+    The sums by method and site are those of the estimates [layer, head, cell], of their sizes, and
+    of the sizes of their sums over heads [layer, cell].
+    """
+    device = next(setting.model.parameters()).device
+    sums: dict[tuple[str, str], list[Tensor]] = {}
+    kept: list[Known] = []
+    roles: tuple[str, ...] = ()
+    n_known = 0
+    generator = make_generator(seed, f"interventions {split}", device)
+    for index, pairs in enumerate(setting.task.batches(split, n, batch_size, generator)):
+        if index == 0:
+            check_written(setting.model, pairs.bases.inputs[:2], setting.places)
+            roles, _ = setting.task.roles(pairs)
+        known = setting.known(pairs)
+        if known is not None:
+            n_known += len(known)
+            for key in ((method, site) for method in METHODS
+                        for site in {site for site, _ in setting.places}):
+                x = known.estimates(*key).double().cpu()  # [B, layer, head, cell]
+                more = [x.sum(0), x.abs().sum(0), x.sum(2).abs().sum(0)]
+                sums[key] = [a + b for a, b in zip(sums[key], more, strict=True)] if (
+                    key in sums) else more
+            wanted = n_patched - sum(map(len, kept))
+            if wanted > 0:
+                kept.append(known[:wanted])
+        advance()
+    check(n_known >= 4, f"of {n} instances of {split}, the model answers {n_known} and their "
+          "sources rightly; expected at least four. Is it trained, and n large enough?"
+          f"{setting.task.doubt}", ProbeError)
+    return Patched(setting, kept), sums, roles, n_known
+
+
+def _means(
+    sums: Mapping[str, Sequence[Tensor]], n: int, names: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Return the mean estimates of every method by place, and by place and head."""
+    n_heads = sums["path"][0].shape[1]
+    maps, heads = names.copy(), names.loc[names.index.repeat(n_heads)].reset_index(drop=True)
+    heads["head"] = np.tile(np.arange(n_heads), len(names))
+    for method, (signed, absolute, absolute_place) in sums.items():
+        for column, of_place, of_head in ((method, signed.sum(1), signed),
+                                          (f"{method}_absolute", absolute_place, absolute)):
+            maps[column] = of_place.flatten().numpy() / n
+            # A number per head, of which there are many, is kept with seven digits.
+            heads[column] = (of_head.transpose(1, 2).flatten() / n).numpy().astype(np.float32)
+    return {"maps": maps, "heads": heads}
+
+
+def to_check(
+    estimates: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
+    """Return the n places of largest |estimate|, up to n random others, and how many are first.
+
+    estimates  [method, place]; every method gives its strongest in turn
+    Of the others only those count whose estimates are not exactly 0, as they are where nothing
+    leads from a place to the answer.
+    """
+    ranks = np.argsort(np.argsort(-np.abs(estimates), axis=1, kind="stable"), axis=1)
+    order = np.argsort(ranks.min(0), kind="stable")
+    strongest, others = order[:n], order[n:]
+    others = others[(estimates[:, others] != 0.0).any(0)]
+    return np.concatenate([strongest, rng.permutation(others)[:n]]), len(strongest)
+
+
+def _checked(
+    patched: Patched, site: str, names: pd.DataFrame, n: int, n_bootstrap: int, seed: int,
+    advance: Callable[[], None],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return single patches beside their estimates, and the correlations of the two.
+
+    names  `site`, `layer`, `query` and `key` of every place
+    """
+    estimates = np.stack([patched.estimates(method, site) for method in METHODS])
+    combination = patched.combinations()
+    places, n_first = to_check(estimates.mean(1), n, np.random.default_rng(seed))
+    measured = []
+    for place in places:
+        measured.append(np.stack(patched.written(site, np.array([place]))))
+        advance()
+    effects, flipped = np.stack(measured, -1)  # [N, place]
+    estimates = estimates[:, :, places]
+    effect, low, high, _ = mean_and_interval(effects, combination, n_bootstrap, seed)
+    group = np.where(np.arange(len(places)) < n_first, "strongest", "random")
+    table = names.iloc[places].assign(
+        chosen=group, **dict(zip(METHODS, estimates.mean(1), strict=True)), effect=effect, low=low,
+        high=high, rate=flipped.mean(0), n=len(effects))
+    rows = [
+        {"site": site, "estimate": method, "among": among, **row, "n_places": int(which.sum()),
+         "n": len(effects)}
+        for among in AMONG
+        for which in [np.full(len(places), True) if among == "all" else group == among]
+        for method, estimate in zip(METHODS, estimates, strict=True) if which.sum() > 2
+        for row in _correlations(
+            estimate[:, which], effects[:, which], combination, n_bootstrap, seed)]
+    return table, pd.DataFrame(rows)
+
+
+def _correlations(
+    estimates: np.ndarray, effects: np.ndarray, combination: np.ndarray, n_bootstrap: int,
+    seed: int,
+) -> Iterator[dict[str, object]]:
+    """Yield how the means over instances [N, place] of both go together over places."""
+    both, _ = cluster_sums(np.stack([estimates, effects], 1), combination)
+    # Sums and means are as correlated.
+    weights = resample(len(both), n_bootstrap, np.random.default_rng(seed))
+    drawn = np.tensordot(np.concatenate([np.ones((1, len(both))), weights]), both, axes=1)
+    for measure, x in (("pearson", drawn), ("spearman", rankdata(drawn, axis=-1))):
+        a, b = np.moveaxis(x - x.mean(-1, keepdims=True), 1, 0)
+        norm = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+        r = (a * b).sum(-1) / np.where(norm > 0, norm, np.nan)  # NaN where one is constant
+        low, high = percentile_interval(r[1:], len(both))
+        yield {"measure": measure, "value": float(r[0]), "low": float(low), "high": float(high)}
+
+
+def _sets(
+    patched: Patched, site: str, names: pd.DataFrame, n_ranked: int, n_bootstrap: int, seed: int,
+    advance: Callable[[], None],
+) -> tuple[dict[str, pd.DataFrame], float]:
+    """Return what sets of growing size bring, and a small one that brings most of it; and the
+    lower end of the interval of what all places bring, where the set was chosen."""
+    searched, held = patched.every_second(0), patched.every_second(1)
+    estimates = {method: searched.estimates(method, site).mean(0) for method in METHODS}
+    ranked = {method: np.argsort(-x, kind="stable") for method, x in estimates.items()}
+    rng, n_places = np.random.default_rng(seed), len(names)
+    orders = {**{method: [order] for method, order in ranked.items()},
+              "random": [rng.permutation(n_places) for _ in range(RANDOM_ORDERS)]}
+    combination = held.combinations()
+
+    def brought(sets: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the step and whether the answer became the source's, [instance, 2]."""
+        both = np.mean([np.stack(held.written(site, places), 1) for places in sets], axis=0)
+        advance()
+        return np.asarray(both)
+
+    def measured(both: np.ndarray) -> dict[str, object]:
+        mean, low, high, _ = mean_and_interval(both, combination, n_bootstrap, seed)
+        return {"rate": mean[1], "low": low[1], "high": high[1], "step": mean[0],
+                "step_low": low[0], "step_high": high[0], "n": len(both)}
+
+    of_sets = {(name, size): brought([order[:size] for order in several])
+               for name, several in orders.items() for size in doublings(n_places)}
+    curve = [{"site": site, "order": name, "size": size, **measured(both)}
+             for (name, size), both in of_sets.items()]
+    contrasts = []
+    for (name, size), both in of_sets.items():
+        if name != "random" and size < n_places:
+            value, low, high, n_clusters = mean_and_interval(
+                both - of_sets["random", size], combination, n_bootstrap, seed)
+            contrasts += [
+                {"site": site, "size": size, "order": name, "quantity": quantity,
+                 "against": "random", "value": value[i], "low": low[i], "high": high[i],
+                 "n": len(both), "n_clusters": n_clusters}
+                for i, quantity in ((1, "rate"), (0, "step"))]
+
+    def rate(places: np.ndarray) -> float:
+        _, flipped = searched.written(site, places)
+        advance()
+        return float(flipped.mean())
+
+    _, flipped = searched.written(site, ranked["path"])
+    advance()
+    all_rate, low, _, _ = mean_and_interval(flipped, searched.combinations(), n_bootstrap, seed)
+    row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": float(all_rate),
+                              "held_all": curve[-1]["rate"]}
+    chosen = names.iloc[:0].assign(path=[])
+    smallest = smallest_set(rate, ranked["path"][:n_ranked], SHARE * float(all_rate)) if (
+        low > LEAST_RATE) else None
+    if smallest is not None:
+        kept, size = smallest
+        row |= {"size": len(kept), "before_pruning": size, "searched": rate(kept),
+                **measured(brought([kept]))}
+        chosen = names.iloc[kept].assign(path=estimates["path"][kept])
+    return {"curve": pd.DataFrame(curve), "smallest": pd.DataFrame([row]), "chosen": chosen,
+            "contrasts": pd.DataFrame(contrasts)}, float(low)
+
+
+def smallest_set(
+    rate: Callable[[np.ndarray], float], order: np.ndarray, wanted: float
+) -> tuple[np.ndarray, int] | None:
+    """Return a set of places whose rate is at least `wanted`, after pruning, and its size before.
+
+    rate   of a set of places
+    order  the places that may be in it, the one that attribution ranks first before the others
+
+    None where all of them do not reach it.
+    """
+    of_first = cache(lambda size: rate(order[:size]))
+    size = next((size for size in doublings(len(order)) if of_first(size) >= wanted), None)
+    if size is None:
+        return None
+    low = size // 2  # did not reach it, or is 0
+    while size - low > 1:
+        middle = (low + size) // 2
+        low, size = (low, middle) if of_first(middle) >= wanted else (middle, size)
+    kept = order[:size]
+    for place in kept[::-1] if size > 1 else ():
+        without = kept[kept != place]
+        if len(without) and rate(without) >= wanted:
+            kept = without
+    return kept, size
+
+
+def doublings(last: int) -> list[int]:
+    """Return 1, 2, 4, ... and `last`."""
+    return [*(2**i for i in range(last.bit_length()) if 2**i < last), last]
+
+
+def named(site: str, roles: Sequence[str], layers: Sequence[int]) -> pd.DataFrame:
+    """Return `site`, `layer`, `query` and `key` of every place, in order; a value has no query."""
+    queries = roles if site == "code" else [""]
+    return pd.MultiIndex.from_product([[site], layers, queries, roles], names=PLACE).to_frame(
+        index=False)
+
+
+@dataclass(frozen=True, repr=False)
+class AttributionResult(TableResult):
+    """Where the codes and values are that the source's answer hangs on.
+
+    Places are named by the roles of query and key. Estimates are in the unit of the step towards
+    the source's answer: nats where answers are symbols, the answer's own where they are numbers.
+
+    maps     one row per place, all heads together: the mean estimate over instances by `path`
+             and by `gradient`, and the means of their sizes, `path_absolute` and
+             `gradient_absolute`
+    heads    the same per head
+    patches  places that were written singly (`chosen`: as one of the strongest, or at random):
+             both estimates, and the real `effect` with its interval; `rate`, the share of answers
+             that became the source's
+    correlations  of either estimate and the effect over these places
+    curve    of sets that grow in the order of either estimate, or in a random one of all places,
+             also of those that nothing hangs on: `rate` and `step` with intervals, over the
+             instances that took no part in any choice
+    smallest one row per site: the rate of writing all places, on the instances that the set was
+             chosen on (`searched_`) and on the others (`held_`); the `size` of a small set, and
+             `before_pruning`; its rate on the first, `searched`, and on the others, with
+             interval. It is found greedily, and a smaller one may do as much. NaN where none was
+    chosen   the places of that set, and their estimates by path
+    contrasts  of sets of one size: what those in the order of an estimate bring (`rate`, `step`)
+             less what those in a `random` order do
+    settings everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.attribution"
+    SHOWS = "how well linear estimates do, and how few places suffice"
+    COLUMNS: ClassVar = {
+        "maps": (*PLACE, *ESTIMATES),
+        "heads": (*PLACE, "head", *ESTIMATES),
+        "patches": (*PLACE, "chosen", "path", "gradient", "effect", "low", "high", "rate", "n"),
+        "correlations": ("site", "estimate", "among", "measure", "value", "low", "high",
+                         "n_places", "n"),
+        "curve": ("site", "order", "size", "rate", "low", "high", "step", "step_low", "step_high",
+                  "n"),
+        "smallest": ("site", "n_places", "searched_all", "held_all", "size", "before_pruning",
+                     "searched", "rate", "low", "high", "step", "step_low", "step_high", "n"),
+        "chosen": (*PLACE, "path"),
+        "contrasts": contrast_columns("site", "size", "order")}
+    BEST_OF: ClassVar = ("size",)
+    TOLD: ClassVar = {"quantity": ("rate",)}
+
+    maps: pd.DataFrame
+    heads: pd.DataFrame
+    patches: pd.DataFrame
+    correlations: pd.DataFrame
+    curve: pd.DataFrame
+    smallest: pd.DataFrame
+    chosen: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The correlations over at least `LEAST_PLACES` places."""
+        return self.correlations[self.correlations["n_places"] >= LEAST_PLACES]
+
+    def sought(self, small: Mapping[Any, Any]) -> bool:
+        """Say of a row of `smallest` whether a set is looked for: do all places bring enough?
+
+        Older results do not have the lower end of their rate's interval; the rate is above it.
+        """
+        low = self.settings.get("searched_low", {}).get(small["site"], small["searched_all"])
+        return bool(low > self.settings["least_rate"])
+
+    def share(self, small: Mapping[Any, Any]) -> float:
+        """Return the part of what all places bring that a set brings on the held-out instances."""
+        return float(small["rate"] / small["held_all"]) if small["held_all"] else np.nan
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        s = self.settings
+        notes = [f"{s['n_known']} of {s['n']} instances count, which the model and its sources "
+                 f"answer rightly; {s['n_patched']} of them are written into."]
+        for row in self.smallest.to_dict("records"):
+            everything = (f"All {row['site']}s bring the source's answer in "
+                          f"{row['searched_all']:.2f}")
+            if not self.sought(row):
+                notes.append(f"{everything}, not surely more than {s['least_rate']}: no set is "
+                             "looked for.")
+            elif np.isnan(row["size"]):
+                notes.append(f"{everything}, and the first {min(s['n_ranked'], row['n_places'])} "
+                             f"places do not bring {s['share']:.0%} of that.")
+        return tuple(notes)
+
+    def summary(self) -> pd.DataFrame:
+        """Return per site the correlations, the rate of all places, and a small set's."""
+        rows = []
+        for small in self.smallest.to_dict("records"):
+            site = small["site"]
+            row: dict[str, Any] = {"site": site}
+            for r in where(self.shown, site=site, among="all",
+                           measure="pearson").itertuples():
+                row[f"r of {r.estimate}"] = with_interval(r)
+            row |= {"places": small["n_places"], "all": f"{small['held_all']:.2f}"}
+            if self.sought(small) and not np.isnan(small["size"]):
+                row |= {"small set": int(small["size"]),
+                        "its rate": f"{small['rate']:.2f} [{small['low']:.2f}, "
+                                    f"{small['high']:.2f}]",
+                        "of all": f"{self.share(small):.0%}"}
+            rows.append(row)
+        columns = dict.fromkeys(name for row in rows for name in row)
+        return pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows])
+
+    def figure(self) -> Figure:
+        """Return the mean attribution by path, signed, a column per layer.
+
+        Of roles in a grid: a block per query panel, in it a cell per key panel; first the codes
+        from tokens of the feature that is asked about to others of it, then all the rest; values
+        below.
+        """
+        maps, settings = self.maps, self.settings
+        grid = all(re.fullmatch(IN_GRID, role) for role in settings["roles"])
+        rows = [row for site in settings["sites"]
+                for row in _rows(where(maps, site=site), site, grid)]
+        layers = layers_in(maps)
+        with panels(len(rows), len(layers), 2.1 * len(layers) + 1.3, 2.05 * len(rows) + 0.4,
+                    f"{settings.get('kind', 'model')}: attribution to the source's answer "
+                    f"({settings['source']})") as (figure, axes):
+            for (name, table), line in zip(rows, axes, strict=True):
+                matrices = {layer: _matrix(where(table, layer=layer), grid) for layer in layers}
+                norm = signed_norm(np.concatenate([
+                    matrix.to_numpy().ravel() for matrix in matrices.values()]))
+                for layer, ax in zip(layers, line, strict=True):
+                    drawn = heat_map(ax, matrices[layer], norm, fontsize=6.5)
+                    ax.set_box_aspect(1.0 if len(matrices[layer]) > 1 else 0.25)
+                    if grid:
+                        _draw_blocks(ax, drawn)
+                line[0].set_ylabel(name, fontsize=8.0)
+                figure.colorbar(drawn, ax=list(line), fraction=0.03, pad=0.01).ax.tick_params(
+                    labelsize=6.5)
+            for layer, ax in zip(layers, axes[0], strict=True):
+                ax.set_title(f"layer {layer}")
+        return figure
+
+    def sets_figure(self) -> Figure:
+        """Return per site estimates against real effects, and how the rate grows with a set."""
+        sought = self.smallest.assign(size=[
+            row["size"] if self.sought(row) else np.nan
+            for row in self.smallest.to_dict("records")])
+        sites, settings = self.settings["sites"], self.settings
+        with panels(len(sites), 2, 7.4, 2.7 * len(sites), str(settings.get("kind", ""))) as (
+                figure, axes):
+            for site, (left, right) in zip(sites, axes, strict=True):
+                _draw_patches(left, where(self.patches, site=site), site)
+                _draw_curve(right, where(self.curve, site=site), where(sought, site=site), settings)
+        return figure
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the maps, and how sets grow beside the check by single patches."""
+        return super().figures() | {"sets.png": self.sets_figure()}
+
+
+def _rows(maps: pd.DataFrame, site: str, grid: bool) -> list[tuple[str, pd.DataFrame]]:
+    """Return the tables that are drawn of a site, a row of the figure each, by name."""
+    if not grid:
+        return [(f"{site}s: query, key" if site == "code" else f"{site}s of keys", maps)]
+    own = maps["key"].str.endswith(f" {OWN}")
+    if site == "value":
+        return [("values, own feature", maps[own]), ("values, other features", maps[~own])] if (
+            ~own).any() else [("values", maps[own])]
+    own = own & maps["query"].str.endswith(f" {OWN}")
+    named = [("codes, own to own\n(block: query, cell: key)", maps[own])]
+    return named + ([("codes, all others", maps[~own])] if (~own).any() else [])
+
+
+def _matrix(table: pd.DataFrame, grid: bool) -> pd.DataFrame:
+    """Return the attributions of a layer as they are drawn, summed over what is drawn as one."""
+    if not grid:
+        if not table["query"].fillna("").any():
+            return pd.DataFrame([table["path"].to_numpy()], [""], list(table["key"]))
+        return table.pivot(index="query", columns="key", values="path")
+    place = table["key"].str.extract(IN_GRID)[[0, 1]].astype(int) - 1
+    size = int(place.to_numpy().max()) + 1
+    row, column = place[0].to_numpy(), place[1].to_numpy()
+    side = size
+    if (table["site"] == "code").all():
+        query = table["query"].str.extract(IN_GRID)[[0, 1]].astype(int) - 1
+        row, column = row + size * query[0].to_numpy(), column + size * query[1].to_numpy()
+        side = size * size
+    sums = np.zeros((side, side))
+    np.add.at(sums, (row, column), table["path"].to_numpy())
+    return pd.DataFrame(sums, [""] * side, [""] * side)
+
+
+def _draw_blocks(ax: Axes, drawn: AxesImage) -> None:
+    """Separate the blocks of a map of codes, and the cells of one of values."""
+    side = drawn.get_array().shape[0]  # type: ignore[union-attr]
+    size = round(side**0.5) if side**0.5 == round(side**0.5) and side > 3 else 1
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for line in range(size, side, size):
+        ax.axhline(line - 0.5, color="black", linewidth=0.8)
+        ax.axvline(line - 0.5, color="black", linewidth=0.8)
+
+
+def _draw_patches(ax: Axes, patches: pd.DataFrame, site: str) -> None:
+    for method in reversed(METHODS):
+        ax.errorbar(patches[method], patches["effect"], yerr=reach(patches, "effect"),
+                    linestyle="", marker="o", markersize=3.0, elinewidth=0.8, label=method,
+                    color=COLORS[method])
+    ends = [patches["effect"].min(), patches["effect"].max()]
+    ax.plot(ends, ends, color="black", linewidth=0.7)
+    ax.set(xlabel="estimate", ylabel=f"{site}s: effect of a patch")
+    ax.legend()
+
+
+def _draw_curve(
+    ax: Axes, curve: pd.DataFrame, smallest: pd.DataFrame, settings: Mapping[str, Any]
+) -> None:
+    for order, rows in curve.groupby("order", sort=False):
+        ax.fill_between(rows["size"], rows["low"], rows["high"], alpha=0.2,
+                        color=COLORS[str(order)], linewidth=0.0)
+        ax.plot(rows["size"], rows["rate"], marker=".", color=COLORS[str(order)],
+                label=f"{order} order")
+    everything = float(smallest["held_all"].iloc[0])
+    ax.axhline(settings["share"] * everything, color="black", linewidth=0.7, linestyle="--")
+    ax.plot(smallest["size"], smallest["rate"], marker="*", markersize=9, linestyle="",
+            color=PALETTE[3], label="small set")
+    ax.set(xscale="log", xlabel="places", ylabel=f"rate: {settings['rate']}", ylim=(-0.02, 1.02))
+    sizes = np.unique(curve["size"])
+    ax.set_xticks(sizes[::1 + len(sizes) // 8], minor=False)
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.legend(fontsize=7.0)

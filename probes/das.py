@@ -1,0 +1,606 @@
+"""Distributed alignment search: which subspace carries the operation, or the operands, alone?
+
+    h <- h + R R^T (h' - h)
+
+h, h' [d] are an activation of the base's response and of its source's, which has another operation
+and other operands. R [d, k] is an orthonormal basis that is trained to change what comes out
+(Geiger et al., CLeaR 2024): the Q of the QR decomposition of a free matrix, so that every step of
+the optimiser leaves it orthonormal.
+
+A place is a site and a layer: `code`, the row of the response (H codes for each of K keys), `z`,
+what the H heads put out for it before W_O, or `residual`, the stream of the response's token that
+enters the layer. Of our models what lies below a place is computed once, and only what follows from
+it again for every patch; any other model passes through as a whole, with a hook at the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.arguments import as_tuple, check_distinct
+from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.models.kernels.fused import written_out
+from latentcode.models.layers import attention_layers, check_layer
+from latentcode.models.modes import evaluating, locked
+from latentcode.probes.common.bootstrap import LEVEL, mean_and_interval
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    contrast_columns,
+    paired_rates,
+    table_of,
+)
+from latentcode.probes.common.figures import panels, reach
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.interventions.intervention import CORE
+from latentcode.probes.interventions.passes import computed, computed_by_layers, run_from
+from latentcode.probes.interventions.patches import PATCHES, lacked
+from latentcode.probes.interventions.sites import SITES, Place, check_written
+from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed, make_generator
+from latentcode.subjects import subject as opened
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+OBJECTIVES = ("operation", "operands")
+"""Classes of answers that a search can be trained towards: B(x), and A(x')."""
+SEARCHES = ("trained", "shuffled", "untrained")
+DAS_SITES = ("code", "z", "residual")
+BATCH = 250
+"""Instances that are passed through the model at once."""
+ANSWERED = ("bases", "sources", *CORE)
+"""Problems that the model has to answer rightly for a pair to count."""
+SOURCE = "operation+operands"
+"""The source that searches are trained with, and that tells the classes apart."""
+SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
+"""Patches whose sources' coordinates are put into each subspace that was found, but those that the
+task lacks."""
+WINDOW = 50
+"""Steps whose losses are averaged, to see whether they still fall."""
+LEAST_GAIN = 0.01
+"""A search ends where a window's mean loss is not below the last one's by this share of it."""
+STYLES = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
+          "untrained": (PALETTE[2], "^"), "random": (GREY, "v")}
+
+
+@watched("searches")
+def das(
+    model: Model,
+    problems: Problems = None,
+    objective: str | Sequence[str] = "operation",
+    *,
+    site: str = "code",
+    layer: int | None = None,
+    rank: int | Sequence[int] = 4,
+    searches: Sequence[str] = SEARCHES,
+    split: Split = "ood",
+    n_train: int | None = None,
+    n: int | None = None,
+    heldout: float = 0.3,
+    steps: int = 300,
+    batch_size: int = 64,
+    learning_rate: float = 0.01,
+    step: int | None = None,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> DASResult:
+    """Find a subspace whose interchange brings the source's operation alone.
+
+    h + R R^T (h' - h): for which R does the source's operation arrive, and its operands do not? R
+    is trained on training combinations (distributed alignment search, Geiger et al. 2024), with the
+    model as it is, and scored on held-out ones.
+
+    Args:
+        model: See `subject`.
+        problems: See `subject`; of prompts a factorial, with the columns `operation` and
+            `operands`; default: the run's own task.
+        objective: `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
+            another operation B and other operands x'.
+        site: `code`, the row of the response in a layer, `z`, what the heads put out for it before
+            W_O, or `residual`, the stream of the response's token that enters the layer.
+        layer: The layer that is written; default: the last.
+        rank: Dimensions of the subspace, or several numbers of them.
+        searches: Some of `trained`, and of the controls `shuffled` and `untrained` (see
+            `DASResult`).
+        split: Combinations whose pairs the subspaces are scored on; they are trained on pairs of
+            `train`.
+        n_train: Pairs drawn for training; default: 2,048, of prompts all, each of which is a base
+            at most once.
+        n: Pairs drawn for scoring; default: 600, of prompts all, each of which is a base at most
+            once.
+        heldout: Share of the combinations of prompts to hold out, where they have no column
+            `split`.
+        steps: Updates by Adam; a search ends early where its loss is flat.
+        batch_size: Pairs of one update.
+        learning_rate: Learning rate of Adam.
+        step: The checkpoint of a run; default: the newest.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of everything that is drawn.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (searches done, in all).
+
+    Raises:
+        LatentCodeError: What `subject` raises.
+        ConfigError: The problems have no minimal pairs, an argument does not fit, or the model does
+            not go on with what is written at the place.
+        ProbeError: The model has no hooks, a rank is above d, or no pair counts.
+    """
+    seed = checked_seed(seed)
+    subject = opened(model, problems, step=step, device=device).divided(heldout, seed, "operation")
+    untrained = subject.model(untrained=True, seed=seed) if "untrained" in searches else None
+    return das_model(
+        subject.model(), subject.counterfactuals(), objective, site=site, layer=layer, rank=rank,
+        searches=searches, untrained=untrained, split=subject.split_name(split),
+        n_train=subject.n_of("n_train", n_train, 2_048, "train"),
+        n=subject.n_of("n", n, 600, split), steps=steps, batch_size=batch_size,
+        learning_rate=learning_rate, seed=seed, n_bootstrap=n_bootstrap, meta=subject.settings,
+        progress=progress)
+
+
+@watched("searches")
+def das_model(
+    model: Any,
+    task: Counterfactuals,
+    objective: str | Sequence[str] = "operation",
+    *,
+    site: str = "code",
+    layer: int | None = None,
+    rank: int | Sequence[int] = 4,
+    searches: Sequence[str] = SEARCHES,
+    untrained: Any = None,
+    split: str = "ood",
+    n_train: int = 2_048,
+    n: int = 600,
+    steps: int = 300,
+    batch_size: int = 64,
+    learning_rate: float = 0.01,
+    seed: int = 0,
+    n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> DASResult:
+    """Search in a model in hand; arguments as those of `das`, and
+
+    model      anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
+    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`, or
+               `PromptCounterfactuals` of every operation with every operands
+    untrained  the model's initial weights, or the same architecture with fresh ones
+               (`load_pretrained(..., untrained=True)`), for the control of that name
+    """
+    seed, searches, ranks = checked_seed(seed), as_tuple(searches), as_tuple(rank)
+    objectives = as_tuple(objective)
+    check(hasattr(model, "cfg") and hasattr(model, "run_with_hooks"), f"model is a "
+          f"{type(model).__name__}; expected one with hooks: a latentcode.HookedTransformer, or a "
+          "TransformerBridge as lc.load_pretrained returns", ProbeError)
+    check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
+          "task) of a task that offers one, or prompts with the columns operation and operands")
+    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
+          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
+    lists: Mapping[str, tuple[Any, ...]] = {
+        "objective": objectives, "searches": searches, "rank": ranks}
+    for name, values in lists.items():
+        check(len(values) > 0, f"{name} is empty; expected at least one")
+        check_distinct(name, values)
+    for name in objectives:
+        check_choice("objective", name, OBJECTIVES)
+    for name in searches:
+        check_choice("search", name, SEARCHES)
+    for name, value, least in (("rank", min(ranks), 1), ("n_train", n_train, 2), ("n", n, 2),
+                               ("steps", steps, 1), ("batch_size", batch_size, 1)):
+        check_count(name, value, least)
+    check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
+          "without the model of that name; expected untrained=, the initial weights")
+    check_choice("site", site, DAS_SITES)
+    if layer is None:
+        layer = model.cfg.n_layers - 1 if site == "residual" else attention_layers(model)[-1]
+    check_layer(model, layer, attention=site != "residual")
+    models = {"trained": model}
+    if untrained is not None and "untrained" in searches:
+        models["untrained"] = untrained
+    with ExitStack() as reading:
+        for network in models.values():
+            reading.enter_context(locked(network))
+            reading.enter_context(task.reading(network))
+        prepared = {name: Search.prepared(network, task, (site, layer), n_train=n_train, n=n,
+                                          split=split, known=name == "trained", seed=seed)
+                    for name, network in models.items()}
+        of_model = prepared["trained"]
+        check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
+              f"dimensions of {site} in layer {layer}", ProbeError)
+        rows: list[dict[str, Any]] = []
+        curves: list[dict[str, Any]] = []
+        outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
+        device = next(model.parameters()).device
+        plan = list(product(objectives, searches, ranks))
+        for number, (towards, name, k) in enumerate(plan):
+            search = prepared.get(name, of_model)
+            # "subspaces" names streams of random numbers, which another name would change.
+            drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
+            basis, losses = search.fit(
+                towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
+                batch_size=batch_size, learning_rate=learning_rate)
+            place = {"objective": towards, "search": name}
+            rates, outcomes[towards, name, k] = search.scored(basis, n_bootstrap, seed)
+            rows += [{**place, **row} for row in rates]
+            curves += [
+                {**place, "rank": k, "step": end, "loss": np.mean(losses[end - WINDOW:end])}
+                for end in range(WINDOW, len(losses) + 1, WINDOW)]
+            if progress is not None:
+                progress(number + 1, len(plan))
+        fixed = [("random", random_basis(
+            of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
+        for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
+            rates, outcomes["none", name, basis.shape[1]] = of_model.scored(
+                basis, n_bootstrap, seed)
+            rows += [{"objective": "none", "search": name, **row} for row in rates]
+    contrasts = [
+        {"objective": towards, "rank": k, "source": source, "class": kind, "search": "trained",
+         "quantity": "rate", "against": other, **row}
+        for (towards, name, k), trained in outcomes.items() if name == "trained"
+        for other, key in (("shuffled", (towards, "shuffled", k)),
+                           ("untrained", (towards, "untrained", k)),
+                           ("random", ("none", "random", k)),
+                           ("whole", ("none", "whole", of_model.d)))
+        if key in outcomes for source, ours in trained.items()
+        for kind, row in zip(CLASSES, paired_rates(
+            ours, outcomes[key][source], list(CLASSES), n_bootstrap, seed), strict=True)]
+    return DASResult(
+        pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
+        pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
+        {**(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
+         "layer": layer, "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
+         "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
+         "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
+         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": LEVEL},
+        table_of(contrasts, DASResult.COLUMNS["contrasts"]))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Pairs to train a subspace on, and others to score it on.
+
+    train, heldout  what `model` computes of them below `place`
+    """
+
+    model: Any
+    task: Counterfactuals
+    place: Place
+    train: Held
+    heldout: Held
+
+    @classmethod
+    def prepared(
+        cls, model: Any, task: Counterfactuals, place: Place, *, n_train: int, n: int, split: str,
+        known: bool, seed: int,
+    ) -> Search:
+        """Draw the pairs and pass them through the model; arguments as in `das_model`."""
+        device = next(model.parameters()).device
+        scored = tuple(name for name in SCORED if not lacked(PATCHES[name], task.lacking))
+        train, heldout = (
+            hold(model, task, place, sources, split=name, n=size, known=known,
+                 generator=make_generator(seed, f"subspaces {use} {name}", device))
+            for use, name, size, sources in (("train", "train", n_train, (SOURCE,)),
+                                          ("score", split, n, scored)))
+        return cls(model, task, place, train, heldout)
+
+    @property
+    def d(self) -> int:
+        """The number of dimensions of the place."""
+        return self.train.own.shape[1]
+
+    def fit(
+        self, objective: str, rank: int, *, shuffled: bool, generator: torch.Generator, steps: int,
+        batch_size: int, learning_rate: float,
+    ) -> tuple[Tensor, list[float]]:
+        """Return a basis [d, k] of the subspace that brings the objective's answer from the source
+        (`SOURCE`), and the loss of every step; it ends where that no longer falls.
+
+        shuffled  ask for the answers of other training pairs
+
+        `ProbeError` where a loss is not finite.
+        """
+        train = self.train
+        assert train.pairs.candidates is not None
+        targets = train.pairs.candidates[:, list(CLASSES).index(objective)]
+        check(bool(targets.isfinite().all()), f"objective is {objective!r}, whose answer "
+              f"{CLASSES[objective].partition(',')[0]} is the model's own affair in these pairs; "
+              "expected one that is known")
+        if shuffled:
+            targets = targets[torch.randperm(len(train), generator=generator,
+                                             device=generator.device)]
+
+        def loss(basis: Tensor, rows: Tensor) -> Tensor:
+            written = interchange(train.own[rows], train.sources[SOURCE][rows], basis)
+            logits = logits_from(self.model, self.place, train, rows, written)
+            answer = logits[torch.arange(len(rows), device=rows.device), train.token[rows]]
+            if self.task.symbolic:
+                return F.cross_entropy(answer, targets[rows].long())
+            return F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype))
+
+        free = random_basis(self.d, rank, generator).requires_grad_()
+        optimizer = torch.optim.Adam([free], lr=learning_rate)
+        losses: list[float] = []
+        with evaluating(self.model), torch.enable_grad():
+            for step in range(steps):
+                rows = torch.randint(len(train), (batch_size,), generator=generator,
+                                     device=generator.device)
+                value = loss(torch.linalg.qr(free).Q, rows)
+                free.grad, = torch.autograd.grad(value, free)
+                optimizer.step()
+                losses.append(float(value.detach()))
+                check(losses[-1] == losses[-1], f"the loss of step {step} is {losses[-1]}; "
+                      "expected a finite one", ProbeError)
+                before, now = (sum(part) for part in (losses[-2 * WINDOW:-WINDOW],
+                                                      losses[-WINDOW:]))
+                if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW and (
+                        now > (1.0 - LEAST_GAIN) * before):
+                    break
+        return torch.linalg.qr(free.detach()).Q, losses
+
+    def scored(
+        self, basis: Float[Tensor, "d k"], n_bootstrap: int, seed: int
+    ) -> tuple[list[dict[str, Any]], dict[str, pd.DataFrame]]:
+        """Return the rate of each class of answers, for each source of `SCORED` that there is.
+
+        Then the outcomes by source, a row per instance that counts: its `number`, `combination` and
+        `CLASSES`.
+        """
+        held, rows, frames = self.heldout, [], {}
+        for name in held.sources:
+            count = held.right[name].nonzero()[:, 0]
+            patched = held.clean.clone()
+            with evaluating(self.model):
+                for part in count.split(BATCH):
+                    written = interchange(held.own[part], held.sources[name][part], basis)
+                    patched[part] = logits_from(self.model, self.place, held, part, written)
+            outcomes = self.task.outcomes(held.pairs.with_sources(PATCHES[name].source), held.clean,
+                                          held.clean, patched)
+            frame = pd.DataFrame({
+                "number": held.number.cpu().numpy(),
+                "combination": held.pairs.bases.combination.cpu().numpy(),
+                **{kind: outcomes[kind].double().cpu().numpy() for kind in CLASSES}})
+            frame = frames[name] = frame.iloc[count.cpu().numpy()]
+            means, low, high, n_clusters = mean_and_interval(
+                frame[list(CLASSES)].to_numpy(), frame["combination"].to_numpy(), n_bootstrap, seed)
+            rows += [{"rank": basis.shape[1], "source": name, "class": kind, "value": means[i],
+                      "low": low[i], "high": high[i], "n": len(frame),
+                      "n_combinations": n_clusters} for i, kind in enumerate(CLASSES)]
+        return rows, frames
+
+
+def interchange(
+    own: Float[Tensor, "B d"], source: Float[Tensor, "B d"], basis: Float[Tensor, "d k"]
+) -> Float[Tensor, "B d"]:
+    """h + R R^T (h' - h): the source's coordinates within a subspace, one's own outside of it."""
+    return own + (source - own) @ basis @ basis.T
+
+
+def random_basis(d: int, rank: int, generator: torch.Generator) -> Float[Tensor, "d k"]:
+    """Return an orthonormal basis of a random subspace, of the generator's device."""
+    basis: Tensor = torch.linalg.qr(
+        torch.randn(d, rank, generator=generator, device=generator.device)).Q
+    return basis
+
+
+@dataclass(frozen=True)
+class Held:
+    """N pairs that count, and what a model computes of them below a place.
+
+    clean   [N, T, V], the logits of the bases
+    stream  [N, T, D], the residual stream of the bases that enters the layer, of our models
+    query   int64 [N], the position of the response, where is written
+    token   int64 [N], where the answer is read (`Counterfactuals.answer_token`)
+    own     [N, d], the activation of the bases at the place
+    sources  patch -> [N, d], that of the sources
+    right    patch -> bool [N], whether the model answers the source rightly
+    number   int64 [N], which of the pairs that were drawn each is
+    """
+
+    pairs: MinimalPairs
+    clean: Tensor
+    stream: Tensor | None
+    query: Tensor
+    token: Tensor
+    own: Tensor
+    sources: Mapping[str, Tensor]
+    right: Mapping[str, Tensor]
+    number: Tensor
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+
+def hold(
+    model: Any, task: Counterfactuals, place: Place, sources: tuple[str, ...], *, split: str,
+    n: int, known: bool, generator: torch.Generator,
+) -> Held:
+    """Return those of n pairs of a split that count, and what a model computes of them.
+
+    sources  patches whose sources are wanted (`PATCHES`)
+    known   only pairs whose problems (`ANSWERED`) the model answers rightly
+    """
+    pairs = task.sample(split, n, generator)
+    pairs = pairs[pairs.counts.nonzero()[:, 0]]
+    query = task.scope("row", pairs).any(2).long().argmax(1)
+    if not computed_by_layers(model):
+        check_written(model, pairs.bases.inputs[:2], [place])
+    clean, own, stream = _passed(model, pairs.bases.inputs, place, query)
+    kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
+    activations: dict[str, Tensor] = {}
+    right: dict[str, Tensor] = {}
+    batches = sorted({PATCHES[name].source for name in sources})
+    for name in dict.fromkeys((*(ANSWERED[1:] if known else ()), *batches)):
+        logits, activations[name], _ = _passed(model, pairs.batch(name).inputs, place, query)
+        # Whether the model answers a problem that shares nothing does not matter.
+        right[name] = (task.right(pairs, logits, name) if known and name != "unrelated"
+                       else torch.ones_like(kept))
+        if name in ANSWERED:
+            kept = kept & right[name]
+    rows = kept.nonzero()[:, 0]
+    check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
+          f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
+          f"enough?{task.doubt}", ProbeError)
+    return Held(pairs[rows], clean[rows], None if stream is None else stream[rows], query[rows],
+                task.answer_token(pairs)[rows], own[rows],
+                {name: activations[PATCHES[name].source][rows] for name in sources},
+                {name: right[PATCHES[name].source][rows] for name in sources}, rows)
+
+
+def _passed(
+    model: Any, inputs: Tensor, place: Place, query: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the logits, the response's activation at a place [N, d] and, of our models, the stream
+    entering its layer."""
+    below = ("residual", place[1])
+    ours = computed_by_layers(model)
+    logits, own, streams = [], [], []
+    for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
+        with written_out():
+            said, activations = computed(model, x, {place, below} if ours else {place})
+        logits.append(said)
+        activation, rows = activations[place], torch.arange(len(at), device=at.device)
+        # [B, H, Q, K] -> [B, H K], [B, T, H, d] -> [B, H d], [B, T, D] -> [B, D]
+        vectors = activation[rows, :, at] if place[0] == "code" else activation[rows, at]
+        # A subspace of few bits would hardly be orthonormal.
+        own.append(vectors.flatten(1).to(torch.promote_types(vectors.dtype, torch.float32)))
+        streams += [activations[below]] if ours else []
+    return torch.cat(logits), torch.cat(own), torch.cat(streams) if ours else None
+
+
+def logits_from(
+    model: Any, place: Place, held: Held, rows: Int[Tensor, "B"], written: Float[Tensor, "B d"],
+) -> Float[Tensor, "B t V"]:
+    """Return the logits of some pairs' bases where their activation at the place is `written`.
+
+    Of our models those before the first response are not computed again.
+    """
+    query = held.query[rows]
+    n_tokens = held.pairs.bases.inputs.shape[1]
+    here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
+
+    def put(activation: Tensor, hook: object = None) -> Tensor:
+        new = written.to(activation.dtype)
+        if place[0] != "code":
+            own = activation.shape[2:]
+            return torch.where(here.view(*here.shape, *[1] * len(own)),
+                               new.view(len(new), 1, *own), activation)
+        row = new.view(*activation.shape[:2], 1, n_tokens)
+        return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
+
+    if held.stream is not None:
+        first = int(held.query.min())
+        with written_out():  # fits and scores alike: the kernels for codes have no gradients
+            logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
+                              cut=True)
+        return torch.cat([held.clean[rows, :first], logits], 1)
+    with written_out():
+        return model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
+            (SITES[place[0]].hook.format(place[1]), put)])
+
+
+@dataclass(frozen=True, repr=False)
+class DASResult(TableResult):
+    """What came of a source's coordinates in subspaces of an activation, on held-out combinations.
+
+    Searches: `trained` towards the objective; `shuffled`, the same with the targets of other
+    training pairs; `untrained`, the same in the model's initial weights, over all pairs; `random`,
+    a subspace that was drawn; `whole`, all dimensions (its `rank` is their number).
+
+    table    one row per objective (`none` where nothing was trained), search, rank, source and
+             class of answers (`CLASSES`): `value`, the rate, its 95 % interval `low`, `high`
+             clustered by combination, instances `n` and combinations
+    curves   one row per objective, search, rank and window of steps that ends at `step`: the mean
+             `loss` (cross-entropy in nats, or squared error)
+    contrasts  one row per objective, rank, source and class: the rate of the `trained` search less
+             that of each other search of the same rank and of all dimensions, over the pairs that
+             both count
+    settings everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.subspaces"
+    SHOWS = ("distributed alignment search: classes of answers, sources with another operation and "
+             "other operands")
+    COLUMNS: ClassVar = {
+        "table": ("objective", "search", "rank", "source", "class", "value", "low", "high", "n",
+                  "n_combinations"),
+        "curves": ("objective", "search", "rank", "step", "loss"),
+        "contrasts": contrast_columns("objective", "rank", "source", "class", "search")}
+    BEST_OF: ClassVar = ("rank",)
+    TOLD: ClassVar = {"source": (SOURCE,), "class": ("operation", "operands")}
+
+    table: pd.DataFrame
+    curves: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        s = self.settings
+        missing = [name for name in ("shuffled", "untrained")
+                   if name not in set(self.table["search"])]
+        return (f"Trained on {s['n_train_known']} pairs of training combinations, scored on "
+                f"{s['n_known']} of {s['split']}, whose four answers differ and which the model "
+                "answers.",
+                *([f"Without controls: {', '.join(missing)}."] if missing else []))
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per search and rank, and the rate of each class with its interval."""
+        rows = []
+        told_apart = where(self.table, source=SOURCE)
+        for named, block in blocks(told_apart, ("objective", "search", "rank")):
+            rates = {row["class"]: with_interval(row) for _, row in block.iterrows()}
+            rows.append({**named, **rates, "n": int(block["n"].iloc[0])})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Figure:
+        """Return the rate of each objective's class over ranks, and below the losses over steps.
+
+        A line per search; the dashed line is the rate where the whole activation is written; bars
+        are 95 % intervals.
+        """
+        table, columns = where(self.table, source=SOURCE), self.settings["objectives"]
+        with panels(2, len(columns), 4.1 * len(columns), 5.2) as (figure, grid):
+            for (rates, losses), objective in zip(grid.T, columns, strict=True):
+                _draw_rates(rates, table[table["objective"].isin([objective, "none"])
+                                         & table["class"].eq(objective)])
+                rates.set(ylabel=f"rate of {objective}")
+                curves = where(self.curves, objective=objective)
+                for place, block in blocks(curves, ("search", "rank")):
+                    losses.plot(block["step"], block["loss"], color=STYLES[place["search"]][0],
+                                linewidth=0.6 + 0.3 * np.log2(place["rank"] + 1.0))
+                losses.set(xlabel="step", ylabel="loss (thicker: higher rank)")
+        return figure
+
+
+def _draw_rates(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw the rates of one class over ranks, with their intervals and a legend."""
+    for search, (color, marker) in STYLES.items():
+        block = where(rows, search=search).sort_values("rank")
+        if len(block):
+            axes.errorbar(block["rank"], block["value"], yerr=reach(block), color=color,
+                          marker=marker, markersize=4, linewidth=1.0, label=search)
+    whole = where(rows, search="whole")
+    if len(whole):
+        axes.axhline(whole["value"].iloc[0], color=GREY, linestyle="--", linewidth=1.0,
+                     label="whole")
+    axes.set_xscale("log", base=2)
+    axes.set(xlabel="rank", ylim=(-0.03, 1.03))
+    axes.legend(fontsize=7)

@@ -1,0 +1,304 @@
+"""Linear estimates of what patches would do, at places that are named by the roles of tokens.
+
+The effect of writing a source's activation is estimated as (d step / d a) (a_source - a), and the
+same activations are written there. `step` says how far an answer went towards the source's: of
+answers that are
+
+    symbols   log p(source's answer) - log p(base's answer), a difference of two logits
+    numbers   sign(source's answer - base's answer) times the answer
+
+A place is a layer, a query and a key. Queries and keys are named by their role
+(`Counterfactuals.roles`), which says what a token is to the question, and not by their position,
+which permutations and slots change. The places of a site are numbered layer by layer, in each of
+them by `cells`: of codes role_q R + role_k, of values the role of the key. A place holds all codes,
+over heads and over tokens of the same roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.models.kernels.fused import written_out
+from latentcode.models.modes import evaluating
+from latentcode.probes.interventions.intervention import CORE
+from latentcode.probes.interventions.passes import Unpatched, unpatched_pass
+from latentcode.probes.interventions.sites import SITES, Place, Put, capture, in_scope
+from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
+
+SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
+    name: (name, ("operation" in name) + 2 * ("operands" in name))
+    for name in OTHERS if "operation" in name or "operands" in name}}
+"""Sources whose answer differs from the base's: their batch of `MinimalPairs`, and which of the
+candidates is their answer."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """B bases that the model answers rightly, and their sources likewise.
+
+    pairs      the bases; `sources` are those that are written from
+    own, theirs  float64 [B], the two answers
+    role       int64 [B, T], of the tokens
+    unpatched  the pass of the bases, which patched ones share
+    answered   the logits of the sources
+    activations  place -> what the model computes for the sources [B, ...]
+    parts      (method, place) -> each head's part of the estimate, [B, H, cell]
+    """
+
+    pairs: MinimalPairs
+    own: Tensor
+    theirs: Tensor
+    role: Tensor
+    unpatched: Unpatched
+    answered: Tensor
+    activations: Mapping[Place, Tensor]
+    parts: Mapping[tuple[str, Place], Tensor]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: slice) -> Known:
+        return Known(
+            self.pairs[index], self.own[index], self.theirs[index], self.role[index],
+            self.unpatched[index], self.answered[index],
+            {place: x[index] for place, x in self.activations.items()},
+            {key: x[index] for key, x in self.parts.items()})
+
+    def estimates(self, method: str, site: str) -> Tensor:
+        """Return the estimates of a site, [B, layer, head, cell]."""
+        layers = sorted(place for used, place in self.parts if (used, place[0]) == (method, site))
+        return torch.stack([self.parts[method, place] for place in layers], 1)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model, what it is asked, whose activations are written, where, and points on the path."""
+
+    model: Any
+    task: Counterfactuals
+    source: str
+    places: Collection[Place]
+    n_points: int
+
+    def known(self, pairs: MinimalPairs) -> Known | None:
+        """Return those of the pairs that count, with their attribution; None where there are none.
+        """
+        task, name = self.task, SOURCES[self.source][0]
+        activations: Mapping[Place, Tensor] = {}
+        clean, _ = capture(self.model, pairs.bases.inputs, ())
+        kept, answered = pairs.counts & task.right(pairs, clean, "bases"), clean
+        for batch in dict.fromkeys(("sources", *(CORE if task.factorial else ()), name)):
+            logits, computed = capture(self.model, pairs.batch(batch).inputs,
+                                    self.places if batch == name else ())
+            kept = kept & task.right(pairs, logits, batch)
+            if batch == name:
+                answered, activations = logits, computed
+        rows = kept.nonzero()[:, 0]
+        if not len(rows):
+            return None
+        pairs = pairs[rows].with_sources(name)
+        sources = {place: x[rows] for place, x in activations.items()}
+        own, theirs = known_answers(task, pairs, self.source, clean[rows])
+        names, role = task.roles(pairs)
+        parts = self.estimates(pairs, own, theirs, sources)
+        # Once more, because the last digits depend on which instances are computed together.
+        unpatched = unpatched_pass(self.model, pairs.bases.inputs, self.places)
+        return Known(pairs, own, theirs, role, unpatched, answered[rows], sources, {
+            (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
+                                             n_cells(site, len(names)))
+            for (method, (site, layer)), part in parts.items()})
+
+    def estimates(
+        self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, sources: Mapping[Place, Tensor]
+    ) -> dict[tuple[str, Place], Tensor]:
+        """Return (method, place) -> slope times (source's - own), of the activation's shape.
+
+        sources  place -> what the model computes for the sources
+        """
+        inputs = pairs.bases.inputs
+
+        def measure(logits: Tensor) -> Tensor:
+            return step(self.task, pairs, own, theirs, logits)
+
+        live, slopes = gradients(self.model, inputs, self.places, measure)
+        difference = {place: sources[place] - live[place] for place in live}
+        parts = {("gradient", place): slopes[place] * difference[place] for place in live}
+        for site in {site for site, _ in self.places}:
+            of_site = [place for place in live if place[0] == site]
+            for point in range(self.n_points):
+                share = (point + 0.5) / self.n_points
+                _, slopes = gradients(self.model, inputs, of_site, measure, {
+                    place: live[place] + share * difference[place] for place in of_site})
+                for place, slope in slopes.items():
+                    part = slope * difference[place] / self.n_points
+                    parts["path", place] = parts.get(("path", place), 0.0) + part
+        return parts
+
+    def written(self, known: Known, site: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how far answers go, and whether they become the source's: float64 [B] each.
+
+        chosen  bool [layer, cell], the places where the source's activations are written
+        """
+        names, _ = self.task.roles(known.pairs)
+        clean = known.unpatched.logits
+        layers = sorted({layer for name, layer in self.places if name == site})
+        logits = known.unpatched.patched({
+            place: in_scope(Put(known.activations[place]), mask,
+                            mask[:, 0] if site == "code" else mask[..., 0])
+            for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
+        moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
+                 - step(self.task, known.pairs, known.own, known.theirs, clean))
+        outcome = self.task.outcomes(known.pairs, clean, known.answered, logits)
+        return moved, outcome[rate_of(self.task, self.source)].double()
+
+
+@dataclass(frozen=True)
+class Patched:
+    """Instances in batches, into which the sources' activations are written at chosen places."""
+
+    setting: Setting
+    batches: Sequence[Known]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.batches))
+
+    def every_second(self, first: int) -> Patched:
+        """Return the instances number first, first + 2, ... of every batch."""
+        halves = [batch[first::2] for batch in self.batches]
+        return Patched(self.setting, [half for half in halves if len(half)])
+
+    def combinations(self) -> np.ndarray:
+        """Return the combination of each instance, int64 [N]."""
+        return np.concatenate([b.pairs.bases.combination.cpu().numpy() for b in self.batches])
+
+    def estimates(self, method: str, site: str) -> np.ndarray:
+        """Return the attribution to each place, its heads summed, float64 [N, place]."""
+        return np.concatenate([b.estimates(method, site).sum(2).flatten(1).double().cpu().numpy()
+                               for b in self.batches])
+
+    def written(self, site: str, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Write places (numbers); return how far answers go and which become the source's, [N]."""
+        measured = []
+        for batch in self.batches:
+            n_layers, n = batch.estimates("path", site).shape[1::2]
+            chosen = torch.zeros(n_layers * n, dtype=torch.bool, device=batch.role.device)
+            chosen[torch.from_numpy(places).to(chosen.device)] = True
+            measured.append(self.setting.written(batch, site, chosen.view(n_layers, n)))
+        moved, flipped = (torch.cat(parts).cpu().numpy() for parts in zip(*measured, strict=True))
+        return moved, flipped
+
+
+def cells(site: str, role: Tensor, n_roles: int) -> Tensor:
+    """Return the cell of each code [B, Q, K], or of each value [B, K], from the roles [B, T]."""
+    return role[:, :, None] * n_roles + role[:, None] if site == "code" else role
+
+
+def n_cells(site: str, n_roles: int) -> int:
+    """Return how many places of a site a layer has."""
+    return n_roles * n_roles if site == "code" else n_roles
+
+
+def by_cell(site: str, x: Tensor, cell: Tensor, n: int) -> Tensor:
+    """Return the sums over the codes [B, H, Q, K] or values [B, K, H, d] of each cell: [B, H, n].
+    """
+    each = x.flatten(2) if site == "code" else x.sum(-1).transpose(1, 2)
+    index = cell.flatten(1)[:, None].expand_as(each)
+    return each.new_zeros(*each.shape[:2], n).scatter_add(2, index, each)
+
+
+def masks(
+    site: str, layers: Sequence[int], chosen: Tensor, role: Tensor, n_roles: int
+) -> Mapping[Place, Tensor]:
+    """Return where chosen places lie, bool [layer, cell] of some layers: a mask per layer with any.
+    """
+    cell = cells(site, role, n_roles)
+    return {(site, layer): of_layer[cell][:, None] if site == "code"
+            else of_layer[cell][..., None, None]
+            for layer, of_layer in zip(layers, chosen, strict=True) if bool(of_layer.any())}
+
+
+def rate_of(task: Counterfactuals, source: str) -> str:
+    """Return the outcome that says that an answer is the source's, one of `CLASSES` or `flip`.
+
+    `ConfigError` for a source that the task lacks, or without an answer of its own.
+    """
+    if source in SOURCES and SOURCES[source][0] in task.lacks:
+        raise ConfigError(f"source {source!r} cannot be written: {task.lacks[source]}")
+    check_choice("source", source, [name for name in SOURCES if name not in task.lacks]
+                 if task.factorial else ("interchange",))
+    return list(CLASSES)[SOURCES[source][1]] if task.factorial else "flip"
+
+
+def known_answers(
+    task: Counterfactuals, pairs: MinimalPairs, source: str, clean: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the answers of the bases and of their sources, float64 [B] each.
+
+    Where a base's is not defined, it is what the model says: clean, the logits of the bases.
+    `ConfigError` where that of the source is not defined.
+    """
+    own, theirs = (task.two_answers(pairs) if pairs.candidates is None else
+                   (pairs.candidates[:, 0], pairs.candidates[:, SOURCES[source][1]]))
+    check(not bool(theirs.isnan().any()), f"what is answered to source {source!r} is the model's "
+          "own affair in these pairs; expected a source whose answer is known, of "
+          f"{', '.join(SOURCES)}", ConfigError)
+    if task.symbolic:
+        said = task.outputs(task.answer_token(pairs), clean).argmax(-1)
+        own = torch.where(own.isnan(), said.to(own.dtype), own)
+    return own, theirs
+
+
+def step(
+    task: Counterfactuals, pairs: MinimalPairs, own: Tensor, theirs: Tensor, logits: Tensor
+) -> Tensor:
+    """Return how far answers went from the bases' (own) to the sources' (theirs): float64 [B].
+
+    In nats where answers are symbols, in the answer's own unit where they are numbers.
+    """
+    outputs = task.outputs(task.answer_token(pairs), logits)
+    if not task.symbolic:
+        return (theirs - own).sign() * outputs[:, 0]
+    # No probability is so small that its logarithm would be infinite.
+    logs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
+    to, since = (logs.gather(1, symbol.long()[:, None])[:, 0] for symbol in (theirs, own))
+    return to - since
+
+
+def gradients(
+    model: Any, inputs: Tensor, places: Collection[Place], measure: Callable[[Tensor], Tensor],
+    at: Mapping[Place, Tensor] | None = None,
+) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
+    """Return what is computed at some places, and d sum_b measure_b / d of it: one pass each way.
+
+    measure  logits -> [B], each from its own instance alone
+    at       what is written at other places before
+    """
+    computed: dict[Place, Tensor] = {}
+    added: dict[Place, Tensor] = {}
+
+    def add(place: Place, activation: Tensor, hook: object) -> Tensor:
+        # Adding 0 changes nothing, and has a gradient whether or not weights have one.
+        computed[place] = activation.detach().clone()
+        added[place] = torch.zeros_like(activation, requires_grad=True)
+        return activation + added[place]
+
+    def put(value: Tensor, activation: Tensor, hook: object) -> Tensor:
+        return value
+
+    with evaluating(model), written_out(), torch.enable_grad():
+        logits = model.run_with_hooks(inputs, fwd_hooks=[
+            *((SITES[site].hook.format(layer), partial(put, value))
+              for (site, layer), value in (at or {}).items()),
+            *((SITES[site].hook.format(layer), partial(add, (site, layer)))
+              for site, layer in places)])
+        slopes = torch.autograd.grad(measure(logits).sum(), list(added.values()))
+    return computed, dict(zip(added, slopes, strict=True))

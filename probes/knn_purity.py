@@ -1,0 +1,561 @@
+"""Which labels do the nearest neighbours of a code share? The purity of neighbours, layer by layer.
+
+    P = 1/V sum_v 1/|I_v| sum_(i in I_v) |{j in N(i): y_j = v}| / k
+
+N(i) are the k nearest neighbours of point i (Euclidean, itself left out), I_v the points whose
+label y has the value v, V the number of values: a frequent value counts no more than a rare one.
+P is 1 where all neighbours agree, about 1 / V where they know nothing of the label. A value that
+fewer than k + 1 points have cannot reach 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from latentcode import subjects
+from latentcode.arguments import check_distinct
+from latentcode.codes import LatentCodes
+from latentcode.codes.labels import is_measurement, label_groups
+from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
+from latentcode.probes.common.bootstrap import LEVEL, LabelSums, resample
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    table_of,
+)
+from latentcode.probes.common.features import features_of, origin, varies
+from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
+from latentcode.probes.common.labels import MAX_CLASSES, combination_clusters
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.common.shuffling import shuffled_classes
+from latentcode.progress import Progress, reported, watched
+from latentcode.seeds import checked_seed
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+ALL, OTHER = "all", "of other combinations"
+"""Whose labels are looked at: those of all neighbours, and of those of other combinations only."""
+K = 10
+"""Neighbours that are looked at."""
+SHUFFLES = 5
+"""Times that labels are shuffled."""
+MOST_POINTS = 20_000
+"""Most points among which neighbours are looked for."""
+MOST_QUERIES = 5_000
+"""Most points whose neighbours are looked for."""
+LEAST, SPREADS = 0.05, 3.0
+"""Least excess, by itself and in `spread`s of shuffled labels, that counts as separated."""
+SUMMED_UP = 5
+"""Labels of a layer and pair that the summary shows: those of the largest excess."""
+MOST_NEIGHBORS = 15
+"""Neighbours that the trustworthiness of a plane and the agreement of its labels look at."""
+AGREEMENT_SHUFFLES = 20
+"""Times that labels are shuffled to see how far neighbours agree on them by chance."""
+BLOCK = 2**20
+"""Distances that are held at a time."""
+
+
+@watched("comparing neighbours")
+def knn_purity(
+    model: Model,
+    problems: Problems = None,
+    labels: Labels | None = None,
+    *,
+    split: Split = "ood",
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    k: int = K,
+    controls: bool = True,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> KNNPurityResult:
+    """Measure which label the nearest neighbours among codes share.
+
+    The purity is the share of a code's k nearest neighbours that have its value of a label, a mean
+    over values; see `purity`, which also says how labels are shuffled. Where all codes are the
+    same, as in a layer that cannot know the instance yet, there is nothing to tell, which the
+    result says.
+
+    Args:
+        model: See `subject`; or codes.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: Names; default: all that neighbours can agree on, also the operands and the model's
+            loss. Measurements are cut at their median. Or functions of a batch, `{name: function}`,
+            as in `decode`.
+        split: Which combinations the problems have: `train`, `test`, `ood` or `unknown`.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        k: Number of neighbours.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations (without that
+            label the instances) and leave everybody's neighbours as they are.
+        seed: Seed of the problems, of shuffling and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels` and `extract` raise.
+        ProbeError: Controls are missing, `purity` refuses a label, a label is repeated, or no layer
+            and pair has different codes.
+    """
+    seed = checked_seed(seed)
+    check_count("k", k, 1, ProbeError)
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    names = None if labels is None else names_of(labels)
+    if names is not None:
+        check(len(names) > 0, "no label is given; expected at least one", ProbeError)
+        check_distinct("labels", names)
+    subject = subjects.subject(model, problems, device=device).probing
+    n = subject.n_of("n", n, 4_096, split)
+    computed, = own_labels(labels, subject, [(split, n)], seed=seed)
+    codes, untrained = subject.with_untrained(
+        split, computed, n=n, pairs=pairs, layers=layers, seed=seed, controls=controls)
+    feature_sets = features_of(codes, untrained, controls)
+    pair_names = [pair.name for pair in codes.pairs]
+    values = {pair: judged_labels(codes, pair) if names is None else
+              {name: codes.label(name, pair).to_numpy() for name in names} for pair in pair_names}
+    check(all(values.values()), "the codes have no label that neighbours can agree on; they have: "
+          f"{', '.join(map(str, codes.labels.columns))}", ProbeError)
+    combinations = combination_clusters(codes) if "combination" in codes.labels else None
+    rows, queries = sampled(len(codes), seed)
+    clusters = np.arange(len(queries)) if combinations is None else pd.factorize(
+        combinations[rows][queries])[0]
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, np.random.default_rng([seed, 2]))
+    table: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
+    constant: list[str] = []
+    for pair, layer in reported(
+            product(pair_names, codes.layers), len(pair_names) * len(codes.layers), progress):
+        place = {"layer": layer, "pair": pair}
+        purities: dict[tuple[str, str, str], Resampled] = {}
+        for features in feature_sets:
+            x = features.points(layer, pair)
+            if not varies(x):
+                constant.append(f"{features.name} of layer {layer}, {pair}")
+                continue
+            for share in shares(x, values[pair], combinations=combinations, k=k, shuffles=SHUFFLES,
+                                seed=seed):
+                about = share.label, share.among
+                purity = purities[features.name, *about] = _resampled(
+                    share.kind, share.own, clusters, weights)
+                row = purity.row()
+                table.append({**place, "features": features.name, **share.row(), **row,
+                              "n_combinations": row["n_clusters"]})
+                if features.name == "code" and share.dealt:
+                    purities["shuffled", *about] = Resampled.of_shuffles(
+                        [_resampled(*dealt, clusters, weights) for dealt in share.dealt],
+                        np.random.default_rng([seed, 3]))
+        contrasts += [place | row for row in _contrasts(purities)]
+    frame = pd.DataFrame(table, columns=list(KNNPurityResult.COLUMNS["table"]))
+    scored = frame[(frame["features"] == "code") & frame["value"].notna()]
+    check("code" in set(frame["features"]), "all codes are the same at every layer and pair; there "
+          "is nothing to separate", ProbeError)
+    return KNNPurityResult(
+        frame,
+        {"labels": sorted({name for named in values.values() for name in named}),
+         "cut": sorted({name for named in values.values() for name, of in named.items()
+                        if is_measurement(pd.Series(of))}),
+         "layers": list(codes.layers), "pairs": pair_names, "constant": constant,
+         "controls": [s.name for s in feature_sets[1:]],
+         "no_null": sorted(scored.loc[scored["shuffled"].isna(), "label"].unique().tolist()),
+         "k": k, "shuffles": SHUFFLES, "points": len(rows), "queries": len(queries),
+         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "codes": origin(codes)},
+        table_of(contrasts, KNNPurityResult.COLUMNS["contrasts"]))
+
+
+def _resampled(
+    kind: np.ndarray, own: np.ndarray, clusters: np.ndarray, weights: np.ndarray
+) -> Resampled:
+    """Return the purity of shares `own` [Q] of points of some kind, also on other combinations."""
+    known = np.isfinite(own)
+    cells = clusters[known], kind[known]
+    sums, counts = np.zeros((2, weights.shape[1], int(kind.max()) + 1))
+    np.add.at(sums, cells, own[known])
+    np.add.at(counts, cells, 1.0)
+    of_value = LabelSums(sums[..., None], counts).resampled(weights)[..., 0]  # [replicate, value]
+    present = np.isfinite(of_value)
+    n_values = present.sum(axis=1)
+    means = np.where(present, of_value, 0.0).sum(axis=1) / np.where(n_values, n_values, np.nan)
+    return Resampled(balanced(own, kind), means, int(known.sum()),
+                     int((counts.sum(axis=1) > 0).sum()))
+
+
+def _contrasts(purities: Mapping[tuple[str, str, str], Resampled]) -> Iterator[dict[str, Any]]:
+    """Yield the purity of the code less that of each control, by label and neighbours.
+
+    purities  (features, label, among) -> purity
+    """
+    for (features, *about), purity in purities.items():
+        if features != "code" or not np.isfinite(purity.value):
+            continue
+        label, among = about
+        yield from ({"label": label, "among": among, "features": "code", "quantity": "purity",
+                     "against": other, **(purity - control).row()}
+                    for (other, *others), control in purities.items()
+                    if other != "code" and others == about)
+
+
+def purity(
+    points: np.ndarray, labels: Mapping[str, np.ndarray] | pd.DataFrame, *,
+    combinations: np.ndarray | None = None, k: int = K, shuffles: int = SHUFFLES, seed: int = 0,
+) -> pd.DataFrame:
+    """Return the purity of the neighbours of points: which labels do they separate?
+
+    points        [N, d]
+    labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
+    combinations  [N] what points may be near for: labels are shuffled as
+                  `probes.common.shuffling` says, so that a label which only names the combination
+                  has no excess (where there are few combinations, shuffled labels agree more than
+                  1 / V for this); and each label has a second row, for the k nearest neighbours of
+                  *other* combinations. Without combinations single values are shuffled
+    shuffles      how often labels are shuffled
+
+    Returns a row per label and `among` (`ALL`, and `OTHER` where there are combinations): `values`,
+    their number; `purity`, a mean over values; `shuffled`, its mean over the shuffled labels, and
+    their standard deviation `spread`; `excess`, purity less shuffled; `points` asked. Among more
+    than 20,000 points some are drawn, and of these at most 5,000 are asked. NaN where no value
+    occurs in two combinations, and where no point of some value is asked. `ProbeError` for labels
+    of another length or with missing values, for one value or more than 256, and for fewer than 4
+    points.
+    """
+    rows = [share.row() for share in shares(
+        points, labels, combinations=combinations, k=k, shuffles=shuffles, seed=seed)]
+    return pd.DataFrame(rows, columns=["label", "among", "values", "purity", "shuffled", "spread",
+                                       "excess", "points"])
+
+
+def separates(table: pd.DataFrame) -> pd.Series:
+    """Return which rows of `purity` are separated: excess >= max(0.05, 3 spread), bool [row]."""
+    return table["excess"] >= np.fmax(LEAST, SPREADS * table["spread"])
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How far the neighbours of single points agree with them on one label.
+
+    label  its name
+    among  `ALL` or `OTHER`
+    kind   int [Q], the value of each point that was asked
+    own    float64 [Q], the share of its neighbours that have its value; NaN where they cannot,
+           because no point of another combination has it
+    dealt  `kind` and `own` of each time that labels were shuffled; none where they have no null
+    """
+
+    label: str
+    among: str
+    kind: np.ndarray
+    own: np.ndarray
+    dealt: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+
+    def row(self) -> dict[str, Any]:
+        """Return the purity beside that of shuffled labels, the columns of `purity`."""
+        shuffled = np.array([balanced(own, kind) for kind, own in self.dealt])
+        value, mean = balanced(self.own, self.kind), shuffled.mean() if len(shuffled) else np.nan
+        return {"label": self.label, "among": self.among, "values": len(np.unique(self.kind)),
+                "purity": value, "shuffled": mean,
+                "spread": shuffled.std(ddof=1) if len(shuffled) > 1 else np.nan,
+                "excess": value - mean, "points": len(self.own)}
+
+
+def shares(
+    points: np.ndarray, labels: Mapping[str, np.ndarray] | pd.DataFrame, *,
+    combinations: np.ndarray | None, k: int, shuffles: int, seed: int,
+) -> Iterator[Shares]:
+    """Yield the agreement of single points on each label; see `purity`."""
+    x = np.asarray(points)
+    n = len(x)
+    check(x.ndim == 2 and n >= 4, f"points have shape {x.shape}; expected (points, dimensions), "
+          "at least 4 points", ProbeError)
+    check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
+    check_count("k", k, 1, ProbeError)
+    check_count("shuffles", shuffles, 1, ProbeError)
+    given = {str(name): np.asarray(values) for name, values in labels.items()}
+    lengths = {f"label {name!r}": len(values) for name, values in given.items()} | (
+        {} if combinations is None else {"combinations": len(combinations)})
+    for what, length in lengths.items():
+        check(length == n, f"{what}: {length} values for {n} points; expected one each", ProbeError)
+    rows, queries = sampled(n, seed)
+    near = {ALL: nearest(x[rows], min(k, (len(rows) - 1) // 2), queries=queries)}
+    groups = np.arange(len(rows))
+    if combinations is not None:
+        groups = pd.factorize(np.asarray(combinations)[rows].astype(str))[0]
+        others = len(rows) - int(np.bincount(groups).max())
+        if others:
+            near[OTHER] = nearest(x[rows], min(k, others), queries=queries, apart=groups)
+    rng = np.random.default_rng([seed, 1])
+    for name, values in given.items():
+        every = label_classes(name, values)
+        kind = every[rows]
+        if len(np.unique(kind[queries])) <= every.max():
+            # Of a rare value nobody was asked: the others' purity would pass for the label's.
+            for among in near:
+                yield Shares(name, among, kind[queries], np.full(len(queries), np.nan))
+            continue
+        shuffles_of_label = shuffled_classes(kind, groups, rng, shuffles)
+        for among, neighbours in near.items():
+            apart = groups if among == OTHER else None
+            yield Shares(
+                name, among, kind[queries], _share(kind, neighbours, queries, apart),
+                [(shuffled[queries], _share(shuffled, neighbours, queries, apart))
+                 for shuffled in shuffles_of_label])
+
+
+def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of n points are looked at, and which of these are asked, both in rising order.
+    """
+    rng = np.random.default_rng(checked_seed(seed))
+    rows = np.arange(n) if n <= MOST_POINTS else np.sort(
+        rng.choice(n, MOST_POINTS, replace=False))
+    queries = np.arange(len(rows)) if len(rows) <= MOST_QUERIES else np.sort(
+        rng.choice(len(rows), MOST_QUERIES, replace=False))
+    return rows, queries
+
+
+def balanced(share: np.ndarray, kind: np.ndarray) -> float:
+    """Return the mean over values of the mean share of a value's points; NaN shares do not count.
+
+    share  float64 [Q]; kind  int [Q]
+    """
+    known = np.isfinite(share)
+    if not known.any():
+        return float("nan")
+    counts = np.bincount(kind[known])
+    sums = np.bincount(kind[known], weights=share[known])
+    return float((sums[counts > 0] / counts[counts > 0]).mean())
+
+
+def _share(
+    kind: np.ndarray, neighbours: np.ndarray, queries: np.ndarray, apart: np.ndarray | None
+) -> np.ndarray:
+    """Return the share of each query's neighbours that have its value, [Q]."""
+    share = (kind[neighbours] == kind[queries][:, None]).mean(axis=1)
+    if apart is None:
+        return np.asarray(share)
+    present = np.zeros((int(kind.max()) + 1, int(apart.max()) + 1), dtype=bool)
+    present[kind, apart] = True
+    return np.where(present.sum(axis=1)[kind[queries]] > 1, share, np.nan)
+
+
+def nearest(
+    points: np.ndarray, k: int, *, queries: np.ndarray | None = None,
+    apart: np.ndarray | None = None, metric: str = "euclidean",
+) -> np.ndarray:
+    """argmin_j |x_i - x_j|, the k nearest points of each query, itself left out: int [Q, k].
+
+    points   [N, d]
+    queries  int [Q], rows of the points; default: all
+    apart    int [N]: only points of another number than the query's count as neighbours
+    metric   `euclidean` or `cosine`
+
+    The k neighbours of a query are in no order. `ProbeError` where a query has fewer than k points
+    to choose from, `UnknownNameError` for another metric.
+    """
+    check_choice("metric", metric, ("euclidean", "cosine"))
+    x = np.asarray(points, dtype=np.float64)
+    queries = np.arange(len(x)) if queries is None else np.asarray(queries)
+    own = np.ones(1) if apart is None else np.bincount(np.unique(apart, return_inverse=True)[1])
+    least = len(x) - int(own.max(initial=1))
+    check(1 <= k <= least, f"k is {k} for {len(x)} points; expected 1 to {least}, as many "
+          "neighbours as every query has", ProbeError)
+    if metric == "cosine":
+        length = np.linalg.norm(x, axis=1, keepdims=True)
+        x = x / np.where(length > 0, length, 1.0)
+        offset = np.zeros(len(x))
+    else:
+        x = x - x.mean(axis=0)  # large means would leave no digits for the differences
+        offset = np.square(x).sum(axis=1)
+    neighbours = np.empty((len(queries), k), dtype=np.int64)
+    rows = max(BLOCK // len(x), 1)
+    for begin in range(0, len(queries), rows):
+        block = queries[begin:begin + rows]
+        # The squared distance, less what all points have in common for one query.
+        distance = offset - 2.0 * (x[block] @ x.T)
+        distance[np.arange(len(block)), block] = np.inf
+        if apart is not None:
+            distance[apart[block][:, None] == apart] = np.inf
+        neighbours[begin:begin + rows] = np.argpartition(distance, k - 1, axis=1)[:, :k]
+    return neighbours
+
+
+def agreeing_neighbors(
+    points: np.ndarray, kind: np.ndarray, groups: np.ndarray, metric: str,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of a point's nearest neighbours have its class, and its class when labels are shuffled?
+
+    points  [N, d]
+    kind    int [N], the class of each point
+    groups  int [N], the combination of each point
+
+    Returns bool [N, k] for k = 15 neighbours, fewer where there are fewer than 31 points, and bool
+    [AGREEMENT_SHUFFLES, N, k], [0, N, k] where labels have no null. `ProbeError` for fewer than 4
+    points.
+    """
+    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
+    neighbors = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2), metric=metric)
+    shuffles = shuffled_classes(kind, groups, rng, AGREEMENT_SHUFFLES)
+    return kind[neighbors] == kind[:, None], shuffles[:, neighbors] == shuffles[..., None]
+
+
+def judged_labels(codes: LatentCodes, pair: str) -> dict[str, np.ndarray]:
+    """Return the values [N] of all labels that neighbours can agree on, by name.
+
+    A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
+    Left out are labels of a single value or more than 256, those with a value of its own for every
+    instance, such as the texts of prompts, and those with missing values.
+    """
+    short = response_labels(codes, pair)
+    names = sorted(map(str, codes.labels.columns), key=lambda name: name not in short)
+    return {short.get(name, name): values.to_numpy() for name in names
+            if not (values := codes.labels[name]).isna().any() and (
+                is_measurement(values)
+                or 2 <= values.nunique() <= min(MAX_CLASSES, len(values) - 1))}
+
+
+def response_labels(codes: LatentCodes, pair: str) -> dict[str, str]:
+    """Return column -> name of what a pair's response has of its own: {"rule_2": "rule"}."""
+    token = codes.pair(pair).token
+    names = [group.removesuffix("s") for group in label_groups(codes.labels.columns)]
+    return {f"{name}_{token}": name for name in names if f"{name}_{token}" in codes.labels}
+
+
+def label_classes(name: str, values: np.ndarray) -> np.ndarray:
+    """Return the value of each point as int [N], numbered as they appear.
+
+    Decimals of more than two values are a measurement: 1 above the median, else 0; where no value
+    is above it, 1 for those that are equal to it. `ProbeError` for missing values, and for one
+    value or more than 256.
+    """
+    series = pd.Series(values)
+    check(not series.isna().any(), f"label {name!r} has {int(series.isna().sum())} missing values; "
+          "expected none", ProbeError)
+    if is_measurement(series):
+        above = series > series.median()
+        series = above if above.any() else series >= series.median()
+    kind, kinds = pd.factorize(series)
+    check(2 <= len(kinds) <= MAX_CLASSES, f"label {name!r} has {len(kinds)} different values; "
+          f"expected 2 to {MAX_CLASSES}", ProbeError)
+    return np.asarray(kind, dtype=np.int64)
+
+
+@dataclass(frozen=True, repr=False)
+class KNNPurityResult(TableResult):
+    """Which labels the nearest neighbours of a code share, beside controls.
+
+    table     one row per layer, pair, label, features and `among` ("all" neighbours, or those "of
+              other combinations"): the purity `value` with its 95 % interval `low`, `high`
+              clustered by combination, what labels give that were `shuffled` among the cells of
+              equal combination and value (mean, `spread` as standard deviation), the `excess` over
+              that, how many `values` the label has, and on how many instances and combinations.
+              NaN where no value occurs in two combinations
+    contrasts one row per layer, pair, label and `among`: the purity of the code less that of
+              shuffled labels (their mean, so that it is the `excess`), of the residual stream and
+              of the untrained model
+    settings  everything else that determines the numbers
+
+    Features: `code`, `residual`, `untrained`.
+    """
+
+    FORMAT = "latentcode.separation"
+    SHOWS = ("kNN purity, the share of nearest neighbours with the same value, "
+             f"the {SUMMED_UP} best labels")
+    COLUMNS: ClassVar = {
+        "table": ("layer", "pair", "label", "features", "among", "values", "value", "low", "high",
+                  "shuffled", "spread", "excess", "n", "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "among", "features")}
+    TOLD: ClassVar = {"among": (ALL,)}
+
+    table: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = self.controls_caveat()
+        if self.settings["cut"]:
+            notes.append("Measurements are cut at their median, above it or not: "
+                         f"{', '.join(self.settings['cut'])}.")
+        notes += [f"The {place} is the same in all instances, and separates nothing."
+                  for place in self.settings["constant"]]
+        n = self.settings["codes"]["n"]
+        if self.settings["queries"] < n:
+            notes.append(f"Of {n:,} instances the neighbours of {self.settings['queries']:,} are "
+                         f"looked for among {self.settings['points']:,} (at most {MOST_QUERIES:,} "
+                         f"and {MOST_POINTS:,}).")
+        if self.settings["k"] > (most := (self.settings["points"] - 1) // 2):
+            notes.append(f"k is {most}, not {self.settings['k']}, of {self.settings['points']} "
+                         "points.")
+        return tuple(notes)
+
+    def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:
+        """Return the rows of the code of a layer and pair, the largest excess first."""
+        rows = where(self.table, layer=layer, pair=pair, features="code", among=among)
+        return rows.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
+
+    def summary(self) -> pd.DataFrame:
+        """Return the best labels of each pair and layer, and `value [low, high]` by features."""
+        rows = []
+        codes = where(self.table, features="code", among=ALL)
+        for place, block in blocks(codes, ("pair", "layer")):
+            for label in self.best(**place)["label"][:SUMMED_UP]:
+                mine = where(self.table, **place, label=label)
+                row = {**place, "label": label}
+                row |= {str(found.features): with_interval(found)
+                        for found in where(mine, among=ALL).itertuples()}
+                row["shuffled"] = f"{block.set_index('label').loc[label, 'shuffled']:.2f}"
+                for found in where(mine, features="code", among=OTHER).itertuples():
+                    row[OTHER] = with_interval(found)
+                rows.append(row)
+        return pd.DataFrame(rows).fillna("")
+
+    def figure(self, *, pair: str | None = None, among: str = ALL) -> Figure:
+        """Return a panel per layer: the purity of labels, the best of the last layer at the top.
+
+        Markers are features, bars their 95 % intervals; the grey strokes are shuffled labels.
+        """
+        pair = self.first_pair(pair)
+        title = (f"share of the {self.settings['k']} nearest neighbours with the same value"
+                 + ("" if among == ALL else f", {among}") + f"; {pair}")
+        table = where(self.table, pair=pair, among=among).dropna(subset="value")
+        check(len(table) > 0, "there are no purities to draw", ProbeError)
+        layers, feature_sets = layers_in(table), features_in(table)
+        last = table[table["layer"] == layers[-1]].sort_values("excess", ascending=False)
+        order = list(dict.fromkeys([*last[last["features"] == "code"]["label"], *table["label"]]))
+        names = 0.065 * max(map(len, order)) + 0.3
+        with panels(1, len(layers), 1.7 * len(layers) + names, 0.2 * len(order) + 1.4, title,
+                    sharex=True, sharey=True) as (figure, grid):
+            for axes, layer in zip(grid[0], layers, strict=True):
+                for i, features in enumerate(feature_sets):
+                    rows = table[(table["layer"] == layer) & (table["features"] == features)]
+                    y = np.array([order.index(label) for label in rows["label"]])
+                    color, marker, _ = FEATURE_STYLES[features]
+                    axes.errorbar(rows["value"], y + 0.22 * (i - (len(feature_sets) - 1) / 2),
+                                  xerr=reach(rows), color=color, marker=marker, markersize=3.5,
+                                  linestyle="", elinewidth=1.0)
+                    if features == "code":
+                        axes.plot(rows["shuffled"], y, color=GREY, marker="|", markersize=9.0,
+                                  linestyle="", zorder=1)
+                axes.set(title=f"layer {layer}", xlim=(-0.03, 1.03))
+            grid[0, 0].set_yticks(range(len(order)), order)
+            grid[0, 0].set_ylim(len(order) - 0.5, -0.5)
+            figure.legend(handles=[*feature_handles(feature_sets), Line2D(
+                [], [], color=GREY, marker="|", linestyle="", markersize=9.0,
+                label="shuffled labels")], loc="outside lower center", ncols=len(feature_sets) + 1)
+        return figure

@@ -1,0 +1,476 @@
+"""Can what is read from and written into a pretrained model be trusted?
+
+Does its bridge compute, show and take what the model does? One number per question and layer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from matplotlib.patches import Patch
+from torch import Tensor
+
+from latentcode.arguments import as_tuple
+from latentcode.errors import ConfigError, check, check_choice
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.files.provenance import package_version
+from latentcode.models.bridges import generated_and_shown
+from latentcode.models.gates import Gate, gates
+from latentcode.models.hooks import see
+from latentcode.models.layers import attention_layers, other_layers
+from latentcode.models.modes import evaluating
+from latentcode.models.pretrained import as_bridge, layout, load_network
+from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.interventions.sites import capture, run_patched
+from latentcode.progress import Progress, watched
+from latentcode.seeds import make_generator
+
+READING = "extract, decode"
+RESIDUAL = "residual streams"
+WRITING = "intervene"
+RENORMALIZING = "renormalize"
+GENERATING = "value_network"
+VERBS: tuple[str, ...] = (READING, RESIDUAL, WRITING, RENORMALIZING, GENERATING)
+"""What a user does with a model."""
+TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-4}
+"""Largest difference over the largest number compared. The bridge and `transformers` add the same
+products in another order: over all architectures of docs/architectures.md that gave at most 1e-6 in
+float32. In float64 it gives 1e-15 where all is float64, and up to 4e-7 where an architecture
+computes its norms, its rotations or its softmax in float32 whatever its weights are."""
+ALL = "all"
+"""What stands for a layer where a number is of the whole model."""
+SUPPORTED = "SUPPORTED"
+COLORS = {"holds": PALETTE[0], "fails": PALETTE[3], "not compared": GREY}
+NUMBERS = 16
+"""Layers up to which the numbers are written into their cells."""
+Answer = tuple[str, int | None, float, str]
+"""Question, layer (None: the whole model), the number, and why it is NaN."""
+SEEN = "hook_in", "hook_pattern", "v.hook_out", "o.hook_in", "o.hook_out"
+LENGTHS = (4, 9, 32)
+"""Tokens of the prompts, fewer where the context of the model is shorter."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing that has to hold.
+
+    asks     the question
+    verbs    what cannot be trusted where the answer is no
+    exact    whether nothing may differ at all, rather than no more than rounding
+    changes  whether the number has to be above the tolerance, not below
+    """
+
+    asks: str
+    verbs: tuple[str, ...]
+    exact: bool = False
+    changes: bool = False
+
+
+QUESTIONS: Mapping[str, Question] = {
+    "logits": Question("are the logits those of transformers?", VERBS),
+    "padding": Question("and of prompts of several lengths in one batch?", (READING, RESIDUAL)),
+    "residual": Question("is hook_resid_pre the hidden state of transformers?", (RESIDUAL,)),
+    "codes": Question("are the codes the attention weights of transformers?", VERBS),
+    "rows": Question("do the codes of a query sum to 1?", (RENORMALIZING,)),
+    "masked": Question("are codes of later keys zero?", VERBS, exact=True),
+    "values": Question("do codes times values give z?", (GENERATING,)),
+    "value networks": Question("does sum_k W_qk x_k + b_O give attention's output?",
+                               (GENERATING,)),
+    "identity": Question("do codes written back leave every bit of the logits?",
+                         (WRITING, RENORMALIZING), exact=True),
+    "patch": Question("do random codes change the logits?", (WRITING, RENORMALIZING),
+                      changes=True),
+}
+"""Every question by its name, in the order in which they are asked."""
+
+
+@watched("comparing")
+def check_model(
+    name_or_folder: str | Path,
+    *,
+    lengths: Sequence[int] | int | None = None,
+    dtype: str = "float32",
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: Progress | None = None,
+) -> ModelCheckResult:
+    """Compare the bridge of a pretrained model with `transformers`: can its codes be trusted?
+
+    The forward pass of the same weights by `transformers` is taken first; then the bridge has to
+    give its logits (alone and padded into a batch), its hidden states and its attention weights;
+    codes have to sum to 1, to be zero for later keys, and to give z from the values; the value
+    networks have to give attention's output; codes written back have to leave every bit of the
+    logits, and random codes to change them.
+
+    Args:
+        name_or_folder: As for `load_pretrained`; a folder needs no tokenizer.
+        lengths: Of the prompts, two of each, of tokens drawn at random; default: `LENGTHS`.
+        dtype: Of the weights: `float32`, as verbs use them, or `float64`, in which rounding hides
+            no mistake and for which the memory has to suffice.
+        seed: Of the prompts and of the random codes.
+        device: `cpu` or `cuda`.
+        progress: Called with (prompts compared, prompts in all).
+
+    Raises:
+        LatentCodeError: What `load_pretrained` raises.
+        ConfigError: The model cannot take the lengths.
+    """
+    check_choice("dtype", dtype, TOLERANCES)
+    if lengths is not None:
+        lengths = as_tuple(lengths)
+        check(len(lengths) > 0 and min(lengths) >= 2, f"lengths are {lengths}; "
+              "expected at least 2 tokens each")
+    network, tokenizer = load_network(
+        name_or_folder, device=device, dtype=getattr(torch, dtype), tokenized=False)
+    config = network.config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    lengths = lengths or tuple(min(length, limit or length) for length in LENGTHS)
+    check(not limit or max(lengths) <= limit, f"the longest prompt has {max(lengths)} tokens; "
+          f"expected at most {limit}, the context of the model")
+    commit = getattr(network.config, "_commit_hash", None)
+    generator = make_generator(seed, "check model")
+    device = next(network.parameters()).device
+    references = [
+        reference(network, torch.randint(config.vocab_size, (2, length), generator=generator).to(
+            device)) for length in lengths]
+    model = as_bridge(str(name_or_folder), network, tokenizer)
+    answers: list[Answer] = []
+    with evaluating(model):
+        for done, prompt in enumerate(references, 1):
+            answers += [*_forward(model, prompt), *_written(model, prompt, seed)]
+            if progress is not None:
+                progress(done, len(references))
+        answers += _padded(model, references)
+        answers += _generated(model, min(references, key=lambda r: r.tokens.shape[1]).tokens)
+    name = str(name_or_folder)
+    return ModelCheckResult(worst_answers(answers, TOLERANCES[dtype]), settings={
+        "model": Path(name).name if Path(name).is_dir() else name,
+        **({"commit": commit} if commit else {}),
+        "architecture": type(network).__name__, "dtype": dtype,
+        "tolerance": TOLERANCES[dtype], "lengths": list(lengths), "seed": seed,
+        "n_layers": model.cfg.n_layers, "n_heads": model.cfg.n_heads,
+        "others": {str(layer): what for layer, what in other_layers(model).items()},
+        "gates": sorted({gate.function for gate in gates(model).values()}),
+        "sliding_window": getattr(config, "sliding_window", None),
+        "transformer_lens": package_version("transformer-lens"),
+        "transformers": package_version("transformers")})
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One prompt and what the forward pass of `transformers` makes of it.
+
+    tokens   [B, T]
+    logits   [B, T, V]
+    hidden   the stream entering each layer [B, T, D]; empty where it is not told
+    weights  the attention weights of each layer [B, H, Q, K]; empty where they are not told
+    """
+
+    tokens: Int[Tensor, "B T"]
+    logits: Float[Tensor, "B T V"]
+    hidden: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+
+
+@torch.no_grad()
+def reference(network: Any, tokens: Int[Tensor, "B T"]) -> Reference:
+    """Return what a model of `transformers` computes; `ConfigError` where it computes nothing."""
+    try:
+        output = network(input_ids=tokens, use_cache=False, output_attentions=True,
+                         output_hidden_states=True)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"transformers cannot run a {type(network).__name__} with weights in "
+            f"{str(network.dtype).removeprefix('torch.')}: {str(error).splitlines()[0]}") from error
+    told = {name: tuple(getattr(output, name, None) or ())
+            for name in ("hidden_states", "attentions")}
+    hidden, weights = (layers if all(isinstance(x, Tensor) for x in layers) else ()
+                       for layers in told.values())
+    return Reference(tokens, output.logits, hidden, weights)
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """max |ours - theirs| / max |theirs|; infinite where one of them is not finite."""
+    scale = theirs.abs().max().clamp_min(torch.finfo(theirs.dtype).tiny)
+    largest = float((ours - theirs).abs().max() / scale)
+    return largest if largest < torch.inf else torch.inf
+
+
+def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
+    """Compare one pass with that of transformers, and what it shows with itself."""
+    shown, gated = layout(model), gates(model)
+    logits, cache = see(model, reference.tokens, [
+        *(gate.hook for gate in gated.values()),
+        *shown.pattern_hooks.values(), *shown.residual_hooks.values(),
+        *(f"blocks.{layer}.attn.{point}" for layer in shown.layers for point in SEEN)])
+    yield "logits", None, difference(logits, reference.logits), ""
+    later = torch.ones(logits.shape[1], logits.shape[1], dtype=torch.bool,
+                       device=logits.device).triu(1)
+    for layer, hook in shown.residual_hooks.items():
+        stream = cache[hook]
+        if reference.hidden:
+            yield "residual", layer, difference(stream, reference.hidden[layer]), ""
+        else:
+            yield "residual", layer, torch.nan, "transformers tells no hidden states"
+    for number, (layer, hook) in enumerate(shown.pattern_hooks.items()):
+        code = cache[hook]
+        # Of a hybrid transformers tells those of its attention alone.
+        weights = reference.weights[number] if number < len(reference.weights) else None
+        if weights is None or weights.shape != code.shape:
+            yield "codes", layer, torch.nan, "transformers tells no attention weights"
+        else:
+            yield "codes", layer, difference(code, weights), ""
+        yield "rows", layer, float((code.sum(-1) - 1.0).abs().max()), ""
+        if shown.causal:
+            yield "masked", layer, float(code[..., later].abs().max()), ""
+        yield "values", layer, *_values(cache, layer, code, gated.get(layer))
+
+
+def _values(
+    cache: dict[str, Tensor], layer: int, code: Tensor, gate: Gate | None
+) -> tuple[float, str]:
+    """z_qh = g_qh sum_k a_hqk v_kh, where query heads of a group share their values; without a gate
+    g is 1."""
+    v, z = (cache.get(f"blocks.{layer}.attn.{point}") for point in ("v.hook_out", "o.hook_in"))
+    if v is None or z is None:
+        return torch.nan, "the bridge shows no values and z"
+    if (v.ndim != 4 or z.ndim != 4 or code.shape[1] % v.shape[2] or z.shape[2] != code.shape[1]
+            or v.shape[-1] != z.shape[-1]):
+        return torch.nan, f"values have shape {tuple(v.shape)}, z {tuple(z.shape)}"
+    v = v.repeat_interleave(code.shape[1] // v.shape[2], dim=2)
+    weighted = torch.einsum("bhqk,bkhd->bqhd", code, v)
+    return difference(weighted if gate is None else weighted * gate(cache[gate.hook]), z), ""
+
+
+def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
+    """sum_k W_qk x_k + b_O = MHA_q(X), on the shortest prompt."""
+    for layer in attention_layers(model):
+        try:
+            generated, shown = generated_and_shown(model, tokens, layer)
+            yield "value networks", layer, difference(generated, shown), ""
+        except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
+            # Weights that the bridge does not have, or not in the shape of value heads.
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            yield "value networks", layer, torch.nan, f"no value network: {lines[0]}"
+
+
+def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
+    """Write back what was read, then random codes, as `intervene` writes."""
+    layers = attention_layers(model)
+    logits, codes = capture(model, reference.tokens, [("code", i) for i in layers])
+    unpatched = run_patched(model, reference.tokens, {})
+    yield "identity", None, _bits(_put(model, reference, codes), unpatched), ""
+    generator = torch.Generator(logits.device).manual_seed(seed)
+    for layer in layers:
+        code = codes["code", layer]
+        yield "identity", layer, _bits(_put(model, reference, {("code", layer): code}),
+                                       unpatched), ""
+        random = random_codes(code, generator)
+        changed = _put(model, reference, {("code", layer): random})
+        yield "patch", layer, difference(changed, unpatched), ""
+
+
+def random_codes(code: Float[Tensor, "B H Q K"], generator: torch.Generator) -> Tensor:
+    """Return codes whose rows sum to 1, zero where the given ones are zero."""
+    noise = torch.rand(code.shape, generator=generator, device=code.device).to(code.dtype)
+    noise = torch.where(code == 0.0, 0.0, noise + 0.01)
+    return noise / noise.sum(-1, keepdim=True).clamp_min(torch.finfo(code.dtype).tiny)
+
+
+def _put(model: Any, reference: Reference, codes: dict[Any, Tensor]) -> Tensor:
+    def give(code: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda live: code.clone()
+
+    with warnings.catch_warnings():
+        # TransformerLens warns of an edit that it discards; that is one of the questions.
+        warnings.simplefilter("ignore")
+        return run_patched(model, reference.tokens, {place: give(code) for place,
+                                                     code in codes.items()})
+
+
+def _bits(ours: Tensor, theirs: Tensor) -> float:
+    """Return 0 where two tensors are equal bit for bit, or how far apart they are."""
+    if torch.equal(ours, theirs):
+        return 0.0
+    return max(difference(ours, theirs), float(torch.finfo(ours.dtype).tiny))
+
+
+def _padded(model: Any, references: Sequence[Reference]) -> Iterator[Answer]:
+    """Compare prompts of all lengths in one batch, padded on the right, with each alone."""
+    rows = [(row, logits) for reference in references
+            for row, logits in zip(reference.tokens, reference.logits, strict=True)]
+    lengths = torch.tensor([len(row) for row, _ in rows], device=rows[0][0].device)
+    padded = torch.nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)
+    mask = torch.arange(padded.shape[1], device=lengths.device) < lengths[:, None]
+    together = model.run_with_hooks(padded, attention_mask=mask.long(), fwd_hooks=[])
+    yield "padding", None, max(
+        difference(shared[:len(logits)], logits)
+        for shared, (_, logits) in zip(together, rows, strict=True)), ""
+
+
+def worst_answers(answers: Sequence[Answer], tolerance: float) -> pd.DataFrame:
+    """Return one row per question and layer: the worst of all prompts."""
+    table: list[dict[str, Any]] = []
+    frame = pd.DataFrame(answers, columns=["check", "layer", "value", "note"])
+    frame["layer"] = [ALL if pd.isna(layer) else str(int(layer)) for layer in frame["layer"]]
+    for name, question in QUESTIONS.items():
+        bound = 0.0 if question.exact else tolerance
+        for layer, rows in frame[frame["check"] == name].groupby("layer", sort=False):
+            values = rows["value"].to_numpy()
+            # No change and one without bounds are both wrong.
+            least = question.changes and not np.isinf(values).any()
+            worst = float(values.min() if least else values.max())
+            note = next((note for note in rows["note"] if note), "")
+            # Both are false for NaN; a change that is not finite breaks the model.
+            holds = bound < worst < np.inf if question.changes else worst <= bound
+            unseen = np.isnan(values).any() and note.startswith("transformers")
+            table.append({
+                "check": name, "layer": layer, "value": worst, "bound": bound,
+                "outcome": "not compared" if unseen else "holds" if holds else "fails",
+                "note": note})
+    return pd.DataFrame(table)
+
+
+@dataclass(frozen=True, repr=False)
+class ModelCheckResult(TableResult):
+    """Does a bridge compute, show and take what the model does?
+
+    table     one row per question and layer (`all`: of the whole model): `value`, the worst of all
+              prompts, which has to be at most `bound` (above it for `patch`); `outcome`: `holds`,
+              `fails` or `not compared`; `note`, why there is no number. Numbers are differences
+              over the largest of the numbers compared; of `rows` and `masked` they are codes.
+              0 for `identity` says that all bits are equal
+    settings  everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.model_checks"
+    SHOWS = "the worst layer of every question"
+    COLUMNS: ClassVar = {"table": ("check", "layer", "value", "bound", "outcome", "note")}
+
+    table: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the questions whose answer is no in some layer."""
+        fails = set(self.table.loc[self.table["outcome"] == "fails", "check"])
+        return tuple(name for name in QUESTIONS if name in fails)
+
+    @property
+    def supported(self) -> bool:
+        """Whether every answer is yes, that about the codes of every layer included."""
+        return not self.failed and not self._codes_unseen
+
+    @property
+    def _codes_unseen(self) -> bool:
+        codes = self.table.loc[self.table["check"] == "codes", "outcome"]
+        return codes.empty or "not compared" in set(codes)
+
+    @property
+    def trusted(self) -> dict[str, bool]:
+        """What a user does with a model -> whether no answer speaks against it."""
+        return {verb: all(verb not in QUESTIONS[name].verbs for name in self.failed)
+                for verb in VERBS}
+
+    @property
+    def verdict(self) -> str:
+        """`SUPPORTED`, or what fails or was not seen, and what can be used, in one line."""
+        if self.supported:
+            return SUPPORTED
+        failing = "; ".join(
+            f"{row['check']} (" + (
+                str(row["note"]) if pd.isna(row["value"]) else f"{_number(row['value'])} in "
+                f"{'all' if row['layer'] == ALL else 'layer ' + row['layer']}") + ")"
+            for row in self.worst().to_dict("records") if row["outcome"] == "fails")
+        if not failing:
+            return ("NOT SHOWN: codes were not compared in every layer. Nothing that was compared "
+                    "fails.")
+        left = [verb for verb, trusted in self.trusted.items() if trusted]
+        return (f"NOT SUPPORTED in full: {failing}. "
+                + (f"Nothing speaks against {', '.join(left)}." if left else
+                   "Nothing is left to be trusted."))
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = [f"{self.settings['model']} ({self.settings['architecture']}, "
+                 f"{self.settings['dtype']}): {self.verdict}"]
+        others: Mapping[str, str] = self.settings.get("others", {})
+        if others:
+            notes.append(f"A hybrid: {', '.join(sorted(set(others.values())))} in layers "
+                         f"{', '.join(others)}, which have no codes; checked are the others.")
+        notes += [f"Attention has a gate ({function}): a value network needs it beside the code "
+                  "(latentcode.models.gates)." for function in self.settings.get("gates", ())]
+        longest, window = max(self.settings["lengths"]), self.settings["sliding_window"]
+        if window and window >= longest:
+            notes.append(f"The sliding window has {window} tokens and the longest prompt {longest}:"
+                         " what the window masks was not seen; give longer prompts.")
+        notes += [f"Not compared: {row.check}, as {row.note}." for row in self.worst().itertuples()
+                  if row.outcome == "not compared"]
+        return tuple(notes)
+
+    def worst(self) -> pd.DataFrame:
+        """Return the row of the worst layer of every question, what fails before what holds."""
+        rows = []
+        for name, block in self.table.groupby("check", sort=False):
+            sign = -1.0 if QUESTIONS[str(name)].changes else 1.0
+            order = block.assign(fine=block["outcome"] != "fails",
+                                 size=sign * block["value"].fillna(sign * float("inf")))
+            rows.append(order.sort_values(["fine", "size"], ascending=[True, False]).index[0])
+        return self.table.loc[rows].fillna({"note": ""})
+
+    def summary(self) -> pd.DataFrame:
+        """Return the worst layer of every question, and what cannot be trusted where it fails."""
+        worst = self.worst()
+        return pd.DataFrame({
+            "check": worst["check"], "asks": [QUESTIONS[name].asks for name in worst["check"]],
+            "outcome": worst["outcome"],
+            "value": [_number(value) for value in worst["value"]],
+            "bound": [("> " if QUESTIONS[name].changes else "<= ") + _number(bound)
+                      for name, bound in zip(worst["check"], worst["bound"], strict=True)],
+            "layer": worst["layer"],
+            "not to be trusted": [", ".join(QUESTIONS[name].verbs) if outcome == "fails" else ""
+                                  for name, outcome in zip(worst["check"], worst["outcome"],
+                                                           strict=True)],
+        }).reset_index(drop=True)
+
+    def figure(self) -> Figure:
+        """Return the questions down and the layers across: what holds, what fails, by how much."""
+        table = self.table
+        checks, layers = list(table["check"].unique()), list(table["layer"].unique())
+        layers = sorted(layers, key=lambda layer: int(layer) if layer.isdigit() else -1)
+        width = min(0.62 * len(layers), 12.0) + 1.6
+        with panels(1, 1, width, 0.24 * len(checks) + 1.0) as (figure, grid):
+            axes = grid[0, 0]
+            axes.grid(False)
+            for check, layer, outcome, value in zip(
+                    *(table[name] for name in ("check", "layer", "outcome", "value")), strict=True):
+                x, y = layers.index(layer), checks.index(check)
+                axes.barh(y, 0.94, 0.9, x - 0.47, color=COLORS[outcome])
+                if len(layers) <= NUMBERS and pd.notna(value):
+                    axes.text(x, y, f"{value:.0e}" if value else "0", ha="center", va="center",
+                              fontsize=6.5, color="white")
+            step = max(1, len(layers) // NUMBERS)
+            axes.set_xticks(range(0, len(layers), step), layers[::step])
+            axes.set_yticks(range(len(checks)), checks)
+            axes.set(xlim=(-0.5, len(layers) - 0.5), ylim=(len(checks) - 0.5, -0.5), xlabel="layer")
+            axes.tick_params(length=0)
+            axes.spines[:].set_visible(False)
+            figure.legend(handles=[Patch(color=COLORS[name], label=name) for name in COLORS
+                                   if name in set(table["outcome"])],
+                          loc="outside upper center", ncols=3)
+        return figure
+
+
+def _number(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:.2g}"

@@ -1,0 +1,515 @@
+"""Which labels have similar codes, and how many heads does a code use? (Fig. 5E and A8)
+
+    cos(m_a, m_b),    m_a = mean of the codes whose label is a
+
+Cosines, means and heads in use stand beside the same of the residual stream and of an untrained
+model's codes; cosines also beside those of shuffled labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import TwoSlopeNorm
+
+from latentcode import subjects
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.style import FEATURE_STYLES, Figure
+from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    table_of,
+)
+from latentcode.probes.common.features import ROUNDING, features_of, origin
+from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
+    layers_in,
+    name_panels,
+    panels,
+    points_per_layer,
+)
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.own_labels import LabelFunction, asked_labels, names_of, own_labels
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.common.shuffling import has_null, shuffled_labels
+from latentcode.progress import Progress, reported, watched
+from latentcode.seeds import checked_seed
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+MOST_CLASSES = 64
+"""A matrix of more labels than this is neither readable nor quick to resample."""
+CENTRINGS = ("raw", "centred")
+N_SHUFFLES = 20
+"""Times that labels are shuffled."""
+LARGEST_OTHER = "largest other"
+"""The largest cosine of either of two classes with a third."""
+ONE_HOT = 0.9
+"""A code is one-hot when its largest head holds at least this share of sum_h |a_h|."""
+ALL = "(all)"
+"""The class that stands for all instances."""
+MEASURE_NAMES = {
+    "participation_ratio": "participation ratio", "sparsity": "sparsity (Hoyer)",
+    "largest_share": "share of the\nlargest head", "one_hot": "one-hot codes\n(share)",
+    "same_head": "commonest head\nis the largest (share)"}
+
+
+@watched("comparing codes")
+def similarity(
+    model: Model,
+    problems: Problems = None,
+    label: str | Mapping[str, LabelFunction] | None = None,
+    *,
+    split: Split = "ood",
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    controls: bool = True,
+    n_samples: int = 16,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> SimilarityResult:
+    """Compare the mean codes of a label's values, and count the heads that a code uses.
+
+    cos(m_a, m_b), where m_a is the mean of the codes whose label is a; of a group such as `terms`
+    the mean over all instances in which a occurs. `centred` cosines are those of m_a minus the mean
+    over the *classes*, all of which count the same: the mean over instances would depend on how
+    often each class was drawn. Raw cosines of codes without negative entries are large whatever the
+    labels are; compare with `shuffled`. By how much two classes are more alike than either is with
+    a third, and than in a control, is in `SimilarityResult.contrasts`.
+
+    Args:
+        model: See `subject`; or codes.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        label: Default: the last that the task names for probing, `rule` or `terms`; or a function
+            of a batch, `{name: function}`, as in `decode`.
+        split: Which combinations; the held-out ones, as in the paper's Fig. 5E and A8.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_samples: Codes that are shown one by one (Fig. A8A), drawn at random.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, samples and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels` and `extract` raise.
+        ProbeError: Controls are missing, the label has one class, missing values or more than 64
+            classes, or codes are zero.
+    """
+    seed = checked_seed(seed)
+    check_count("n_samples", n_samples, 1, ProbeError)  # before any code is read
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    subject = subjects.subject(model, problems, device=device).probing
+    labels = names_of(asked_labels(None, subject))[-1] if label is None else label
+    names = names_of(labels)
+    check(len(names) == 1, f"label is {', '.join(map(str, names)) or 'empty'}; expected a single "
+          "one", ProbeError)
+    label, n = names[0], subject.n_of("n", n, 4_096, split)
+    computed, = own_labels(labels, subject, [(split, n)], seed=seed)
+    codes, untrained = subject.with_untrained(
+        split, computed, n=n, pairs=pairs, layers=layers, seed=seed, controls=controls)
+    feature_sets = features_of(codes, untrained, controls)
+    pair_names = [pair.name for pair in codes.pairs]
+    clusters = combination_clusters(codes)
+    # The first stream was that of shuffles: others draw what they drew before.
+    drawing, resampling = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3)[1:])
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
+    sampled = np.sort(drawing.permutation(len(codes))[:n_samples])
+    targets = {pair: make_target(codes, codes, label, pair) for pair in pair_names}
+    for target in targets.values():
+        check(len(target.classes) <= MOST_CLASSES, f"label {label!r} has {len(target.classes)} "
+              f"classes; expected at most {MOST_CLASSES}", ProbeError)
+    tables: dict[str, list[pd.DataFrame]] = {
+        name: [] for name in SimilarityResult.COLUMNS if name != "contrasts"}
+    contrasts: list[dict[str, Any]] = []
+    for pair, layer in reported(
+            product(pair_names, codes.layers), len(pair_names) * len(codes.layers), progress):
+        classes, truth = [*map(str, targets[pair].classes)], targets[pair].train
+        place: dict[str, Any] = {"layer": layer, "pair": pair, "label": label}
+        cosines: dict[str, Mapping[str, Resampled]] = {}
+        for features in feature_sets:
+            x = features.points(layer, pair)
+            here = place | {"features": features.name}
+            sums = LabelSums.of(x, truth, clusters)
+            cosines[features.name] = _cosines(sums, weights)
+            if features.name == "code":
+                cosines |= _shuffled_cosines(x, truth, clusters, weights, seed)
+            tables["means"].append(_by_component(sums.means(), classes).assign(
+                n=np.tile(truth.sum(axis=0), x.shape[1]), **here))
+            shown = [" + ".join(np.array(classes)[each]) for each in truth[sampled]]
+            tables["samples"].append(_by_component(x[sampled], shown).assign(
+                instance=np.tile(sampled, x.shape[1]), **here))
+            tables["concentration"].append(
+                _concentrations(x, truth, clusters, weights, classes, here).assign(**here))
+        tables["cosines"] += [_cosine_table(by_centring, classes).assign(**place, features=features)
+                              for features, by_centring in cosines.items()]
+        contrasts += [place | row for row in _contrasts(cosines, classes, len(codes))]
+    frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
+              for name, parts in tables.items()}
+    differences = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
+    return SimilarityResult(**frames, contrasts=differences, settings={
+        "label": label, "layers": list(codes.layers), "pairs": pair_names,
+        "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
+        "controls": [s.name for s in feature_sets[1:]],
+        "no_null": [label] if not all(has_null(target.train, clusters)
+                                      for target in targets.values()) else [],
+        "n_samples": n_samples,
+        "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
+        "codes": origin(codes)})
+
+
+def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
+    """Return cosines [class, class] by centring."""
+    means, replicates = sums.means(), sums.resampled(weights)
+    n, n_clusters = int(sums.counts.sum()), weights.shape[1]
+    return {centring: Resampled(cosine_matrix(means, centring),
+                                cosine_matrix(replicates, centring), n, n_clusters)
+            for centring in CENTRINGS}
+
+
+def _shuffled_cosines(
+    x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray, seed: int
+) -> dict[str, dict[str, Resampled]]:
+    """Return `shuffled`: the mean cosines of `N_SHUFFLES` shuffles; nothing without a null."""
+    rng = np.random.default_rng(seed)
+    shuffles = [_cosines(LabelSums.of(x, shuffled, clusters), weights)
+                for shuffled in shuffled_labels(truth, clusters, rng, N_SHUFFLES)]
+    if not shuffles:
+        return {}
+    return {"shuffled": {centring: Resampled.of_shuffles([each[centring] for each in shuffles], rng)
+                         for centring in CENTRINGS}}
+
+
+def _cosine_table(cosines: Mapping[str, Resampled], names: Sequence[str]) -> pd.DataFrame:
+    """Return one row per centring and two classes."""
+    classes = pd.MultiIndex.from_product([names, names], names=["row", "column"])
+    tables = []
+    for centring, cosine in cosines.items():
+        low, high = cosine.interval()
+        tables.append(pd.DataFrame({
+            "centring": centring, "value": cosine.value.ravel(), "low": low.ravel(),
+            "high": high.ravel()}, classes).reset_index())
+    return pd.concat(tables, ignore_index=True)
+
+
+def _contrasts(
+    cosines: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], n: int
+) -> Iterator[dict[str, Any]]:
+    """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
+    less those of the controls, for each two classes; whole combinations of all n problems are
+    resampled."""
+    couples = list(combinations(range(len(names)), 2))
+    i, j = np.array(couples).T
+
+    def largest_others(matrix: np.ndarray) -> np.ndarray:
+        return np.stack([np.delete(matrix[..., couple, :], couple, axis=-1).max(axis=(-2, -1))
+                         for couple in map(list, couples)], axis=-1)
+
+    for centring in CENTRINGS:
+        compared: list[tuple[str, str, Resampled]] = []
+        of_couples = {}
+        for features, by_centring in cosines.items():
+            whole = by_centring[centring]
+            of_couples[features] = replace(
+                whole, value=whole.value[i, j], replicates=whole.replicates[:, i, j])
+            if features != "code":
+                compared.append(("code", features, of_couples[features]))
+        for features in cosines if len(names) > 2 else ():
+            if features != "shuffled":
+                whole = cosines[features][centring]
+                compared.append((features, LARGEST_OTHER, replace(
+                    whole, value=largest_others(whole.value),
+                    replicates=largest_others(whole.replicates))))
+        for features, against, other in compared:
+            difference = of_couples[features] - other
+            low, high = difference.interval()
+            yield from ({"centring": centring, "row": names[a], "column": names[b],
+                         "features": features, "quantity": "cosine", "against": against,
+                         "value": difference.value[k], "low": low[k], "high": high[k],
+                         "n": n, "n_clusters": difference.n_clusters}
+                        for k, (a, b) in enumerate(couples) if np.isfinite(difference.value[k]))
+
+
+def _concentrations(
+    x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray,
+    names: Sequence[str], place: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return the measures of all instances and of each class, with `same_head`: the share of
+    instances whose largest head is the commonest largest one.
+
+    Where a control is zero it does not count. `ProbeError` where the code is.
+    """
+    counted: np.ndarray = (x != 0.0).any(axis=1)
+    check(place["features"] != "code" or bool(counted.all()), f"code of layer {place['layer']}, "
+          f"pair {place['pair']!r}: {int((~counted).sum())} of {len(x)} codes are zero in all "
+          "heads; expected some score in each", ProbeError)
+    measures = concentration(np.where(counted[:, None], x, 1.0))
+    truth = np.column_stack([np.ones(len(x), dtype=bool), truth]) & counted[:, None]
+    n_clusters = weights.shape[1]
+    values = LabelSums.of(np.column_stack(list(measures.values())), truth, clusters)
+    winner = np.eye(x.shape[1])[np.abs(x).argmax(axis=1)]
+    winners = LabelSums.of(winner, truth, clusters)
+    whole = np.column_stack([values.means(), winners.means().max(axis=1)])  # [class, measure]
+    replicates = np.concatenate(
+        [values.resampled(weights), winners.resampled(weights).max(axis=2, keepdims=True)], axis=2)
+    low, high = percentile_interval(replicates, n_clusters)
+    n_kinds = len(measures) + 1
+    return pd.DataFrame({
+        "class": np.repeat([ALL, *names], n_kinds),
+        "measure": [*measures, "same_head"] * (len(names) + 1),
+        "value": whole.ravel(), "low": low.ravel(), "high": high.ravel(),
+        "n": np.repeat(truth.sum(axis=0), n_kinds),
+        "n_combinations": np.repeat((values.counts > 0).sum(axis=0), n_kinds)})
+
+
+def _by_component(points: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
+    """Return points [row, component] as one row per component, the rows named in order."""
+    n_rows, n_components = points.shape
+    return pd.DataFrame({
+        "class": np.tile(np.array(names, dtype=object), n_components),
+        "component": np.repeat(np.arange(n_components), n_rows),
+        "value": points.T.ravel().astype(np.float32)})
+
+
+def cosine_matrix(means: np.ndarray, centring: str = "raw") -> np.ndarray:
+    """Return m_a . m_b / (|m_a| |m_b|) of means [..., class, d], [..., class, class].
+
+    `centred` first takes away the mean over the classes. NaN where a mean is zero, or differs
+    from that of the classes by rounding only: the code does not vary then, such as that of a
+    token to itself in the first layer.
+    """
+    least = ROUNDING * np.linalg.norm(means, axis=-1, keepdims=True)
+    if centring == "centred":
+        # nanmean would warn of a class that a replicate lacks in all components.
+        present = np.isfinite(means)
+        total = np.where(present, means, 0.0).sum(axis=-2, keepdims=True)
+        means = means - total / present.sum(axis=-2, keepdims=True)
+    length = np.linalg.norm(means, axis=-1, keepdims=True)
+    unit = means / np.where((length > least) & (length > 0), length, np.nan)
+    return np.asarray(unit @ np.swapaxes(unit, -1, -2))
+
+
+def cluster_order(cosines: np.ndarray) -> np.ndarray:
+    """Return the order of classes in which similar ones stand together, int [class].
+
+    Average linkage on 1 - cosine, with the optimal ordering of leaves (Bar-Joseph et al. 2001).
+    Undefined cosines count as 0.
+    """
+    # Whoever opens a saved result imports this module, and most never order anything.
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    distance = 1.0 - np.nan_to_num(cosines)
+    np.fill_diagonal(distance, 0.0)
+    condensed = squareform(np.clip((distance + distance.T) / 2.0, 0.0, None), checks=False)
+    return np.asarray(leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed)))
+
+
+def concentration(x: np.ndarray) -> dict[str, np.ndarray]:
+    """How many heads does each code use? Measures per instance, each [N], of codes x [N, H].
+
+    participation_ratio  (sum_h |a_h|)^2 / (H sum_h a_h^2): 1 / H when one head does it all, 1 when
+                         all heads are equal in size, 2 / pi = 0.64 for independent Gaussian heads
+                         (Treves and Rolls 1991)
+    sparsity             (sqrt(H) - sum|a| / sqrt(sum a^2)) / (sqrt(H) - 1): from 0, all equal, to
+                         1, one head (Hoyer 2004); 0 for a single head
+    largest_share        max_h |a_h| / sum_h |a_h|
+    one_hot              1 where the largest share is at least 0.9, else 0
+
+    Of codes that are zero there are none: NaN.
+    """
+    size = np.abs(x)
+    total, largest = size.sum(axis=1), size.max(axis=1)
+    n_heads = x.shape[1]
+    # Scaled by the largest head, because the squares of tiny codes would vanish.
+    ratio = (total / largest) ** 2 / np.square(size / largest[:, None]).sum(axis=1)
+    spread = np.sqrt(n_heads) - 1.0
+    return {"participation_ratio": ratio / n_heads,
+            "sparsity": (np.sqrt(n_heads) - np.sqrt(ratio)) / (spread or 1.0),
+            "largest_share": largest / total,
+            "one_hot": (largest / total >= ONE_HOT).astype(np.float64)}
+
+
+@dataclass(frozen=True, repr=False)
+class SimilarityResult(TableResult):
+    """How the codes of a label's values compare, and how many heads they use.
+
+    cosines        one row per layer, pair, features, centring (`raw`, `centred`) and two classes
+                   `row`, `column`: the cosine `value` of their mean points with its interval
+    means          the mean point of each class, one row per component (the head, of a code)
+    samples        some instances, likewise
+    concentration  one row per layer, pair, features, class ("(all)" for all instances) and measure,
+                   see `concentration`
+    contrasts      one row per layer, pair, centring, two classes and features: their cosine less
+                   the `largest other` of either of them, and of the code also less that of the
+                   residual stream, of the untrained model, and of `shuffled` labels
+    settings       everything else that determines the numbers
+
+    Features: `code`, `residual`, `untrained`, and `shuffled`, the code with shuffled labels (a mean
+    over 20 shuffles). Intervals are 95 % bootstrap intervals (percentiles) clustered by
+    combination. Resampled means are noisier than the means themselves and their cosines nearer to
+    0: of classes that are almost alike an interval can lie below its own cosine.
+    """
+
+    FORMAT = "latentcode.similarity"
+    COLUMNS: ClassVar = {
+        "cosines": ("layer", "pair", "label", "features", "centring", "row", "column", "value",
+                    "low", "high"),
+        "means": ("layer", "pair", "label", "features", "class", "component", "value", "n"),
+        "samples": ("layer", "pair", "label", "features", "instance", "class", "component",
+                    "value"),
+        "concentration": ("layer", "pair", "label", "features", "class", "measure", "value", "low",
+                          "high", "n", "n_combinations"),
+        "contrasts": contrast_columns("layer", "pair", "label", "centring", "row", "column",
+                                      "features")}
+    BEST_OF: ClassVar = ("layer", "row", "column")
+    TOLD: ClassVar = {"features": ("code",), "centring": ("centred",)}
+
+    cosines: pd.DataFrame
+    means: pd.DataFrame
+    samples: pd.DataFrame
+    concentration: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def title(self) -> str:
+        return (f"SimilarityResult: heads that a code uses, and the most similar classes of label "
+                f"{self.settings['label']!r}")
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        n = len(self.settings["classes"])
+        notes = [f"Centred cosines of {n} unrelated classes are {-1.0 / (n - 1):.2f} on average, "
+                 "not 0, because centred means add up to zero.", *self.controls_caveat()]
+        whole = where(self.concentration, **{"class": ALL})
+        total = whole["n"].max()  # of the code, of which none is zero
+        zero = whole[whole["n"] < total].drop_duplicates(["features", "layer", "pair"])
+        notes += [f"The {row.features} of layer {row.layer}, {row.pair} is zero in {total - row.n} "
+                  f"of {total} instances, of which there is no concentration."
+                  for row in zero.itertuples()]
+        return tuple(notes)
+
+    def matrix(
+        self, *, layer: int, pair: str, features: str = "code", centring: str = "centred"
+    ) -> pd.DataFrame:
+        """Return the cosines [class, class] of a layer, pair and features, in clustering order."""
+        block = where(self.cosines, layer=layer, pair=pair, features=features, centring=centring)
+        check(len(block) > 0, f"there are no {centring} cosines of features {features!r}, layer "
+              f"{layer!r}, pair {pair!r}", ProbeError)
+        frame = block.pivot(index="row", columns="column", values="value")
+        names = frame.index[cluster_order(frame.to_numpy())]
+        return frame.loc[names, names]
+
+    def summary(self) -> pd.DataFrame:
+        """Return, per layer, pair and features, measures of all codes and the closest classes."""
+        rows = []
+        for place, block in blocks(where(self.concentration, **{"class": ALL}),
+                                   ("pair", "layer", "features")):
+            measures = {str(row.measure): with_interval(row) for row in block.itertuples()}
+            matrix = self.matrix(**place)
+            above: Any = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack()
+            above = above.dropna()
+            closest = "the mean does not vary"
+            if len(above):
+                a, b = above.index[int(above.argmax())]
+                closest = f"{a} ~ {b} {above.max():.2f}"
+            rows.append(place | measures | {"closest classes": closest})
+        return pd.DataFrame(rows)
+
+    def figure(self, *, pair: str | None = None, centring: str = "centred") -> Figure:
+        """Return the cosine matrices, features down and layers across (Fig. 5E, A8C).
+
+        All matrices have the order in which the code of the last layer clusters.
+        """
+        pair = self.first_pair(pair)
+        last = max(self.settings["layers"])
+        order = list(self.matrix(layer=last, pair=pair, centring=centring).index)
+        table = where(self.cosines, pair=pair, centring=centring)
+        feature_sets, layers = features_in(table), layers_in(table)
+        side = max(1.35, 0.13 * len(order))
+        names = 0.07 * max(map(len, order)) + 0.3
+        with panels(len(feature_sets), len(layers), side * len(layers) + names + 1.1,
+                    side * len(feature_sets) + names + 0.6, f"{centring} cosine of mean points per "
+                    f"{self.settings['label']}, {pair}") as (figure, grid):
+            for axes, (features, layer) in zip(grid.flat, product(feature_sets, layers),
+                                               strict=True):
+                block = where(table, features=features, layer=layer)
+                matrix = block.pivot(index="row", columns="column", values="value")
+                drawn = heat_map(axes, matrix.loc[order, order], TwoSlopeNorm(0.0, -1.0, 1.0),
+                                 rotation=90)
+                axes.set_box_aspect(1.0)
+                axes.label_outer()
+            name_panels(grid, [f"layer {layer}" for layer in layers],
+                        [FEATURE_STYLES[features][2] for features in feature_sets], "")
+            figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
+        return figure
+
+    def codes_figure(self, *, pair: str | None = None, features: str = "code") -> Figure:
+        """Return sampled points above and mean points per class below, per layer (A8A, B)."""
+        pair = self.first_pair(pair)
+        samples, means = (where(table, pair=pair, features=features)
+                          for table in (self.samples, self.means))
+        check(len(means) > 0, f"there are no points of features {features!r}, pair {pair!r}",
+              ProbeError)
+        classes, layers = list(self.settings["classes"]), layers_in(samples)
+        n_samples, wide = samples["instance"].nunique(), samples["component"].nunique()
+        width, names = float(np.clip(0.1 * wide, 1.7, 3.0)), 0.065 * max(map(len, classes)) + 0.3
+        with panels(2, len(layers), width * len(layers) + names + 0.8,
+                    0.125 * (n_samples + len(classes)) + 1.5, f"{features}, {pair}",
+                    height_ratios=[n_samples, len(classes)]) as (figure, grid):
+            for column, layer in zip(grid.T, layers, strict=True):
+                points = where(samples, layer=layer).pivot(
+                    index=["class", "instance"], columns="component", values="value")
+                points = points.droplevel("instance")
+                mean = where(means, layer=layer).pivot(
+                    index="class", columns="component", values="value").loc[classes]
+                # One scale for both: a mean paler than its instances shows that they cancel.
+                norm = signed_norm(np.concatenate([points.to_numpy(), mean.to_numpy()]))
+                for axes, matrix in zip(column, (points, mean), strict=True):
+                    drawn = heat_map(axes, matrix, norm, fontsize=6.5)
+                    axes.label_outer()
+                bar = figure.colorbar(drawn, ax=column, orientation="horizontal", shrink=0.8,
+                                      fraction=0.04, pad=0.02)
+                bar.ax.tick_params(labelsize=6.5)
+            name_panels(grid, [f"layer {layer}" for layer in layers], ["sampled", "mean"],
+                        "head" if wide <= 64 else "component")
+        return figure
+
+    def concentration_figure(self, *, pair: str | None = None) -> Figure:
+        """Return the measures of concentration per layer, features side by side."""
+        pair = self.first_pair(pair)
+        table = where(self.concentration, pair=pair, **{"class": ALL})
+        measures = list(table["measure"].unique())
+        feature_sets, layers = features_in(table), layers_in(table)
+        with panels(1, len(measures), 1.75 * len(measures) + 0.4, 2.7, pair) as (figure, grid):
+            for axes, measure in zip(grid[0], measures, strict=True):
+                points_per_layer(axes, where(table, measure=measure), feature_sets, layers)
+                axes.set(title=MEASURE_NAMES.get(measure, measure), xlabel="layer",
+                         ylim=(-0.03, 1.03))
+            figure.legend(handles=feature_handles(feature_sets), loc="outside lower center",
+                          ncols=len(feature_sets))
+        return figure
+
+    def figures(self) -> dict[str, Figure]:
+        """Return all pictures of the first pair, by file name."""
+        named = {f"points_{features}.png": self.codes_figure(features=features)
+                 for features in self.samples["features"].unique()}
+        return super().figures() | named | {"concentration.png": self.concentration_figure()}

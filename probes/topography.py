@@ -1,0 +1,695 @@
+"""Representational similarity analysis (RSA): are close tasks given close codes?
+
+    rho = Spearman(d(z_i, z_j), D(i, j)) over pairs i < j
+
+The Spearman correlation of two dissimilarity structures, the distances d of codes and D of tasks
+(Kriegeskorte et al. 2008). Of languages it is called topographic similarity (Brighton and Kirby
+2006; with rank correlation Lazaridou et al. 2018). Two units are compared:
+
+    means      the mean points of a label's values, such as the eight rules
+    instances  single instances of different combinations, for the label `combination`
+
+Several distances of tasks, because the choice matters (`Task.distances`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import factorial, prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+from scipy import stats
+from scipy.spatial.distance import pdist, squareform
+from scipy.stats import rankdata
+
+from latentcode.codes import LatentCodes
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
+from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
+from latentcode.probes.common.contrasts import (
+    NONE,
+    Contrasts,
+    Resampled,
+    contrast_columns,
+    table_of,
+)
+from latentcode.probes.common.extraction import part_of, subjects_of
+from latentcode.probes.common.features import Features, features_of, origin, varies
+from latentcode.probes.common.figures import (
+    feature_handles,
+    features_in,
+    layers_in,
+    name_panels,
+    panels,
+    points_per_layer,
+)
+from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
+from latentcode.probes.similarity import cosine_matrix
+from latentcode.progress import Progress, reported, watched
+from latentcode.seeds import checked_seed
+from latentcode.subjects import Subject
+from latentcode.subjects.of_tasks import RunSubject, TaskSubject
+from latentcode.tasks import task_distances
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+METRICS = ("cosine", "euclidean")
+"""Distances of points."""
+COMBINATION = "combination"
+LEAST_RUNS = 4
+"""Runs below which no correlation across runs is reported: it has no interval."""
+SCOPES = ("all runs", "within kind")
+"""What a correlation is taken over: all runs, or the deviations of runs from their kind."""
+EXACT = 5_040
+"""Permutations, those of 7 runs, up to which all are gone through."""
+N_PERMUTATIONS = 10_000
+"""Random ones that stand for more of them."""
+Distances = Mapping[str, Mapping[str, pd.DataFrame]]
+"""Label -> name of a distance -> D, [N, N] with the label's values as rows and columns."""
+
+
+@watched("comparing distances")
+def topography(
+    models: Sequence[Model] | Model,
+    problems: Problems = None,
+    labels: Labels | None = None,
+    *,
+    distances: Distances | None = None,
+    split: Split = "ood",
+    n: int | None = None,
+    pairs: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    controls: bool = True,
+    n_instances: int = 512,
+    n_permutations: int = 1_000,
+    n_bootstrap: int = 1_000,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> TopographyResult:
+    """Correlate distances of codes with distances of tasks, and with generalisation.
+
+    Representational similarity analysis (RSA): rho is the Spearman correlation of two dissimilarity
+    structures, distances of codes and distances of tasks, over pairs of instances of different
+    combinations for the label `combination`, of any other label over pairs of its values, each the
+    mean over its instances. p = (1 + #(null >= rho)) / (1 + permutations) is one-sided: close tasks
+    are expected to have close codes. In the bootstrap instances keep the ranks that they have in
+    the whole sample.
+
+    rho is NaN where the points of a layer, or the distances of tasks, do not vary. Points that are
+    zero have no cosine: they are left out, and the result says how many.
+
+    The performance of a run is its newest headline metric on held-out combinations. With four
+    runs or more its rank correlation with rho is reported, over all runs and, where there are
+    several kinds, within them.
+
+    Args:
+        models: One model or several, see `subject`; or codes.
+        problems: See `subject`; default: what each run's task chooses for probing.
+        labels: Default: those that have `distances`, or the last that the task names for probing,
+            `rule` or `terms`, and `combination`.
+        distances: Label -> name of a distance -> D, a DataFrame [N, N] with the label's values as
+            rows and columns; default: those of the task. Prompts, codes and labels of one's own
+            have none but these.
+        split: Which combinations; every run is asked about those of its own split.
+        n: Number of problems; default: 4,096, of prompts and codes all.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        controls: Also ask the residual stream and an untrained model; a result without them is
+            marked.
+        n_instances: Problems, drawn at random, whose pairs are compared.
+        n_permutations: Permutations of the tasks, for p.
+        n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
+        seed: Seed of the problems, permutations and bootstrap.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (layers and pairs done, in all), counted over all models.
+
+    Raises:
+        LatentCodeError: What `subject` and `extract` raise.
+        ProbeError: Models have one name, controls are missing, a label has no distances or fewer
+            than 3 values, or a distance lacks a value of its label, is not finite, not symmetric,
+            or not 0 between a value and itself.
+    """
+    seed = checked_seed(seed)
+    for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
+                               ("n_permutations", n_permutations, 100)):
+        check_count(name, value, least, ProbeError)
+    subjects = [subject.probing for subject in subjects_of(models, problems, device=device)]
+    settings: dict[str, Any] = {
+        "n_instances": n_instances, "n_permutations": n_permutations, "n_bootstrap": n_bootstrap,
+        "level": LEVEL, "seed": seed, "codes": [], "zero": []}
+    rows: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
+    for index, subject in enumerate(subjects):
+        tasks = _distances(subject, labels, distances, split)
+        number = subject.n_of("n", n, 4_096, split)
+        computed, = own_labels(labels, subject, [(split, number)], seed=seed)
+        codes, untrained = subject.with_untrained(
+            split, computed, n=number, pairs=pairs, layers=layers, seed=seed, controls=controls)
+        feature_sets = features_of(codes, untrained, controls)
+        more_rows, more_contrasts, zeros = _correlate_codes(
+            codes, feature_sets, tasks, n_instances, n_permutations, n_bootstrap, seed,
+            part_of(progress, index, len(subjects)))
+        rows += more_rows
+        contrasts += more_contrasts
+        settings["zero"] += zeros
+        settings["codes"].append(origin(codes))
+        if index == 0:
+            settings |= {"labels": list(tasks), "layers": list(codes.layers),
+                         "pairs": [pair.name for pair in codes.pairs],
+                         "controls": [features.name for features in feature_sets[1:]]}
+    columns = TopographyResult.COLUMNS
+    table = pd.DataFrame(rows, columns=list(columns["table"]))
+    runs = pd.DataFrame(map(_described, subjects), columns=list(columns["runs"]))
+    correlation = pd.DataFrame(columns=list(columns["correlation"]))
+    if runs["performance"].notna().sum() >= LEAST_RUNS:
+        correlation = correlate_runs(
+            table, runs, ["layer", "pair", "label", "features", "distance", "metric"])
+    return TopographyResult(table, runs, correlation, settings,
+                            table_of(contrasts, columns["contrasts"]))
+
+
+def _correlate_codes(
+    codes: LatentCodes, feature_sets: Sequence[Features], tasks: Distances, n_instances: int,
+    n_permutations: int, n_bootstrap: int, seed: int, progress: Progress | None,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows of a model's correlations, those of its contrasts, and points of zero."""
+    drawing, resampling, permuting = map(
+        np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    clusters = combination_clusters(codes)
+    drawn = np.sort(drawing.permutation(len(codes))[:n_instances])
+    weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
+    run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
+    rows, contrasts, zeros = [], [], []
+    for pair, layer in reported(product([pair.name for pair in codes.pairs], codes.layers),
+                                len(codes.pairs) * len(codes.layers), progress):
+        points = {features.name: features.points(layer, pair) for features in feature_sets}
+        zeros += [{"run": run["run"], "features": name, "layer": layer, "pair": pair,
+                   "n": int((~x.any(axis=1)).sum()), "of": len(x)}
+                  for name, x in points.items() if not x.any(axis=1).all()]
+        for label, frames in tasks.items():
+            classes, members = _classes(codes, label, pair)
+            matrices = {name: _checked_distance(frame, classes, label, name)
+                        for name, frame in frames.items()}
+            order = np.argsort(permuting.random((n_permutations, len(classes))), axis=1)
+            of_code: dict[tuple[str, str], Resampled] = {}
+            for (features, x), metric in product(points.items(), METRICS):
+                if label == COMBINATION:
+                    correlations = _correlate_instances(
+                        x[drawn], members[drawn], clusters[drawn], metric, matrices, order, weights)
+                else:
+                    correlations = _correlate_means(
+                        x, members, clusters, metric, matrices, order, weights)
+                for name, (rho, row) in correlations.items():
+                    place = run | {"layer": layer, "pair": pair, "label": label, "distance": name,
+                                   "metric": metric}
+                    unit = "instances" if label == COMBINATION else "means"
+                    rows.append({**place, "unit": unit, "features": features, **row})
+                    difference = of_code.setdefault((name, metric), rho) - rho  # it comes first
+                    if features != "code" and np.isfinite(difference.value):
+                        contrasts.append({**place, "features": "code", "quantity": "rho",
+                                          "against": features, **difference.row()})
+    return rows, contrasts, zeros
+
+
+def _distances(
+    subject: Subject, labels: Labels | None, given: Distances | None, split: str
+) -> Distances:
+    """Return the distances between the values of each label that is asked about."""
+    names: Sequence[str]
+    if labels is not None:
+        names = names_of(labels)
+    elif given is not None:
+        names = tuple(given)
+    else:
+        names = (*subject.probe_labels[-1:],
+                 *((COMBINATION,) if isinstance(subject, TaskSubject) else ()))
+    known = dict(given or {})
+    for name in names:
+        if name in known:
+            continue
+        check(isinstance(subject, TaskSubject) and not isinstance(labels, Mapping),
+              f"label {name!r} has no distances between its values, which a comparison of "
+              "distances needs; expected distances={...}, a DataFrame of them. Without any, "
+              "knn_purity and similarity say what codes have in common", ProbeError)
+        assert isinstance(subject, TaskSubject)
+        known[name] = task_distances(subject.task, name, split)
+    check(len(names) > 0, "distances are missing; expected distances={label: {name: DataFrame}}",
+          ProbeError)
+    return {name: known[name] for name in names}
+
+
+def _described(subject: Subject) -> dict[str, Any]:
+    """Return the row that describes a model, and how well it generalises if it is a run."""
+    row: dict[str, Any] = {
+        "run": subject.name, "kind": subject.settings.get("kind"), "performance": np.nan}
+    if isinstance(subject, RunSubject):
+        run, task = subject.run, subject.task
+        latest = run.latest().reindex(index=[task.headline], columns=["ood"])
+        row |= {
+            "seed": run.config.training.seed,
+            "split_seed": getattr(run.config.task, "split_seed", None),
+            "metric": f"{'-' * task.lower_is_better}{task.headline}",
+            "performance": float(latest.to_numpy()[0, 0]) * (-1.0 if task.lower_is_better else 1.0)}
+    return row
+
+
+def _classes(codes: LatentCodes, label: str, pair: str) -> tuple[list[object], np.ndarray]:
+    """Return the values of a label, and which of them instances have.
+
+    bool [N, value]; of combinations, of which there are more than a probe has classes, int [N]
+    """
+    if label == COMBINATION:
+        names, members = np.unique(codes.labels[label].to_numpy(dtype=object), return_inverse=True)
+        return names.tolist(), members
+    target = make_target(codes, codes, label, pair)
+    return list(target.classes), target.train
+
+
+def _checked_distance(
+    frame: pd.DataFrame, classes: Sequence[object], label: str, name: str
+) -> np.ndarray:
+    """Return a distance of tasks as a matrix in the order of the classes, [N, N]."""
+    lacking = [c for c in classes if c not in frame.index or c not in frame.columns]
+    check(not lacking, f"distance {name!r} lacks the values {lacking[:5]} of label {label!r}; "
+          f"it has: {', '.join(map(str, frame.index[:8]))}", ProbeError)
+    check(len(classes) >= 3, f"label {label!r} has {len(classes)} values; expected at least 3, "
+          "whose distances can be ordered", ProbeError)
+    values = frame.loc[list(classes), list(classes)].to_numpy(dtype=np.float64)
+    symmetric = np.isfinite(values) & (values == values.T)
+    for right, wanted in ((symmetric, "the same finite number both ways"),
+                          (symmetric & ~np.diag(values.diagonal() != 0.0), "0 to itself")):
+        if not right.all():
+            i, j = np.argwhere(~right)[0].tolist()
+            raise ProbeError(
+                f"distance {name!r} of label {label!r} is {values[i, j]} from {classes[i]!r} to "
+                f"{classes[j]!r} and {values[j, i]} back; expected {wanted}")
+    return values
+
+
+def _correlate_means(
+    x: np.ndarray, members: np.ndarray, clusters: np.ndarray, metric: str,
+    tasks: Mapping[str, np.ndarray], order: np.ndarray, weights: np.ndarray,
+) -> dict[str, tuple[Resampled, dict[str, Any]]]:
+    """Correlate distances of the mean points of a label's values with each distance of tasks.
+
+    x         points [N, d]
+    members   which values each instance has, bool [N, C]
+    tasks     distances [C, C]
+    order     permutations of the values, int [permutation, C]
+    weights   how often each combination is drawn in each bootstrap replicate, [R, cluster]
+    """
+    sums = LabelSums.of(x, members, clusters)
+    kept = np.arange(members.shape[1])
+    if metric == "cosine":
+        kept = np.flatnonzero(_has_direction(sums.means()))
+    sums = LabelSums(sums.sums[:, kept], sums.counts[:, kept])
+    order = np.argsort(order[:, kept], axis=1)
+    i, j = np.triu_indices(len(kept), k=1)
+
+    def pair_ranks(means: np.ndarray) -> np.ndarray:
+        """Return the ranks of the distances of means [..., C, d] among those of all pairs."""
+        if metric == "cosine":
+            distances = 1.0 - cosine_matrix(means)
+        else:
+            square = np.square(means).sum(axis=-1)
+            inner = means @ np.swapaxes(means, -1, -2)
+            distances = np.sqrt(
+                np.clip(square[..., None] + square[..., None, :] - 2 * inner, 0.0, None))
+        return _rank(distances[..., i, j])
+
+    means = sums.means()
+    points = pair_ranks(means) if varies(means) else np.full(len(i), np.nan)
+    replicates = pair_ranks(sums.resampled(weights)) + 0.0 * points
+    correlations = {}
+    for name, matrix in tasks.items():
+        task = matrix[np.ix_(kept, kept)][i, j]
+        ranks = squareform(rankdata(task))
+        # Each replicate is about the values that occur in it.
+        in_replicates = _rank(np.where(np.isnan(replicates), np.nan, task))
+        correlations[name] = _row(
+            float(_pearson(points, rankdata(task))), _pearson(replicates, in_replicates),
+            _pearson(points, ranks[order[:, i], order[:, j]]), weights.shape[1], len(kept), len(i))
+    return correlations
+
+
+def _correlate_instances(
+    x: np.ndarray, combination: np.ndarray, clusters: np.ndarray, metric: str,
+    tasks: Mapping[str, np.ndarray], order: np.ndarray, weights: np.ndarray,
+) -> dict[str, tuple[Resampled, dict[str, Any]]]:
+    """Correlate distances of instances of different combinations with each distance of tasks.
+
+    The correlation of fixed ranks under any weighting of the combinations is a ratio of sums
+    over pairs of combinations, so that nothing is ranked again.
+
+    combination  the place of each instance's combination among those of the distance of tasks
+
+    The other arguments are those of `_correlate_means`.
+    """
+    if metric == "cosine":
+        kept = _has_direction(x)
+        x, combination, clusters = x[kept], combination[kept], clusters[kept]
+    used, unit = np.unique(combination, return_inverse=True)
+    cluster = np.zeros(len(used), dtype=np.int64)
+    cluster[unit] = clusters
+    weights, order = weights[:, cluster], np.argsort(order[:, used], axis=1)
+    i, j = np.triu_indices(len(x), k=1)
+    different = unit[i] != unit[j]
+    a, b = unit[i[different]], unit[j[different]]
+    ranks = (rankdata(pdist(x, metric)[different]) if varies(x) else np.full(len(a), np.nan))
+
+    def per_pair(values: np.ndarray) -> np.ndarray:
+        """Return sums of values of pairs of instances by their two combinations, [C, C]."""
+        flat = np.bincount(a * len(used) + b, values, minlength=len(used) ** 2)
+        square = flat.reshape(len(used), len(used))
+        return np.asarray(square + square.T)
+
+    n, sum_x, sum_xx = per_pair(np.ones(len(a))), per_pair(ranks), per_pair(ranks**2)
+
+    def correlation(y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        """Return the correlation with ranks y [..., C, C] of tasks; weights [R, C] resample."""
+        def total(m: np.ndarray) -> np.ndarray:
+            return np.asarray(m.sum(axis=(-2, -1)) if weights is None else np.einsum(
+                "rc,cd,rd->r", weights, m, weights, optimize=True))
+
+        size = total(n)
+        size = np.where(size > 0, size, np.nan)
+        mean_x, mean_y = total(sum_x) / size, total(n * y) / size
+        covariance = total(sum_x * y) / size - mean_x * mean_y
+        variance = ((total(sum_xx) / size - mean_x**2)
+                    * (total(n * y * y) / size - mean_y**2))
+        # Of ranks up to some hundred thousands: anything below this is rounding.
+        return np.asarray(covariance / np.sqrt(np.where(variance > 1e-6, variance, np.nan)))
+
+    correlations = {}
+    for name, matrix in tasks.items():
+        # Ranks of the distances of tasks among all pairs of instances.
+        values, place = np.unique(matrix[np.ix_(used, used)], return_inverse=True)
+        count = np.bincount(place.ravel(), (n / 2).ravel(), minlength=len(values))
+        y = (np.cumsum(count) - (count - 1) / 2)[place.reshape(len(used), len(used))]
+        block = max(1, 2**22 // y.size)  # of permutations, so that memory suffices
+        null = np.concatenate([correlation(y[some[:, :, None], some[:, None, :]])
+                               for some in np.split(order, range(block, len(order), block))])
+        correlations[name] = _row(float(correlation(y)), correlation(y, weights), null, len(used),
+                                  len(used), int(n.sum() / 2))
+    return correlations
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Return ranks along the last axis among what is not NaN, which stays NaN."""
+    return np.asarray(rankdata(values, axis=-1, nan_policy="omit"))
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the correlation along the last axis of what is not NaN; NaN where that is constant."""
+    known = ~np.isnan(x)
+    n = np.maximum(known.sum(axis=-1, keepdims=True), 1)
+    x, y = (np.where(known, a, 0.0) for a in np.broadcast_arrays(x, y))
+    x, y = (np.where(known, a - a.sum(axis=-1, keepdims=True) / n, 0.0) for a in (x, y))
+    norm = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
+    return np.asarray((x * y).sum(axis=-1) / np.where(norm > 0, norm, np.nan))
+
+
+def _has_direction(x: np.ndarray) -> np.ndarray:
+    """Return which points [N, d] have a cosine, bool [N]; all where too few of them have."""
+    nonzero = x.any(axis=1)
+    return np.asarray(nonzero if nonzero.sum() >= 3 else np.ones(len(x), dtype=bool))
+
+
+def _row(
+    rho: float, replicates: np.ndarray, null: np.ndarray, n_clusters: int, n_units: int,
+    n_pairs: int,
+) -> tuple[Resampled, dict[str, Any]]:
+    """Return a correlation on resampled combinations, and its columns in the table."""
+    low, high = percentile_interval(replicates, n_clusters)
+    p = null_high = np.nan
+    if not np.isnan(rho):
+        p = (1 + int((null >= rho - 1e-12).sum())) / (1 + len(null))
+        null_high = float(np.quantile(null, 0.95))
+    return Resampled(rho, replicates, n_units, n_clusters), {
+        "rho": rho, "low": float(low), "high": float(high), "p": p, "null_high": null_high,
+        "n_units": n_units, "n_pairs": n_pairs}
+
+
+def rank_correlation(
+    table: pd.DataFrame, measure: str, performance: str, *, within: str | None = None,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Spearman's rho of two columns of a table with one row per run, and what n runs can say.
+
+    within  a column, such as `kind`: ranks are taken inside each of its groups and their means
+            taken away, so that a difference between groups does not count, and permutations stay
+            inside the groups
+
+    n_runs      runs with both numbers
+    rho         Spearman's correlation; NaN below 3 runs, or where a column is constant
+    low, high   95 %: tanh(atanh(rho) -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))) (Bonett and Wright
+                2000), n less the groups but one; NaN below 4
+    p           two-sided, by permutation of the runs (inside their groups): all permutations where
+                there are at most 5,040, else 10,000 random ones, and then at least smallest_p
+    smallest_p  what p would be if the order agreed perfectly
+    detectable  tanh((1.96 + 0.84) sqrt(1.06 / (n - 3))): a true correlation that n runs find at
+                the 5 % level four times out of five (variance by Fieller et al. 1957)
+    """
+    rows = table.dropna(subset=[measure, performance])
+    n = len(rows)
+    groups = pd.factorize(rows[within])[0] if within else np.zeros(n, dtype=np.int64)
+    ranks = rows[[measure, performance]].astype(np.float64).groupby(groups).rank()
+    x, y = (ranks - ranks.groupby(groups).transform("mean")).to_numpy().T
+    freedom = n - (len(np.unique(groups)) - 1 if n else 0)
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    rho = float(x @ y) / norm if norm > 0 and freedom >= 3 else np.nan
+    low = high = p = smallest = detectable = np.nan
+    if not np.isnan(rho):
+        null = _null(y, groups, seed) @ x / norm
+        smallest = max(min(1.0, 2.0 / _permutations(groups)), 1.0 / len(null))
+        p = max(float((np.abs(null) >= abs(rho) - 1e-12).mean()), smallest)
+    if freedom >= 4:
+        z = stats.norm.ppf(0.975)
+        if not np.isnan(rho):
+            half = z * np.sqrt((1.0 + rho**2 / 2.0) / (freedom - 3))
+            middle = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
+            low, high = float(np.tanh(middle - half)), float(np.tanh(middle + half))
+        detectable = float(np.tanh((z + stats.norm.ppf(0.8)) * np.sqrt(1.06 / (freedom - 3))))
+    return {"n_runs": n, "rho": rho, "low": low, "high": high, "p": p, "smallest_p": smallest,
+            "detectable": detectable}
+
+
+def correlate_runs(table: pd.DataFrame, runs: pd.DataFrame, place: list[str]) -> pd.DataFrame:
+    """Return the correlation of `rho` with `performance` for every `place` of a table.
+
+    table  one row per run and place, with columns `run` and `rho`
+    runs   one row per run: `run`, `kind`, `performance`
+    """
+    joined = table.drop(columns="kind", errors="ignore").merge(
+        runs[["run", "kind", "performance"]], on="run")
+    several = len(runs["kind"].unique()) > 1
+    rows = []
+    for key, block in joined.groupby(place, sort=False):
+        for scope in SCOPES if several else SCOPES[:1]:
+            within = "kind" if scope == SCOPES[1] else None
+            rows.append(dict(zip(place, key, strict=True)) | {"scope": scope}
+                        | rank_correlation(block, "rho", "performance", within=within))
+    return pd.DataFrame(rows)
+
+
+def _permutations(groups: np.ndarray) -> int:
+    """Return how many permutations leave every run in its group."""
+    return prod(factorial(int(size)) for size in np.bincount(groups))
+
+
+def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
+    """Return permutations [permutation, n] of y inside its groups, the given order first."""
+    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    given = np.concatenate(members)
+    if _permutations(groups) <= EXACT:
+        orders = [np.concatenate(order) for order in product(*map(permutations, members))]
+    else:
+        rng = np.random.default_rng(seed)
+        orders = [given, *(np.concatenate([*map(rng.permutation, members)])
+                           for _ in range(N_PERMUTATIONS - 1))]
+    rows = np.empty((len(orders), len(y)))
+    rows[:, given] = y[np.array(orders)]
+    return rows
+
+
+@dataclass(frozen=True, repr=False)
+class TopographyResult(TableResult):
+    """How far the distances of points follow those of tasks: representational similarity analysis.
+
+    table        one row per run, layer, pair, label, features, distance of tasks and metric of
+                 points: Spearman's `rho` with its 95 % interval, clustered by combination, `p` and
+                 `null_high`, the 95 % quantile when the tasks are permuted
+    runs         one row per run: its kind, seeds and `performance` on held-out combinations
+    correlation  with four runs or more, Spearman's correlation of rho with performance across
+                 them; see `rank_correlation`
+    contrasts    one row per run, layer, pair, label, distance and metric: rho of the code less that
+                 of the residual stream and of the untrained model; `n` counts units
+    settings     everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.topography"
+    SHOWS = ("representational similarity analysis (RSA), Spearman correlation of code and task "
+             "distances, 95 % interval")
+    COLUMNS: ClassVar = {
+        "table": ("run", "kind", "layer", "pair", "label", "unit", "features", "distance", "metric",
+                  "rho", "low", "high", "p", "null_high", "n_units", "n_pairs"),
+        "runs": ("run", "kind", "seed", "split_seed", "metric", "performance"),
+        "correlation": ("layer", "pair", "label", "features", "distance", "metric", "scope",
+                        "n_runs", "rho", "low", "high", "p", "smallest_p", "detectable"),
+        "contrasts": contrast_columns("run", "kind", "layer", "pair", "label", "distance",
+                                      "metric", "features")}
+    BEST_OF: ClassVar = ("layer", "distance", "metric")
+
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    correlation: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = self.controls_caveat()
+        flat = self.table[self.table["rho"].isna()][["features", "layer", "pair"]].drop_duplicates()
+        notes += [f"Nothing to correlate: the {features} of layer {layer}, {pair}, or the task "
+                  "distance, does not vary." for features, layer, pair
+                  in flat.itertuples(index=False)]
+        lacking = self.runs.loc[self.runs["performance"].isna(), "run"]
+        if len(self.runs) > 1 and len(lacking):
+            notes.append(f"Without a metric on held-out combinations: {', '.join(lacking)}.")
+        for zero in self.settings.get("zero", ()):
+            notes.append(f"The {zero['features']} of {zero['run']}, layer {zero['layer']}, "
+                         f"{zero['pair']} is zero in {zero['n']} of {zero['of']} instances, which "
+                         "have no cosine and are left out of cosine distances.")
+        if len(self.correlation):
+            notes += [note for scope, rows in self.correlation.groupby("scope", sort=False)
+                      for note in _power(str(scope), rows)]
+        elif len(self.runs) > 1:
+            notes.append(f"{len(self.runs)} runs say nothing about a correlation with performance; "
+                         "expected at least 4.")
+        return tuple(notes)
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per kind, label, distance, metric and layer: by features, `rho [low, high]
+        p` of a single run, else the mean and the range over the runs of a kind."""
+        place = ["kind", "label", "distance", "metric", "pair", "layer"]
+        rows = []
+        for row, block in blocks(self.table, place):
+            for features, mine in block.groupby("features", sort=False):
+                rho, first = mine["rho"], mine.iloc[0]
+                row[str(features)] = (
+                    f"{with_interval(first, 'rho')} "
+                    f"p={first['p']:.3f}" if len(mine) == 1 else
+                    f"{rho.mean():.2f} ({rho.min():.2f} to {rho.max():.2f}, n={len(mine)})")
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figure(self, *, pair: str | None = None, metric: str = "cosine") -> Figure:
+        """Return rho per layer: a row per kind, a column per label and distance of tasks.
+
+        Several runs of a kind stand in one panel. The grey line is the 95 % quantile under permuted
+        tasks, of the code and averaged over runs.
+        """
+        pair = self.first_pair(pair)
+        table = where(self.table, pair=pair, metric=metric)
+        title = f"{pair}, {metric} distance of points"
+        check(len(table) > 0, "there are no rows to draw", ProbeError)
+        kinds = list(table["kind"].unique())
+        columns = distinct(table, "label", "unit", "distance")
+        feature_sets = features_in(table)
+        layers = layers_in(table)
+        with panels(len(kinds), len(columns), 1.75 * len(columns) + 0.8, 1.9 * len(kinds) + 0.8,
+                    title, sharey=True) as (figure, grid):
+            for i, kind in enumerate(kinds):
+                for j, (label, _, distance) in enumerate(columns):
+                    axes = grid[i, j]
+                    block = where(table, kind=kind, label=label, distance=distance)
+                    for _, run in block.groupby("run", sort=False):
+                        points_per_layer(axes, run, feature_sets, layers, value="rho")
+                    null = block[block["features"] == "code"].groupby("layer")["null_high"].mean()
+                    axes.step([layers.index(layer) for layer in null.index], null.to_numpy(),
+                              where="mid", color=GREY, linestyle="--", linewidth=1.0, zorder=1)
+                    axes.axhline(0.0, color=GREY, linewidth=0.6)
+            name_panels(grid, _titles(columns), [f"{kind}\nSpearman's ρ" for kind in kinds],
+                        "layer")
+            handles = [*feature_handles(feature_sets),
+                       Line2D([], [], color=GREY, linestyle="--", label="95 % of permuted tasks")]
+            figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        return figure
+
+    def generalization_figure(
+        self, *, pair: str | None = None, metric: str = "cosine", layer: int | None = None
+    ) -> Figure:
+        """Return performance on held-out combinations against rho, a point per run, of one layer
+        (the last)."""
+        pair = self.first_pair(pair)
+        layer = max(self.settings["layers"]) if layer is None else layer
+        table, correlation = (where(table, pair=pair, metric=metric, layer=layer)
+                              for table in (self.table, self.correlation))
+        table = table.merge(self.runs[["run", "performance"]], on="run")
+        correlation = where(correlation, scope=SCOPES[0])
+        title = f"layer {layer}, {pair}, {metric} distance of points"
+        check(len(table) > 0, "there are no runs to draw", ProbeError)
+        columns = distinct(table, "label", "unit", "distance")
+        feature_sets = features_in(table)
+        kinds = category_styles(list(table["kind"].unique()))
+        with panels(len(feature_sets), len(columns), 1.85 * len(columns) + 0.8,
+                    1.85 * len(feature_sets) + 0.9,
+                    title, sharex="col", sharey=True) as (figure, grid):
+            for i, features in enumerate(feature_sets):
+                for j, (label, _, distance) in enumerate(columns):
+                    axes = grid[i, j]
+                    place = {"label": label, "distance": distance, "features": features}
+                    for kind, (color, marker) in kinds.items():
+                        mine = where(table, kind=kind, **place)
+                        axes.scatter(mine["rho"], mine["performance"], color=color, marker=marker,
+                                     s=22, linewidths=0)
+                    stated = "".join(f"ρ = {with_interval(r, 'rho')}"
+                                     for r in where(correlation, **place).itertuples())
+                    axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
+            performance = f"OOD {self.runs['metric'].iloc[0]}"
+            name_panels(grid, [f"{title}\n" for title in _titles(columns)],
+                        [f"{FEATURE_STYLES[name][2]}\n{performance}" for name in feature_sets],
+                        "RSA: Spearman's ρ")
+            handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
+                       for kind, (color, marker) in kinds.items()]
+            figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+        return figure
+
+    def figures(self) -> dict[str, Figure]:
+        """Return all pictures of the first pair, by file name."""
+        more = {"generalization.png": self.generalization_figure()} if len(self.correlation) else {}
+        return super().figures() | more
+
+
+def _power(scope: str, rows: pd.DataFrame) -> list[str]:
+    """Return what correlations across runs can show, and how many are small by chance."""
+    runs, detectable = f"{rows['n_runs'].max()} runs", rows["detectable"].min()
+    notes = []
+    if np.isfinite(detectable):
+        notes.append(f"Scope {scope}: {runs} find a rank correlation of less than {detectable:.2f} "
+                     "less often than four times out of five.")
+    able = rows[rows["smallest_p"] < 0.05]
+    if len(able) == 0:
+        return [*notes, f"Scope {scope}: no p < 0.05 is possible with {runs}."]
+    for what, mine in (("the code", able[able["features"] == "code"]),
+                       ("its controls", able[able["features"] != "code"])):
+        if len(mine):
+            notes.append(f"Scope {scope}: of the {len(mine)} correlations of {what}, at most "
+                         f"{0.05 * len(mine):.1f} would have p < 0.05 by chance, and "
+                         f"{int((mine['p'] < 0.05).sum())} have.")
+    return notes
+
+
+def _titles(columns: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return what a column shows, from its label, unit and distance of tasks."""
+    return [f"{distance}\n{unit} of {label}" if unit == "means" else f"{distance}\n{unit}"
+            for label, unit, distance in columns]

@@ -1,0 +1,473 @@
+"""What operations do the codes of a model generate? The value networks of mean codes.
+
+    W_qk = sum_h a_hqk W_V^h W_O^h                                        (paper, Eq. 5)
+
+Every layer of a generated network is linear in the code, W(a) = sum_h a_h M_h, so that products
+of the weights of thousands of codes need the H x H products of the M_h alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
+from latentcode.models.hypernetwork import ValueNetwork, value_network
+from latentcode.models.key_inputs import key_inputs
+from latentcode.probes.common.features import ROUNDING
+from latentcode.probes.common.figures import layers_in, panels
+from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
+from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.results import FIGURE, TableResult, distinct, where
+from latentcode.probes.common.shuffling import no_null, shuffled_classes
+from latentcode.progress import Progress, watched
+from latentcode.seeds import checked_seed
+from latentcode.subjects import subject as opened
+from latentcode.subjects.of_tasks import TaskSubject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems, Split
+
+SMALLEST = 1e-6
+"""Singular values below this share of the largest are rounding, and left out of the tables."""
+FEW = 30
+"""A mean over fewer instances than this is pointed out."""
+LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
+"""Line styles of the parts of a network."""
+LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": True, "framealpha": 0.8, "edgecolor": "none",
+                          "facecolor": "white"}
+COSINES = TwoSlopeNorm(0.0, -1.0, 1.0)
+
+
+@watched("comparing networks")
+def value_networks(
+    model: Model,
+    problems: Problems = None,
+    labels: Labels | None = None,
+    *,
+    pairs: Sequence[str] | str | None = None,
+    layers: Sequence[int] | int | None = None,
+    split: Split = "ood",
+    n: int | None = None,
+    n_inputs: int = 256,
+    controls: bool = True,
+    step: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> ValueNetworksResult:
+    """Compare the value networks that mean codes generate.
+
+    Args:
+        model: See `subject`.
+        problems: See `subject`; default: what the run's task chooses for probing.
+        labels: Default: those single columns that the task names for probing, such as rule or
+            term_1, and of prompts the column label; or functions of a batch, as in `decode`.
+        pairs: Names of pairs, or `all`; default: the paper's, the first of the task's.
+        layers: Layer numbers; default: all.
+        split: Which combinations the problems have: `train`, `test`, `ood` or `unknown`.
+        n: Problems that mean codes are taken of; default: 2,048, of prompts all.
+        n_inputs: The first of them, whose residual streams at the key are the inputs of all
+            networks; of prompts at most all.
+        controls: Also compare the codes of the untrained model (with its weights), and mean codes
+            of labels that are shuffled among combinations.
+        step: The checkpoint of a run; default: the newest.
+        seed: Seed of the problems, and of shuffling.
+        device: `cpu` or `cuda`; default: cpu.
+        progress: Called with (networks of a layer, pair and label done, in all).
+
+    Raises:
+        LatentCodeError: What `subject`, `own_labels`, `extract` and `make_target` raise.
+    """
+    seed = checked_seed(seed)
+    subject = opened(model, problems, step=step, device=device).probing
+    asked = asked_labels(labels, subject)
+    given, n = n, subject.n_of("n", n, 2_048, split)
+    check_count("n_inputs", n_inputs, 1, ProbeError)
+    check(n_inputs <= n or given is None or not isinstance(subject, TaskSubject),
+          f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
+    n_inputs = min(n_inputs, n)
+    computed, = own_labels(asked if labels is not None else None, subject, [(split, n)], seed=seed)
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
+    done = 0
+    for untrained in (False, True) if controls else (False,):
+        reader = subject.reader(split, n=n, pairs=pairs, layers=layers, untrained=untrained,
+                                seed=seed)
+        codes = reader.read().with_labels(**computed)
+        names = single_labels(codes, names_of(asked)) if labels is None else names_of(asked)
+        pair_names = [pair.name for pair in codes.pairs]
+        x = key_inputs(reader.model, subject.at_keys(split, pair_names, n=n_inputs, seed=seed),
+                       codes.layers)
+        total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
+        for (p, pair), name in product(enumerate(pair_names), names):
+            target = make_target(codes, codes, name, pair)
+            check(not target.multilabel, f"label {name!r} stands for several columns, so that an "
+                  "instance has several classes; expected one of: "
+                  f"{', '.join(target.columns)}", ProbeError)
+            values, classes = [*map(str, target.classes)], target.train.argmax(axis=1)
+            arrangements = {"untrained" if untrained else "code": classes}
+            if controls and not untrained:
+                shuffles = shuffled_classes(classes, combination_clusters(codes),
+                                            np.random.default_rng(seed), 1)
+                if len(shuffles):  # else there is no null
+                    arrangements["shuffled"] = shuffles[0]
+            for i, layer in enumerate(codes.layers):
+                for features, arranged in arrangements.items():
+                    place = {"layer": layer, "pair": pair, "label": name, "features": features}
+                    compared = _compared(
+                        reader.model, layer, codes.select(layer=layer, pair=pair), values, arranged,
+                        x[i, p])
+                    for table, rows in compared.items():
+                        tables[table] += [place | row for row in rows]
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+    frames = {name: pd.DataFrame(rows, columns=list(ValueNetworksResult.COLUMNS[name]))
+              for name, rows in tables.items()}
+    labels_of = frames["networks"].groupby("features")["label"].agg(set)
+    return ValueNetworksResult(**frames, settings={
+        **subject.settings, "split": subject.split_name(split), "n": n, "n_inputs": n_inputs,
+        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls,
+        "no_null": sorted(labels_of["code"] - labels_of.get("shuffled", set())) if controls else []
+    })
+
+
+@torch.no_grad()
+def _compared(
+    model: Any, layer: int, scores: np.ndarray, values: Sequence[str], classes: np.ndarray,
+    x: Float[Tensor, "M D"],
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each table for the codes [N, H] of one layer and pair.
+
+    classes  which of the values each instance has, int [N]
+    x        inputs of the networks, those of the first M codes
+    """
+    members = {value: classes == c for c, value in enumerate(values) if (classes == c).any()}
+    codes = torch.from_numpy(np.array(scores)).to(x)
+    means = torch.stack([codes[torch.from_numpy(mine)].double().mean(dim=0)
+                         for mine in members.values()]).to(x)
+    outputs, active = respond(model, layer, means, x)
+    own = value_network(model, layer, codes[:len(x)])
+    active_own = None if own.is_linear else _is_active(own, own.activations(x)[-2])  # [M, n]
+    response = outputs / len(x)**0.5
+    flat = response.flatten(1).double()
+    all_products = {**weight_products(model, layer, means), "response": flat @ flat.T}
+    tables: dict[str, list[dict[str, Any]]] = {"networks": [], "spectra": [], "cosines": []}
+    for part, matrices in {**generated_parts(model, layer, means), "response": response}.items():
+        products, singular = all_products[part], torch.linalg.svdvals(matrices.double())
+        apart = relative_distances(products)
+        for c, (value, mine) in enumerate(members.items()):
+            here = {"class": value, "part": part}
+            shares = {"active": np.nan, "active_own": np.nan}
+            if part == "response" and active is not None and active_own is not None:
+                mine_in_x = torch.from_numpy(mine[:len(x)])
+                shares = {"active": float(active[c].double().mean()),
+                          "active_own": float(active_own[mine_in_x].double().mean())}
+            tables["networks"].append(here | {
+                "n": int(mine.sum()),
+                "norm": float(products[c, c].clamp(min=0.0).sqrt()),
+                "effective_rank": float(effective_rank(singular[c])),
+                "stable_rank": float(stable_rank(singular[c])), "apart": float(apart[c]), **shares})
+            kept = singular[c][singular[c] > SMALLEST * singular[c, 0]]
+            tables["spectra"] += [here | {"index": i, "singular_value": s}
+                                  for i, s in enumerate(kept.tolist())]
+        raw, without_mean = cosines(products), cosines(centred(products))
+        tables["cosines"] += [
+            {"part": part, "class": a, "other": b, "cosine": float(raw[i, j]),
+             "centred": float(without_mean[i, j])}
+            for (i, a), (j, b) in product(enumerate(members), enumerate(members))]
+    return tables
+
+
+def effective_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:
+    """exp(-sum_i p_i log p_i), p_i = s_i / sum_j s_j (Roy and Vetterli 2007); NaN for zero."""
+    p = singular / singular.sum(dim=-1, keepdim=True)
+    return torch.special.entr(p).sum(dim=-1).exp()
+
+
+def stable_rank(singular: Float[Tensor, "... r"]) -> Float[Tensor, "..."]:
+    """sum_i s_i^2 / max_i s_i^2, the squared Frobenius over the squared spectral norm."""
+    return singular.square().sum(dim=-1) / singular.square().amax(dim=-1)
+
+
+def generated_parts(
+    model: Any, layer: int, codes: Float[Tensor, "N H"]
+) -> dict[str, Float[Tensor, "N n m"]]:
+    """Return the weights that each code generates: `matrix` of an affine network, or `weights 1`..
+
+    With a nonlinearity on each head's values the first layer is the same for every code and is
+    left out.
+    """
+    network = value_network(model, layer, codes)
+    if network.is_linear:
+        return {"matrix": network.matrix}
+    config = model.blocks[layer].attn.cfg  # an attention without one is linear
+    first = 1 if config.value_network == "linear" else 0
+    return {f"weights {i}": weight for i, weight in enumerate(network.weights, 1) if i > first}
+
+
+def weight_products(
+    model: Any, layer: int, codes: Float[Tensor, "N H"]
+) -> dict[str, Float[Tensor, "N N"]]:
+    """Return <W(a), W(b)>_F = sum_gh a_g b_h <M_g, M_h>_F for all pairs of codes, per part.
+
+    The parts are those of `generated_parts`. Where the whole network is affine in several layers
+    its matrix is not linear in the code, and all matrices are made: N x d_model^2 numbers.
+    """
+    heads = torch.eye(codes.shape[1], dtype=codes.dtype, device=codes.device)
+    network = value_network(model, layer, heads)
+    if network.is_linear and len(network.weights) > 1:
+        matrices = value_network(model, layer, codes).matrix.flatten(1).double()
+        return {"matrix": matrices @ matrices.T}
+    products = {}
+    for part, maps in generated_parts(model, layer, heads).items():
+        flat = maps.flatten(1).double()  # [H, n m], the M_h
+        products[part] = codes.double() @ (flat @ flat.T) @ codes.double().T
+    return products
+
+
+def cosines(products: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
+    """Return <W_a, W_b> / (|W_a| |W_b|) of products <W_a, W_b>; NaN where a norm is 0."""
+    norms = products.diagonal().clamp(min=0.0).sqrt()
+    return (products / (norms[:, None] * norms)).clamp(-1.0, 1.0)
+
+
+def centred(products: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
+    """Return <W_a - W, W_b - W> of products <W_a, W_b>, where W is the mean of all N.
+
+    0 for a network that differs from the mean by no more than rounding.
+    """
+    rows = products - products.mean(dim=0, keepdim=True)
+    differences = rows - rows.mean(dim=1, keepdim=True)
+    rounding = differences.diagonal() <= ROUNDING**2 * products.diagonal()
+    differences[rounding] = 0.0
+    differences[:, rounding] = 0.0
+    return differences
+
+
+def relative_distances(products: Float[Tensor, "N N"]) -> Float[Tensor, "N"]:
+    """Return |W_a - W| / |W_a| of products <W_a, W_b>, with the mean W; NaN where |W_a| is 0."""
+    squared = products.diagonal()
+    ratio = (centred(products).diagonal().clamp(min=0.0) / squared).sqrt()
+    return torch.where(squared > 0.0, ratio, torch.nan)
+
+
+def respond(
+    model: Any, layer: int, codes: Float[Tensor, "N H"], x: Float[Tensor, "M D"]
+) -> tuple[Float[Tensor, "N M D"], Bool[Tensor, "N M n"] | None]:
+    """Return the outputs of each code's network on each input, and which hidden units are active.
+
+    x  layer-normed residual streams, what the layer's values are computed from
+
+    A unit of the last hidden layer is active where phi(u) > phi(0), for a ReLU u > 0. None for
+    an affine network, whose units are never off.
+    """
+    outputs, active = [], []
+    for code in codes:
+        network = value_network(model, layer, code)
+        *hidden, output = network.activations(x)
+        outputs.append(output)
+        if not network.is_linear:
+            active.append(_is_active(network, hidden[-1]))
+    return torch.stack(outputs), torch.stack(active) if active else None
+
+
+def _is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
+    return hidden > network.phi(torch.zeros((), dtype=hidden.dtype, device=hidden.device))
+
+
+@dataclass(frozen=True, repr=False)
+class ValueNetworksResult(TableResult):
+    """Value networks of the mean codes of each class of a label.
+
+    Parts of a network are `matrix`, W_qk of an affine network, or `weights 1`, `weights 2`, ...
+    of its generated layers, and `response`, its outputs on all inputs as a matrix
+    [input, d_model] over the root of their number. Features are `code`, `untrained` and
+    `shuffled` (labels).
+
+    networks  one row per layer, pair, label, features, class and part: instances `n`, Frobenius
+              `norm`, `effective_rank`, `stable_rank`; `apart`, the distance from the mean over
+              the classes over the norm; with part `response` and hidden units, the share of units
+              that are `active`, on all inputs, and `active_own`, with the instances' own codes
+              on their own inputs as in the forward pass
+    spectra   the singular values of each of them, down to a millionth of the largest
+    cosines   one row per two classes: `cosine` of their parts, and `centred`, of their
+              differences from the mean over the classes (NaN where these are rounding)
+    settings  everything else that determines the numbers
+    """
+
+    FORMAT = "latentcode.value_networks"
+    SHOWS = "means over classes"
+    COLUMNS: ClassVar = {
+        "networks": ("layer", "pair", "label", "features", "class", "part", "n", "norm",
+                     "effective_rank", "stable_rank", "apart", "active", "active_own"),
+        "spectra": ("layer", "pair", "label", "features", "class", "part", "index",
+                    "singular_value"),
+        "cosines": ("layer", "pair", "label", "features", "part", "class", "other", "cosine",
+                    "centred")}
+
+    LARGEST: ClassVar = ("networks", "apart")
+
+    networks: pd.DataFrame
+    spectra: pd.DataFrame
+    cosines: pd.DataFrame
+    settings: Mapping[str, Any]
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        notes = []
+        if not self.settings["controls"]:
+            notes.append("Without controls: untrained, shuffled.")
+        notes += map(no_null, self.settings.get("no_null", ()))
+        trained = self.networks[self.networks["features"] == "code"]
+        few = trained[trained["n"] < FEW]
+        notes += [f"Label {label}: the mean code of {value} is of {n} instances only."
+                  for label, value, n in few[["label", "class", "n"]].drop_duplicates()
+                  .itertuples(index=False)]
+        silent = trained[(trained["part"] == "response") & (trained["norm"] == 0.0)]
+        notes += [f"Layer {layer}, {pair}, label {label}: the mean networks of {len(rows)} classes "
+                  "are silent, no hidden unit being active on any input; they have no response "
+                  f"to compare. With its own code {rows['active_own'].mean():.1%} of the units "
+                  "are active."
+                  for (layer, pair, label), rows in silent.groupby(["layer", "pair", "label"])]
+        return tuple(notes)
+
+    def summary(self) -> pd.DataFrame:
+        """Return, per layer, pair, label, features and part, means over the classes, and the mean
+        cosine of two different ones."""
+        keys = ["layer", "pair", "label", "features", "part"]
+        means = self.networks.groupby(keys, sort=False)[
+            ["norm", "effective_rank", "stable_rank", "apart", "active", "active_own"]].mean()
+        different = self.cosines[self.cosines["class"] != self.cosines["other"]]
+        means["cosine"] = different.groupby(keys, sort=False)["cosine"].mean()
+        return means.round(3).reset_index()
+
+    def figures(self) -> dict[str, Figure]:
+        """Return `figure.png` and one figure per label, class and pair, by file name."""
+        places = self.networks[self.networks["features"] == "code"][["label", "class", "pair"]]
+        several = places["pair"].nunique() > 1
+        named = {FIGURE: self.figure()}
+        for label, value, pair in places.drop_duplicates().itertuples(index=False):
+            name = f"{label}-{value}"
+            if several:
+                name += "-" + pair.replace("->", "_to_")
+            name = re.sub(r"[\\/:*?\"<>|\s]+", "_", name)  # what some file systems forbid
+            while f"{name}.png" in named:
+                name += "_"
+            named[f"{name}.png"] = self.class_figure(label, value, pair)
+        return named
+
+    def figure(self) -> Figure:
+        """Return cosines between the networks of the classes: raw ones above the diagonal,
+        centred ones below; layers across, labels, pairs and parts down."""
+        table = where(self.cosines, features="code")
+        places, layers = distinct(table, "label", "pair", "part"), layers_in(table)
+        height = 0.8 + 0.15 * table["class"].nunique()
+        names = 0.06 * table["class"].str.len().max()
+        with panels(len(places), len(layers), height * len(layers) + names + 2.2,
+                    (height + 0.1) * len(places) + names + 0.6, sharex="row") as (figure, grid):
+            for row, (label, pair, part) in zip(grid, places, strict=True):
+                for axes, layer in zip(row, layers, strict=True):
+                    image = _draw_cosines(
+                        axes, where(table, label=label, pair=pair, part=part, layer=layer))
+                    axes.label_outer()
+                row[0].set_ylabel(f"{label}, {part}\n{pair}", fontsize=8)
+            for axes, layer in zip(grid[0], layers, strict=True):
+                axes.set_title(f"layer {layer}")
+            bar = figure.colorbar(image, ax=grid, fraction=0.04, aspect=25,
+                                  shrink=1.6 / (1 + len(places)))
+            bar.set_label("cosine, below the diagonal of\ndifferences from the mean", fontsize=7.5)
+        return figure
+
+    def class_figure(self, label: str, value: str, pair: str | None = None) -> Figure:
+        """Return one class's networks: singular values, cosines to the others, and how far they
+        are apart from the mean network, beside the controls.
+
+        pair  default: the first. `UnknownNameError` for what there is not.
+        """
+        pair = str(self.networks["pair"].iloc[0]) if pair is None else pair
+        for column, name in (("label", label), ("pair", pair)):
+            check_choice(column, name, self.networks[column].unique())
+        spectra, cosine, networks = (where(table, label=label, pair=pair)
+                                     for table in (self.spectra, self.cosines, self.networks))
+        check_choice("class", value, networks["class"].unique())
+        spectra, cosine, networks = (where(table, **{"class": value})
+                                     for table in (spectra, cosine, networks))
+        with style():
+            figure = Figure(figsize=(10.2, 2.9), layout="constrained")
+            left, middle, right = figure.subplots(1, 3, width_ratios=[1.0, 1.1, 0.9])
+            _draw_spectra(left, where(spectra, features="code"))
+            _draw_others(middle, where(cosine[cosine["other"] != value], features="code"))
+            _draw_distances(right, networks)
+            n = where(networks, features="code")["n"].iloc[0]
+            figure.suptitle(f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
+                            f"{n:,} instances of {self.settings['split']}", fontsize=9)
+        return figure
+
+
+def _draw_cosines(axes: Axes, block: pd.DataFrame) -> AxesImage:
+    names = list(block["class"].unique())
+    raw, without_mean = (block.pivot(index="class", columns="other", values=column)
+                         .loc[names, names].to_numpy() for column in ("cosine", "centred"))
+    upper = np.triu(np.ones(raw.shape, dtype=bool))
+    matrix = pd.DataFrame(np.where(upper, raw, without_mean), names, names)
+    drawn = heat_map(axes, matrix, COSINES, fontsize=6.5, rotation=90)
+    axes.set_box_aspect(1.0)
+    if np.isnan(raw).all():
+        axes.text(0.5, 0.5, "silent", transform=axes.transAxes, ha="center", va="center",
+                  fontsize=8, color=GREY)
+    return drawn
+
+
+def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
+    parts = list(spectra["part"].unique())
+    layers = layers_in(spectra)
+    for color, layer in zip(cycle(PALETTE), layers, strict=False):
+        for line, part in zip(cycle(LINES), parts, strict=False):
+            values = where(spectra, layer=layer, part=part)
+            axes.plot(values["index"] + 1, values["singular_value"], line, color=color,
+                      marker=".", markersize=3, linewidth=1.0)
+    axes.set(yscale="log", xlabel="index", title="singular values")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles = [Line2D([], [], color=color, label=f"layer {layer}")
+               for color, layer in zip(cycle(PALETTE), layers, strict=False)]
+    handles += [Line2D([], [], color="black", linestyle=line, label=part)
+                for line, part in zip(cycle(LINES), parts, strict=False)]
+    axes.legend(handles=handles, **LEGEND)
+
+
+def _draw_others(axes: Axes, cosine: pd.DataFrame) -> None:
+    table = cosine.pivot(index=["part", "layer"], columns="other", values="centred")
+    table.index = pd.Index([f"{part}, {layer}" for part, layer in table.index])
+    drawn = heat_map(axes, table, COSINES, fontsize=6.5, rotation=60)
+    axes.set(ylabel="part, layer", title="cosine of differences from the mean")
+    axes.figure.colorbar(drawn, ax=axes).ax.tick_params(labelsize=6.5)
+
+
+def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:
+    weights = [part for part in networks["part"].unique() if part != "response"][-1]
+    for features, of_features in networks.groupby("features", sort=False):
+        color, marker, name = FEATURE_STYLES[str(features)]
+        for part, line in ((weights, "-"), ("response", "--")):
+            values = of_features[of_features["part"] == part]
+            axes.plot(values["layer"], values["apart"], line, color=color, marker=marker,
+                      markersize=4, label=f"{name}, {part}")
+    axes.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
+    axes.set_xticks(layers_in(networks))
+    axes.legend(**LEGEND)
