@@ -23,11 +23,9 @@ from latentcode.app.language.given import PAIRS
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks
 from latentcode.errors import check
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.metrics import as_shares
-from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
-from latentcode.probes.heads.sampling import PairSampler, attended_key
-from latentcode.probes.heads.texts import Texts
+from latentcode.probes.heads.codes import PairSampler, attended_key
+from latentcode.probes.heads.metrics import Observer, Sums, as_shares
+from latentcode.prompts.texts import TextBatch, Texts
 
 BATCH = 256
 """Tokens of a batch: so few that a prompt that was typed meanwhile does not wait for long."""
@@ -123,8 +121,7 @@ class Reading:
         self.observer = Observer(texts.model.model)
         self.layout = self.observer.layout
         self.notes = tuple(self.observer.notes())
-        shape = len(self.layout.layers), self.layout.n_heads
-        self.sums = Sums.none(*shape, len(OBSERVED))
+        self.sums = Sums.zeros(len(self.layout.layers), self.layout.n_heads)
         self._tokens: dict[int, np.ndarray] = {}
         self._maxima: dict[int, np.ndarray] = {}
         self._where: dict[int, np.ndarray] = {}
