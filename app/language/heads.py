@@ -90,10 +90,10 @@ def ablated(
     with job.turns.now():
         ablation = Ablation(model, batches, kinds=("mean",), n_read=None, seed=SEED,
                             heads=[(layer, head)])
-    for done, batch in enumerate(batches, 1):
+    for done, part in enumerate(ablation.parts, 1):
         with job.turns.now():
-            ablation.add(batch)
-        progress(done, len(batches))
+            ablation.add(part)
+        progress(done, len(ablation.parts))
     effects = ablation.table(N_BOOTSTRAP).set_index("quantity").loc[list(CHANGES)]
     effects["above"] = (effects["difference_low"] > 0).astype(int) - (
         effects["difference_high"] < 0).astype(int)

@@ -89,7 +89,7 @@ class OnePass(PairSampler):
     def looking(self, batch: TextBatch) -> Hooks:
         """Draw queries of a batch, and return the hooks that keep their rows."""
         self._batch, self._drawn = batch, self._draw(batch)
-        row, query = (torch.from_numpy(self._drawn[name]).to(self._device)
+        row, query = (torch.tensor(self._drawn[name].to_numpy(), device=self._device)
                       for name in ("row", "query"))
         self._kept = torch.zeros(len(row), len(self.layers), self.layout.n_heads,
                                  batch.tokens.shape[1])
@@ -103,14 +103,14 @@ class OnePass(PairSampler):
 
     def looked(self) -> None:
         """Draw the keys, and keep the codes: what `add` does, after the pass."""
-        batch, drawn = self._batch, self._drawn
-        at, query, uniform = drawn["row"], drawn["query"], drawn["uniform"]
+        row, query, uniform, attended = (self._drawn[name].to_numpy() for name in (
+            "row", "query", "uniform", "attended"))
         key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
         given = self._kept.abs().sum(2).sum(1).double().numpy()
-        for i in np.flatnonzero(drawn["attended"]):
+        for i in np.flatnonzero(attended):
             key[i] = attended_key(given[i, 1:query[i] + 1], uniform[i])
-        codes = self._kept[torch.arange(len(at)), :, :, torch.from_numpy(key)].numpy()
-        self._keep(batch, at, drawn, key, codes)
+        codes = self._kept[torch.arange(len(row)), :, :, torch.from_numpy(key)].numpy()
+        self._keep(self._batch, self._drawn.assign(key=key), codes)
 
 
 class Reading:

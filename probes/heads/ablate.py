@@ -29,11 +29,11 @@ random output matrix would. Both are a little wide: c_k and d_k differ by their 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 from torch import Tensor
 
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.errors import ProbeError, check
 from latentcode.models.layers import attention_layers
 from latentcode.models.read_out import look
 from latentcode.models.replay import NUMBERS, TOKENS, CleanPass, Write, clean_pass, unshared, z_hook
@@ -64,6 +64,7 @@ QUANTITIES: Mapping[str, str] = {
     "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
 """What is measured, as means over the tokens that are read."""
 CONTROL = "random direction"
+Key = TypeVar("Key")
 DIRECTIONS = 8
 """Random output matrices of each head, among which the groups of texts are divided."""
 REFERENCE = 64
@@ -73,14 +74,13 @@ KEPT = 2**26
 
 
 class Ablation:
-    """The effects of ablating heads, summed up batch by batch.
+    """The effects of ablating heads, summed up part by part of the texts.
 
-    Each head of each batch is a pass through the layers above it (`latentcode.models.replay`),
-    where the model allows it; else through all of them, as `settings` has it.
-
-    For `resample` the other text is drawn from the same batch, among those that are as long or
-    longer; where there is none it is the longest other one, and only tokens that it has as well
-    are read. A text that is alone in its batch is left out.
+    Each head is a pass through the layers above it (`latentcode.models.replay`), where the model
+    allows it; else through all of them, as `settings` has it. For `resample` the other text is
+    drawn from the same part of a batch, among those that are as long or longer; where there is none
+    it is the longest other one, and only tokens that it has as well are read. A text that is alone
+    is left out.
 
     Args:
         model: The language model.
@@ -92,8 +92,9 @@ class Ablation:
         heads: Layer and number of those that are ablated; default: all.
 
     Attributes:
-        sums: float64 [kind, patch or control, quantity, L, H, group], L all layers, of the parts of
-            batches that were added wholly.
+        parts: The texts in parts that fit into memory.
+        sums: float64 [kind, patch or control, quantity, L, H, group], L all layers, of the parts
+            that were added.
         counts: float64 [kind, group], their tokens.
     """
 
@@ -102,14 +103,12 @@ class Ablation:
         control: bool = True, n_read: int | None = 64, seed: int = 0,
         heads: Collection[tuple[int, int]] | None = None,
     ) -> None:
-        for kind in kinds:
-            check_choice("kind", kind, KINDS)
-        if n_read is not None:
-            check_count("n_read", n_read)
-        self.model, self.batches, self.kinds = model.model, batches, tuple(dict.fromkeys(kinds))
+        self.model, self.kinds = model.model, tuple(dict.fromkeys(kinds))
         self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
         self.means = mean_z(model, batches) if "mean" in kinds else {}
         self.whole_passes = unshared(self.model)
+        self.parts = [part for batch in batches
+                      for part in in_parts(batch, self.model, n_read, self.seed)]
         n_layers, n_heads = self.model.cfg.n_layers, self.model.cfg.n_heads
         self.heads = {layer: [head for head in range(n_heads)
                               if heads is None or (layer, head) in heads]
@@ -126,60 +125,57 @@ class Ablation:
                 "layers below shared"}
 
     def run(self, progress: Progress | None = None) -> Ablation:
-        """Add all batches, and return the same; `progress` is called layer by layer."""
-        for number, batch in enumerate(self.batches):
-            def within(done: int, total: int, number: int = number) -> None:
+        """Add all parts, and return the same; `progress` is called layer by layer."""
+        total = len(self.parts) * len(self.layers)
+        for number, part in enumerate(self.parts):
+            def report(done: int, begun: int = number * len(self.layers)) -> None:
                 if progress is not None:
-                    progress(number * total + done, len(self.batches) * total)
-            self.add(batch, within)
+                    progress(begun + done, total)
+            self.add(part, report)
         return self
 
-    def add(self, batch: TextBatch, progress: Progress | None = None) -> None:
-        """Add the effects on a batch."""
-        parts = in_parts(batch, self.model, self.n_read, self.seed)
-        for number, part in enumerate(parts):
-            clean = clean_pass(self.model, part.tokens, part.read, padding=part.padding,
-                               shared=not self.whole_passes)
-            before = Before(clean.logits, part.targets[part.read])
-            donor = donors(part, self.seed)
-            row, token = part.read.nonzero(as_tuple=True)
-            longest = torch.where(donor >= 0, part.lengths[donor], 0)
-            group = groups(part.text[row])
-            counted = {"mean": np.ones(len(group), dtype=bool),
-                       "resample": (token < longest[row]).cpu().numpy()}
-            sums = np.zeros_like(self.sums)
-            for done, layer in enumerate(self.layers, 1):
-                writes = self._writes(clean, part, donor, layer)
-                while some := list(islice(writes, clean.room)):
-                    changes = before.changes(clean.after([[write] for _, write in some]))
-                    for n, ((k, which, head), _) in enumerate(some):
-                        tokens = counted[self.kinds[k]]
-                        for q, values in enumerate(changes[:, n]):
-                            np.add.at(sums[k, which, q, layer, head], group[tokens], values[tokens])
-                if progress is not None:
-                    progress(number * len(self.layers) + done, len(parts) * len(self.layers))
-            # At once, so that an interruption leaves sums and counts of the same texts.
-            self.sums += sums
-            for k, kind in enumerate(self.kinds):
-                np.add.at(self.counts[k], group[counted[kind]], 1.0)
+    def add(self, part: TextBatch, progress: Callable[[int], None] | None = None) -> None:
+        """Add the effects on a part; `progress` is called with the layers that are done."""
+        clean = clean_pass(self.model, part.tokens, part.read, padding=part.padding,
+                           shared=not self.whole_passes)
+        before = Before(clean.logits, part.targets[part.read])
+        donor = donors(part, self.seed)
+        row, token = part.read.nonzero(as_tuple=True)
+        group = groups(part.text[row])
+        longest = torch.where(donor >= 0, part.lengths[donor], 0)
+        counted = {"mean": np.ones(len(group), dtype=bool),
+                   "resample": (token < longest[row]).cpu().numpy()}
+        sums = np.zeros_like(self.sums)
+        for done, layer in enumerate(self.layers, 1):
+            for (k, which, head), logits in passes(clean, self._writes(clean, part, donor, layer)):
+                tokens = counted[self.kinds[k]]
+                for q, values in enumerate(before.changes(logits)):
+                    np.add.at(sums[k, which, q, layer, head], group[tokens], values[tokens])
+            if progress is not None:
+                progress(done)
+        # At once, so that an interruption leaves sums and counts of the same texts.
+        self.sums += sums
+        for k, kind in enumerate(self.kinds):
+            np.add.at(self.counts[k], group[counted[kind]], 1.0)
 
     def _writes(
-        self, clean: CleanPass, batch: TextBatch, donor: Tensor, layer: int
-    ) -> Iterator[tuple[tuple[int, int, int], Write]]:
-        """Yield the write of each pass of a layer, after its kind, patch (0) or control, head."""
+        self, clean: CleanPass, part: TextBatch, donor: Tensor, layer: int
+    ) -> Iterator[tuple[tuple[int, int, int], list[Write]]]:
+        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head."""
         z = clean.z[layer]
         if self.control:
             matrices = torch.randn(
                 (DIRECTIONS, *z.shape[2:], self.model.cfg.d_model),
                 generator=make_generator(self.seed, f"directions of layer {layer}")).to(z)
-            direction = torch.as_tensor(directions(self.seed)[groups(batch.text)], device=z.device)
+            direction = torch.as_tensor(directions(self.seed)[groups(part.text)], device=z.device)
         for k, kind in enumerate(self.kinds):
             for head in self.heads[layer]:
                 write = Write(layer, (head,), self.means[layer][head].to(z) if kind == "mean"
                               else z[:, :, head:head + 1][donor])
-                yield (k, 0, head), write
+                yield (k, 0, head), [write]
                 if self.control:
-                    yield (k, 1, head), in_random_direction(clean, write, matrices[direction, head])
+                    yield (k, 1, head), [
+                        in_random_direction(clean, write, matrices[direction, head])]
 
     def table(self, n_bootstrap: int = 1_000) -> pd.DataFrame:
         """Return the table of effects (`EFFECTS`): means of the `QUANTITIES` over tokens.
@@ -219,20 +215,30 @@ class Before:
         self.loss = -log_p.gather(1, self.targets)[:, 0]
         self.likeliest = logits.argmax(-1)
 
-    def changes(self, logits: Float[Tensor, "N R V"]) -> Float[np.ndarray, "Q N R"]:
-        """Return the `QUANTITIES` of every pass and token."""
-        changes = []
-        for after in logits:  # one by one, as they are in float32
-            after = after.float()
-            norm, likeliest = after.logsumexp(-1), after.argmax(-1)
-            loss = norm - after.gather(1, self.targets)[:, 0]
-            kl = self.minus_entropy - torch.linalg.vecdot(self.p, after) + norm
-            right = [(tokens == self.targets[:, 0]).float()
-                     for tokens in (self.likeliest, likeliest)]
-            changes.append(torch.stack([
-                loss - self.loss, kl.clamp_min(0.0),  # below 0 by rounding alone
-                (likeliest != self.likeliest).float(), right[0] - right[1]]))
-        return np.asarray(torch.stack(changes, 1).double().cpu().numpy())
+    def changes(self, logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "Q R"]:
+        """Return the `QUANTITIES` of another pass at every token."""
+        logits = logits.float()
+        norm, likeliest = logits.logsumexp(-1), logits.argmax(-1)
+        loss = norm - logits.gather(1, self.targets)[:, 0]
+        kl = self.minus_entropy - torch.linalg.vecdot(self.p, logits) + norm
+        right = [(tokens == self.targets[:, 0]).float() for tokens in (self.likeliest, likeliest)]
+        changes = torch.stack([
+            loss - self.loss, kl.clamp_min(0.0),  # below 0 by rounding alone
+            (likeliest != self.likeliest).float(), right[0] - right[1]])
+        return np.asarray(changes.double().cpu().numpy())
+
+
+def passes(
+    clean: CleanPass, writes: Iterable[tuple[Key, Sequence[Write]]]
+) -> Iterator[tuple[Key, Float[Tensor, "R V"]]]:
+    """Yield the logits of each pass in which something is written, after its key.
+
+    As many pass at once as fit into memory; they share the layers below the lowest that any writes.
+    """
+    writes = iter(writes)
+    while some := list(islice(writes, clean.room)):
+        yield from zip((key for key, _ in some), clean.after([of_pass for _, of_pass in some]),
+                       strict=True)
 
 
 @dataclass(frozen=True)
@@ -247,13 +253,9 @@ class Draws(Scores):
 
     @classmethod
     def of_parts(cls, sums: np.ndarray, sizes: np.ndarray, n: int, draw: np.ndarray) -> Draws:
-        """Return the ratios of `Scores.of`, and those of the groups of each draw.
+        """Return the ratios of `Scores.of`, and those of the groups that each draw was given.
 
-        Args:
-            sums: [G, ...]
-            sizes: [G, ...]
-            n: Tokens in all.
-            draw: int [G], the draw that each group was given; one without groups is left out.
+        `draw`, int [G], is the draw of each group; one without groups is left out.
         """
         parts = (draw == np.unique(draw)[:, None]).astype(float)
         value, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
@@ -329,14 +331,8 @@ def in_parts(
     """Return a batch on the device of a model, in parts that fit into memory.
 
     A part has at least two rows, where the batch has and nothing goes backward, so that there is
-    another text. Rows without a token that is read are left out.
-
-    Args:
-        batch: The texts.
-        model: The model that reads them.
-        n_read: Tokens of each row that are read, drawn at random (`drawn`).
-        seed: Seed of these.
-        backward: Whether all that a backward pass needs is kept.
+    another text. Rows without a token that is read are left out. With `backward` all is kept that a
+    backward pass needs.
     """
     batch = batch.to(next(model.parameters()).device)
     batch = replace(batch, read=drawn(batch, n_read, seed))

@@ -114,18 +114,10 @@ def together(
     """Return the largest correlations of two heads, positive or negative (`TOGETHER`).
 
     Once over all pairs, once over `other` ones, whose key is neither the first token nor the query:
-    that heads agree on these two is no news. `value` is r with an interval that resamples texts,
-    `permuted` the control, `difference` the two apart.
-
-    Args:
-        codes: Of `sample_codes`.
-        n_top: Pairs of heads; they are chosen by |r| on half of the texts, where it was
-            `chosen_by`, and everything else is of the other half.
-        n_bootstrap: Replicates of the intervals.
-        seed: Seed of the halves, the control and the bootstrap.
-
-    Raises:
-        LatentCodeError: `ProbeError` for fewer than four texts.
+    that heads agree on these two is no news. The `n_top` pairs of heads are chosen by |r| on half of
+    the texts, where it was `chosen_by`; of the other half are `value`, r with an interval that
+    resamples texts, `permuted`, the control, and their `difference`. `ProbeError` for fewer than
+    four texts.
     """
     seed = checked_seed(seed)
     x, text, heads = flat_codes(codes), texts_of(codes), heads_of(codes)
@@ -217,19 +209,10 @@ def cluster_codes(
 ) -> Clusters:
     """Return k-means clusters of codes, layer by layer and over all layers.
 
-    The silhouette is that of euclidean distances (Rousseeuw 1987).
-
-    Args:
-        codes: Of `sample_codes`.
-        candidates: Numbers of clusters, of which the one is taken with the largest mean silhouette
-            on a quarter of the texts, where it was fitted to half; measured on the quarter that is
-            left. Numbers that a part of the texts has too few pairs for are not tried.
-        n_bootstrap: Replicates of the intervals.
-        seed: Seed of the parts, of k-means, the control and the bootstrap.
-
-    Raises:
-        LatentCodeError: `ProbeError` for fewer than four texts, and for fewer pairs in a part of
-            them than clusters.
+    Of the `candidates` that no part of the texts has too few pairs for, the number of clusters is
+    that with the largest mean silhouette (of euclidean distances, Rousseeuw 1987) on a quarter of
+    the texts, where it was fitted to half; it is measured on the quarter that is left. `ProbeError`
+    for fewer than four texts, and for fewer pairs in a part of them than clusters.
     """
     seed = checked_seed(seed)
     text = texts_of(codes)
@@ -278,15 +261,16 @@ def _fit(
     second; stability is the adjusted Rand index of the third with clusters that the second gives.
     """
     from sklearn.metrics import adjusted_rand_score
+    from sklearn.metrics import pairwise_distances_argmin as nearest
 
     fitted = {number: _k_means(x[parts[0]], number, seed) for number in tried}
-    silhouettes = {number: _mean(_silhouettes(x[parts[1]], _nearest(x[parts[1]], centres)))
+    silhouettes = {number: _silhouettes(x[parts[1]], nearest(x[parts[1]], centres)).mean()
                    for number, centres in fitted.items()}
     number = max(tried, key=lambda number: np.nan_to_num(silhouettes[number], nan=-2.0))
-    counts = np.bincount(_nearest(x, fitted[number]), minlength=len(fitted[number]))
+    counts = np.bincount(nearest(x, fitted[number]), minlength=len(fitted[number]))
     order = np.argsort(-counts, kind="stable")
-    cluster = _nearest(x, fitted[number][order[counts[order] > 0]])
-    again = _nearest(x[parts[2]], _k_means(x[parts[1]], number, seed))
+    cluster = nearest(x, fitted[number][order[counts[order] > 0]])
+    again = nearest(x[parts[2]], _k_means(x[parts[1]], number, seed))
     return cluster, float(adjusted_rand_score(cluster[parts[2]], again))
 
 
@@ -302,12 +286,6 @@ def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
     return np.unique(fitted.cluster_centers_, axis=0)
 
 
-def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    from sklearn.metrics import pairwise_distances_argmin
-
-    return np.asarray(pairwise_distances_argmin(x, centres), dtype=np.int64)
-
-
 def _silhouettes(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """Return the silhouette of each code [N]; NaN where all are in one cluster, or each in its own.
     """
@@ -316,10 +294,6 @@ def _silhouettes(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     if not 2 <= len(np.unique(cluster)) < len(x):
         return np.full(len(x), np.nan)
     return np.asarray(silhouette_samples(x, cluster), dtype=np.float64)
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else np.nan
 
 
 def means_of(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
@@ -347,7 +321,7 @@ def _described(
         some = labels[mine]
         shares.append({
             "cluster": c, "n": int(mine.sum()), "share": share[c], "low": low[c], "high": high[c],
-            "silhouette": _mean(silhouette[mine & np.isfinite(silhouette)]),
+            "silhouette": pd.Series(silhouette[mine]).mean(),
             "first": (some["kind"] == "first").mean(), "self": (some["kind"] == "self").mean(),
             "attended": (some["drawn"] == "attended").mean(),
             "distance": some["distance"].median()})

@@ -89,16 +89,13 @@ class PairSampler:
     Which pairs are drawn depends on the seed and on the numbers of the rows, not on how they come
     in batches: of all queries those are kept whose random numbers are the lowest. Memory: the
     pattern of one layer and one batch, [B, T, T] numbers more, and 2n codes; it does not grow with
-    the number of texts.
+    the number of texts. `ConfigError` for codes that are not finite.
 
     Args:
         model: As in `as_language_model`.
         n: Pairs to keep.
         attended: Share of them whose key is drawn in proportion to the attention that it gets.
         seed: Seed of the pairs.
-
-    Raises:
-        LatentCodeError: What `layout` raises, and `ConfigError` for codes that are not finite.
     """
 
     def __init__(
@@ -112,60 +109,58 @@ class PairSampler:
         self.n_texts = self.n_tokens = 0
         self._device = next(self.model.parameters()).device
         self._tokens: dict[int, np.ndarray] = {}
-        self._columns = {name: np.empty(0, kind) for name, kind in (
-            ("priority", np.float64), ("text", np.int64), ("number", np.int64), ("query", np.int64),
-            ("key", np.int64), ("attended", bool))}
+        self._pairs = pd.DataFrame()
         self._codes = np.empty((0, len(self.layers), self.layout.n_heads), np.float32)
 
     def add(self, batch: TextBatch) -> None:
         """Read a batch: at most two passes over those of its rows that have a pair to keep."""
         drawn = self._draw(batch)
-        if not len(drawn["row"]):
+        if drawn.empty:
             return
         rows, at = np.unique(drawn["row"], return_inverse=True)
         some = batch[torch.from_numpy(rows)].to(self._device)
-        query, uniform = drawn["query"], drawn["uniform"]
+        query, uniform, attended = (
+            drawn[name].to_numpy() for name in ("query", "uniform", "attended"))
         key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
-        if drawn["attended"].any():
+        if attended.any():
             size = some.tokens.shape[1]
             given = torch.zeros(len(some), size, size, device=self._device)
 
-            def add(pattern: Tensor, layer: int) -> None:
+            def add(pattern: Tensor, place: int) -> None:
                 given.add_(pattern.abs().sum(dim=1, dtype=torch.float32))
 
             self._look(some, add)
             total = given.cpu().double().numpy()
-            for i in np.flatnonzero(drawn["attended"]):
+            for i in np.flatnonzero(attended):
                 key[i] = attended_key(total[at[i], query[i], 1:query[i] + 1], uniform[i])
         codes = np.empty((len(at), len(self.layers), self.layout.n_heads), np.float32)
-        b, q, k = (torch.from_numpy(x).to(self._device) for x in (at, query, key))
+        b, q, k = (torch.tensor(x, device=self._device) for x in (at, query, key))
 
         def read(pattern: Tensor, place: int) -> None:
             codes[:, place] = pattern[b, :, q, k].float().cpu().numpy()
 
         self._look(some, read)
-        self._keep(some, at, drawn, key, codes)
+        self._keep(some, drawn.assign(key=key), codes)
 
     def finish(self) -> HeadSample:
         """Return what was kept, in the order of the texts; `ProbeError` where there is nothing."""
         self._keep_lowest()
         check(len(self._codes) > 0, f"no pair could be drawn from {self.n_texts:,} texts of "
               f"{self.n_tokens:,} tokens; expected a text of at least two tokens", ProbeError)
-        order = np.lexsort(tuple(self._columns[name] for name in ("query", "number", "text")))
-        text, number, query, key, attended = (
-            self._columns[name][order] for name in ("text", "number", "query", "key", "attended"))
+        pairs = self._pairs.sort_values(["text", "number", "query"])
+        number, query, key = (pairs[name].to_numpy() for name in ("number", "query", "key"))
         ids = [self._tokens[row] for row in number.tolist()]
-        labels = pd.DataFrame({"text": text, "query_position": query, "key_position": key,
-                               "distance": query - key})
+        labels = pd.DataFrame({"text": pairs["text"].to_numpy(), "query_position": query,
+                               "key_position": key, "distance": query - key})
         for role, position in (("query", query), ("key", key)):
             labels[f"{role}_token"] = self.language.texts(
                 [int(row[t]) for row, t in zip(ids, position, strict=True)])
         labels["kind"] = np.where(key == 0, "first", np.where(key == query, "self", "other"))
-        labels["drawn"] = np.where(attended, "attended", "uniform")
+        labels["drawn"] = np.where(pairs["attended"], "attended", "uniform")
         labels["context"] = [_context(self.language, row, int(q), int(k))
                              for row, q, k in zip(ids, query, key, strict=True)]
         codes = LatentCodes(
-            self._codes[order][:, :, None], labels, (SAMPLED,), self.layers, {
+            self._codes[pairs.index][:, :, None], labels, (SAMPLED,), self.layers, {
                 **self.language.settings, "split": "texts", "seed": self.seed, "n": self.n,
                 "attended": self.attended, "texts": self.n_texts, "tokens": self.n_tokens,
                 "latentcode_version": package_version("latentcode")})
@@ -173,27 +168,24 @@ class PairSampler:
         return HeadSample(codes, number, {row: self._tokens[row][:q + 1]
                                           for row, q in last.items()})
 
-    def _draw(self, batch: TextBatch) -> dict[str, np.ndarray]:
+    def _draw(self, batch: TextBatch) -> pd.DataFrame:
         """Return the queries of a batch that may be kept; `uniform` draws their keys."""
-        parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("priority", "row", "query", "attended", "uniform")}
-        limit = np.inf if len(self._codes) < self.n else float(
-            np.partition(self._columns["priority"], self.n - 1)[self.n - 1])
-        for row, (number, length) in enumerate(zip(batch.rows.tolist(), batch.lengths.tolist(),
-                                                   strict=True)):
-            rng = np.random.default_rng([self.seed, PURPOSE, number])
-            priority, coin, uniform = rng.random((3, max(length - 1, 0)))
-            kept = np.flatnonzero(priority < limit)
-            for name, values in (("priority", priority), ("attended", coin < self.attended),
-                                 ("uniform", uniform)):
-                parts[name].append(values[kept])
-            parts["query"].append(kept + 1)
-            parts["row"].append(np.full(len(kept), row))
-            self.n_texts += 1
-            self.n_tokens += length
-        drawn = {name: np.concatenate(values) for name, values in parts.items()}
-        lowest = np.sort(np.argsort(drawn["priority"], kind="stable")[:self.n])
-        return {name: values[lowest] for name, values in drawn.items()}
+        numbers, lengths = batch.rows.tolist(), batch.lengths.tolist()
+        self.n_texts += len(lengths)
+        self.n_tokens += sum(lengths)
+        n_queries = [max(length - 1, 0) for length in lengths]
+        row = np.repeat(np.arange(len(lengths)), n_queries)
+        random = np.concatenate([
+            np.random.default_rng([self.seed, PURPOSE, number]).random((3, n))
+            for number, n in zip(numbers, n_queries, strict=True)], axis=1)
+        drawn = pd.DataFrame({
+            "priority": random[0], "row": row, "text": batch.text.cpu().numpy()[row],
+            "number": np.array(numbers)[row],
+            "query": np.concatenate([np.arange(1, n + 1) for n in n_queries]),
+            "attended": random[1] < self.attended, "uniform": random[2]})
+        if len(self._pairs) >= self.n:
+            drawn = drawn[drawn["priority"] < self._pairs["priority"].nsmallest(self.n).max()]
+        return drawn.nsmallest(self.n, "priority").sort_index()
 
     def _look(self, batch: TextBatch, function: Callable[[Tensor, int], None]) -> None:
         """Pass a batch, and call a function with each layer's pattern and number here."""
@@ -212,29 +204,24 @@ class PairSampler:
               f"{self.language.settings.get('run')!r} computes codes that are not finite; expected "
               "numbers")
 
-    def _keep(
-        self, batch: TextBatch, at: np.ndarray, drawn: Mapping[str, np.ndarray], key: np.ndarray,
-        codes: np.ndarray,
-    ) -> None:
-        """Keep what was drawn of a batch, the rows of pairs being `at`, with codes [N, L, H]."""
-        number = batch.rows.cpu().numpy()
-        for row, ids, length in zip(number.tolist(), batch.tokens.cpu().numpy(),
+    def _keep(self, batch: TextBatch, pairs: pd.DataFrame, codes: np.ndarray) -> None:
+        """Keep pairs of a batch, with their codes [N, L, H]."""
+        for row, ids, length in zip(batch.rows.tolist(), batch.tokens.cpu().numpy(),
                                     batch.lengths.tolist(), strict=True):
             self._tokens[row] = ids[:length].astype(np.int32)
-        further = {**drawn, "key": key, "text": batch.text.cpu().numpy()[at], "number": number[at]}
-        self._columns = {name: np.concatenate([kept, further[name]])
-                         for name, kept in self._columns.items()}
+        self._pairs = pd.concat([self._pairs, pairs], ignore_index=True)
         self._codes = np.concatenate([self._codes, codes])
         if len(self._codes) > 2 * self.n:
             self._keep_lowest()
 
     def _keep_lowest(self) -> None:
         """Let go of all pairs but the n with the lowest numbers, and of rows that have none."""
-        lowest = np.argsort(self._columns["priority"], kind="stable")[:self.n]
-        self._columns = {name: values[lowest] for name, values in self._columns.items()}
-        self._codes = self._codes[lowest]
-        left = set(self._columns["number"].tolist())
-        self._tokens = {row: ids for row, ids in self._tokens.items() if row in left}
+        if len(self._codes):
+            lowest = self._pairs["priority"].nsmallest(self.n).index
+            self._pairs = self._pairs.loc[lowest].reset_index(drop=True)
+            self._codes = self._codes[lowest]
+            left = set(self._pairs["number"].tolist())
+            self._tokens = {row: ids for row, ids in self._tokens.items() if row in left}
 
 
 def sample_codes(model: Any, batches: Iterable[TextBatch], **options: Any) -> HeadSample:

@@ -25,14 +25,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentcode.errors import TooFewCountError, check, check_choice
+from latentcode.errors import TooFewCountError, check
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import cluster_sums
-from latentcode.probes.heads.ablate import effects_table
+from latentcode.probes.heads.ablate import effects_table, passes
 from latentcode.probes.heads.metrics import Scores
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
@@ -70,8 +70,6 @@ def interchange(
         LatentCodeError: `ConfigError` where the model does not go on with codes that are written;
             `TooFewCountError` where fewer than two pairs count.
     """
-    for site in sites:
-        check_choice("site", site, SITES)
     if "code" in sites:
         layout(model.model).check_writable()
     bridge, whole_passes = model.model, unshared(model.model)
@@ -127,8 +125,8 @@ def _effects(
     clean, source = (_pass(bridge, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
     name, control, has_control = _control(task, pairs)
-    n_heads = bridge.cfg.n_heads
-    values = np.full((len(sites), 2, 2, bridge.cfg.n_layers, n_heads, len(pairs)), np.nan)
+    values = np.full((len(sites), 2, 2, bridge.cfg.n_layers, bridge.cfg.n_heads, len(pairs)),
+                     np.nan)
 
     def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
         after = task.outcomes(
@@ -138,11 +136,9 @@ def _effects(
     for which, batch in enumerate((pairs.sources, control)):
         for s, site in enumerate(sites):
             for layer, writes in _writes(bridge, pairs.bases, batch, site):
-                for begin in range(0, n_heads, clean.room):
-                    part = writes[begin:begin + clean.room]
-                    for head, logits in enumerate(clean.after([[write] for write in part]), begin):
-                        for q, outcome in enumerate(outcomes(logits)):
-                            values[s, which, q, layer, head] = outcome.double().cpu().numpy()
+                for head, logits in passes(clean, enumerate([write] for write in writes)):
+                    for q, outcome in enumerate(outcomes(logits)):
+                        values[s, which, q, layer, head] = outcome.double().cpu().numpy()
     values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
     return values, outcomes(source.logits)[1].double().cpu().numpy(), name
 

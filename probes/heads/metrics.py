@@ -131,16 +131,14 @@ def as_shares(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
 
 
 class Observer:
-    """A model whose heads are measured.
+    """A model whose heads are measured, those of the layers [L] with attention.
+
+    `ConfigError` for a model without patterns, and for one whose queries see later keys.
 
     Attributes:
-        layout: Where its patterns are; layers [L] here are those with attention.
+        layout: Where its patterns are.
         direct: The direct logit attribution of its heads.
         normalized: Whether codes are shares of attention as they are (a softmax over keys).
-
-    Raises:
-        LatentCodeError: `ConfigError` for a model without patterns, and for one whose queries see
-            later keys.
     """
 
     def __init__(self, model: Any) -> None:
@@ -173,12 +171,8 @@ class Observer:
     ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
         """Return sums over queries and over read positions, and the number of these.
 
-        Args:
-            batch: The texts.
-            also: Further hooks of the same pass.
-
-        Raises:
-            LatentCodeError: `ConfigError` for codes that are not finite or look ahead.
+        `also` are further hooks of the same pass. `ConfigError` for codes that are not finite or
+        look ahead.
         """
         metrics = PatternMetrics(batch)
         direct_hooks, direct_sums = self.direct.attribute(batch)
@@ -325,20 +319,14 @@ def observe_texts(
 def heads_table(
     layers: Sequence[int], model: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
 ) -> tuple[pd.DataFrame, Contrasts]:
-    """Return the metrics of all heads, and how far each is from the mean of fresh heads.
+    """Return the metrics of all heads of some layers, and how far each is from the fresh heads'
+    mean.
 
     Intervals resample groups of texts, of a difference the same for both. `control` is the mean
     over all n heads of the fresh models, `control_low` and `control_high` are those of rank
     0.025 (n + 1) and 0.975 (n + 1) among them, between ranks by interpolation: between these lies
     another head that learned nothing with 95 %, where heads are independent. Of fewer than 39
     heads they are the least and the largest, and it lies between them with (n - 1) / (n + 1).
-
-    Args:
-        layers: The layers of the axis L of sums.
-        model: The sums of the model.
-        fresh: Those of the same architecture with fresh weights on the same texts; may be empty.
-        n_bootstrap: Replicates.
-        seed: Seed of the bootstrap.
     """
     blocks: list[pd.DataFrame] = []
     differences: list[pd.DataFrame] = []
@@ -353,7 +341,9 @@ def heads_table(
             control = values.mean()
             low, high = np.quantile(values, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
                                     method="weibull")
-            mean = np.mean([_mean_over_heads(other.replicates) for other in others], axis=0)
+            every = np.concatenate([other.replicates.reshape(n_bootstrap, -1) for other in others],
+                                   axis=1)
+            mean = every[:, np.isfinite(every).any(axis=0)].mean(axis=1)
             apart = replace(scores, value=scores.value - control,
                             replicates=scores.replicates - mean[:, None, None])
             differences.append(places.assign(
@@ -364,10 +354,3 @@ def heads_table(
     contrasts = pd.concat(differences, ignore_index=True)[list(CONTRASTS)] if (
         differences) else pd.DataFrame(columns=list(CONTRASTS))
     return pd.concat(blocks, ignore_index=True)[list(COLUMNS)], Contrasts(contrasts)
-
-
-def _mean_over_heads(replicates: Float[np.ndarray, "R L H"]) -> Float[np.ndarray, " R"]:
-    """Return the mean over the heads that have the metric."""
-    flat = replicates.reshape(len(replicates), -1)
-    there = np.isfinite(flat).any(axis=0)
-    return np.asarray(flat[:, there].mean(axis=1) if there.any() else np.full(len(flat), np.nan))

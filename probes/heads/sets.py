@@ -42,10 +42,17 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.errors import ProbeError, check, check_count
+from latentcode.errors import ProbeError, check
 from latentcode.models.modes import evaluating
 from latentcode.models.replay import Write, clean_pass, logits_at, unshared, z_hook
-from latentcode.probes.heads.ablate import QUANTITIES, REFERENCE, Before, in_parts, mean_z
+from latentcode.probes.heads.ablate import (
+    QUANTITIES,
+    REFERENCE,
+    Before,
+    in_parts,
+    mean_z,
+    passes,
+)
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
 from latentcode.probes.heads.result import GROUPS, SETS
@@ -80,7 +87,7 @@ def find_sets(
 
     Args:
         model: The language model.
-        batches: The texts.
+        batches: The texts; `ProbeError` for fewer than four.
         size: Heads of the largest sets.
         n_candidates: Heads among which is searched: those that the estimate ranks first.
         n_paired: Heads of which all pairs are measured, likewise.
@@ -89,9 +96,6 @@ def find_sets(
         n_bootstrap: Replicates of the intervals.
         seed: Seed of all that is drawn.
         progress: Called with sets measured and sets in all.
-
-    Raises:
-        LatentCodeError: `ProbeError` for fewer than four texts.
     """
     finding, measuring = halves(batches, seed)
     means = mean_z(model, finding)
@@ -162,20 +166,9 @@ def attributed(
 ) -> Float[np.ndarray, "A L H"]:
     """Return the slope at each a, sum_t (m_h - z_ht) . dL/dz'_ht, in nats a token that is read.
 
-    Their mean over a is e_h, the estimated rise of the loss.
-
-    Args:
-        model: The language model.
-        batches: The texts.
-        means: m, by layer (`mean_z`).
-        steps: Values of a; 1: a = 0, attribution patching.
-        n_read: Tokens of each text that are read, drawn at random.
-        seed: Seed of these.
-
-    Raises:
-        LatentCodeError: `ProbeError` where no token is read.
+    Their mean over a is e_h, the estimated rise of the loss. A single step is at a = 0, attribution
+    patching. `ProbeError` where no token is read.
     """
-    check_count("steps", steps)
     config = model.model.cfg
     total, n = np.zeros((steps, config.n_layers, config.n_heads)), 0
     shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
@@ -246,11 +239,9 @@ def ablated(
             group = groups(part.text[part.read.nonzero()[:, 0]])
             np.add.at(counts, group, 1.0)
             for alike in by_lowest.values():
-                for begin in range(0, len(alike), clean.room):
-                    some = alike[begin:begin + clean.room]
-                    logits = clean.after([writes(heads, means) for heads in some])
-                    for heads, values in zip(some, before.changes(logits)[quantity], strict=True):
-                        np.add.at(sums[heads], group, values)
+                for heads, logits in passes(clean, ((heads, writes(heads, means))
+                                                    for heads in alike)):
+                    np.add.at(sums[heads], group, before.changes(logits)[quantity])
         if report is not None:
             report(len(sets))
     return sums, counts
