@@ -170,7 +170,7 @@ class HeadsResult(TableResult):
             sentences.append(f"{name}: largest {_largest(rows)}{counts}")
         interacting = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
         if len(interacting):
-            first = interacting.loc[interacting["interaction"].abs().idxmax()]
+            first = interacting.sort_values("interaction", key=abs).iloc[-1]
             sentences.append(
                 f"heads {first['heads']} are {first['acts']}: ablated together "
                 f"{digits(first['effect'])}, one by one {digits(first['sum'])} in sum (interaction "
@@ -293,7 +293,7 @@ class HeadsResult(TableResult):
                 norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
                 drawn = heat_map(axes, matrix, norm, fontsize=6.0)
                 outside = rows[rows["outside"] != 0]
-                axes.plot(outside["head"], matrix.index.get_indexer(outside["layer"]), ".",
+                axes.plot(outside["head"], matrix.index.get_indexer(pd.Index(outside["layer"])), ".",
                           color="white", markeredgecolor="black", markeredgewidth=0.4,
                           markersize=3.5)
                 axes.set_title(NAMES.get(metric, metric.replace("_", " ")), fontsize=8.0)

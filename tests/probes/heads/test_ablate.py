@@ -202,7 +202,7 @@ def test_a_matrix_is_the_same_in_all_batches() -> None:
     pair = batch[torch.tensor([0, first])]  # one text twice, under the numbers of two
     twice = replace(pair, tokens=pair.tokens[:1].repeat(2, 1), lengths=pair.lengths[:1].repeat(2))
     clean = clean_pass(model, twice.tokens, twice.read)
-    control = dict(ablation._writes(clean, twice, donors(twice, 0), 1))[0, 1, 2]
+    (control,) = dict(ablation._writes(clean, twice, donors(twice, 0), 1))[0, 1, 2]
     assert control.added is not None
     assert torch.allclose(control.added[0], control.added[1])
 
@@ -214,7 +214,7 @@ def test_the_control_writes_as_much() -> None:
     batch = batches[0]
     clean = clean_pass(model, batch.tokens, batch.read)
     writes = dict(ablation._writes(clean, batch, donors(batch, 0), 1))
-    change, control = (writes[0, which, 2] for which in (0, 1))
+    (change,), (control,) = (writes[0, which, 2] for which in (0, 1))
     assert control.added is not None
     assert torch.allclose(control.added.norm(dim=-1), clean.moved(change).norm(dim=-1), rtol=1e-4)
     cosine = F.cosine_similarity(control.added, clean.moved(change), dim=-1)
@@ -231,16 +231,16 @@ def test_some_heads_have_the_numbers_that_they_have_among_all() -> None:
 
 
 def test_a_part_that_is_interrupted_adds_nothing() -> None:
-    batches = random_texts()
-    ablation = Ablation(Asked(random_model()), batches)
-    ablation.add(batches[0])
+    ablation = Ablation(Asked(random_model()), random_texts())
+    first, second = ablation.parts
+    ablation.add(first)
     before = ablation.sums.copy(), ablation.counts.copy()
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt(done: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ablation.add(batches[1], interrupt)
+        ablation.add(second, interrupt)
     assert np.array_equal(ablation.sums, before[0])
     assert np.array_equal(ablation.counts, before[1])
 
