@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import (
     LabelSums,
     mean_and_interval,
@@ -54,7 +54,6 @@ RESTARTS = 4
 """Of k-means."""
 N_TOP, N_HEADS, N_EXAMPLES, N_NEAREST = 20, 5, 3, 5
 """Pairs of heads that tables show; heads, examples and nearest codes of a cluster."""
-DISTANCES = ("cosine", "euclidean")
 
 
 def flat_codes(codes: LatentCodes, layer: int | None = None) -> np.ndarray:
@@ -114,8 +113,8 @@ def together(
     """Return the largest correlations of two heads, positive or negative (`TOGETHER`).
 
     Once over all pairs, once over `other` ones, whose key is neither the first token nor the query:
-    that heads agree on these two is no news. The `n_top` pairs of heads are chosen by |r| on half of
-    the texts, where it was `chosen_by`; of the other half are `value`, r with an interval that
+    that heads agree on these two is no news. The `n_top` pairs of heads are chosen by |r| on half
+    of the texts, where it was `chosen_by`; of the other half are `value`, r with an interval that
     resamples texts, `permuted`, the control, and their `difference`. `ProbeError` for fewer than
     four texts.
     """
@@ -363,20 +362,13 @@ def nearest_codes(
         codes: Of `sample_codes`.
         to: The row of one of them; or a code [heads], of all layers [layers x heads].
         layer: The layer that is compared; default: the codes of all layers as one.
-        n: Codes.
+        n: Codes; `ProbeError` where there are fewer to choose from.
         metric: `cosine`, 1 - cos(a, b), or `euclidean`, |a - b|.
         other_texts: Of a row: leave out the codes of its own text, and not itself alone.
         seed: Seed of the permutation.
-
-    Raises:
-        LatentCodeError: `ProbeError` for fewer than n codes to choose from and for a row that there
-            is not; `ConfigError` for a code of another size or one that is not finite;
-            `UnknownNameError` for another metric and for a layer.
     """
     from sklearn.neighbors import NearestNeighbors
 
-    check_choice("metric", metric, DISTANCES)
-    check_count("n", n)
     x, text = flat_codes(codes, layer), codes.labels["text"].to_numpy()
     left = np.ones(len(codes), bool)
     if np.ndim(to) == 0:

@@ -264,12 +264,6 @@ def cluster_networks(
     Of each layer there are networks of the clusters of its `own` codes and of those of `all`
     layers.
 
-    Args:
-        model: The model of the sample.
-        sample: Codes, and the texts that are read again for examples.
-        clusters: Of the codes of the sample.
-        seed: Seed of the permutation.
-
     Returns:
         A row per network and part (`matrix` of an affine one): Frobenius `norm`,
         `participation_ratio` (sum s^2)^2 / sum s^4 of the singular values s, and `apart`, the

@@ -37,7 +37,7 @@ from latentcode.probes.heads.clusters import (
     nearest_to_centres,
     together,
 )
-from latentcode.probes.heads.codes import PairSampler, cluster_networks
+from latentcode.probes.heads.codes import cluster_networks, sample_codes
 from latentcode.probes.heads.interchange import interchange
 from latentcode.probes.heads.metrics import Observer, Sums, heads_table, observe_texts
 from latentcode.probes.heads.result import EFFECTS, LABELS, HeadsResult
@@ -319,10 +319,8 @@ class Measurement:
 
     def _cluster(self, progress: Progress | None) -> None:
         """Sample codes over all heads, and cluster and compare them."""
-        sampler = PairSampler(self.texts.model, n=self.codes, seed=self.seed)
-        for batch in self.texts.batches(progress):
-            sampler.add(batch)
-        sample = sampler.finish()
+        sample = sample_codes(self.texts.model, self.texts.batches(progress), n=self.codes,
+                              seed=self.seed)
         codes = sample.codes
         numbers = pd.DataFrame(codes.scores[:, :, 0].reshape(len(codes), -1),
                                columns=[f"{layer}.{head}" for layer, head in heads_of(codes)])

@@ -293,9 +293,9 @@ class HeadsResult(TableResult):
                 norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
                 drawn = heat_map(axes, matrix, norm, fontsize=6.0)
                 outside = rows[rows["outside"] != 0]
-                axes.plot(outside["head"], matrix.index.get_indexer(pd.Index(outside["layer"])), ".",
-                          color="white", markeredgecolor="black", markeredgewidth=0.4,
-                          markersize=3.5)
+                place = matrix.index.get_indexer(pd.Index(outside["layer"]))
+                axes.plot(outside["head"], place, ".", color="white", markeredgecolor="black",
+                          markeredgewidth=0.4, markersize=3.5)
                 axes.set_title(NAMES.get(metric, metric.replace("_", " ")), fontsize=8.0)
                 figure.colorbar(drawn, ax=axes, shrink=0.8)
             for axes in grid[:, 0]:
