@@ -261,11 +261,12 @@ class Measurement:
         result = decode(self.texts.problems, labels=self.tells, features=names,
                         metrics=["accuracy"], controls=self.controls, seed=self.seed,
                         n_bootstrap=self.n_bootstrap, progress=progress)
+        against = result.contrasts.table["against"].str.startswith("untrained")
+        differences = result.contrasts.table[against]
         rows = []
         for (label, layer), block in result.table.groupby(["label", "layer"], sort=False):
             scores: Any = block.set_index("features")
-            contrasts: Any = where(result.contrasts.table, label=label, layer=layer).set_index(
-                ["features", "against"])
+            apart: Any = where(differences, label=label, layer=layer).set_index("features")
             for head, name in enumerate(names):
                 row = {"patch": f"{TELLS} {label}", "layer": layer, "head": head,
                        "quantity": "accuracy", **scores.loc[name, ["value", "low", "high"]],
@@ -273,10 +274,10 @@ class Measurement:
                        "n_clusters": scores.loc[name, "n_heldout_combinations"]}
                 if self.controls:
                     fresh = scores.loc[f"untrained {name}", ["value", "low", "high"]]
-                    difference = contrasts.loc[name, f"untrained {name}"]
                     row |= {**fresh.add_prefix("control_").rename({"control_value": "control"}),
                             "against": "untrained", **dict(zip(
-                                DIFFERENCE, difference[["value", "low", "high"]], strict=True))}
+                                DIFFERENCE, apart.loc[name, ["value", "low", "high"]],
+                                strict=True))}
                 rows.append(row)
         self._add_effects(pd.DataFrame(rows, columns=list(EFFECTS)))
 
