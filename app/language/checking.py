@@ -13,7 +13,7 @@ from latentcode.app.language.given import LONGEST, TEXTS, Given, Model, check_nu
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.hub import is_address
 from latentcode.models.opening import TOKENIZERS, is_run, named, one_line
-from latentcode.probes.heads.texts import source_of
+from latentcode.prompts.texts import source_of
 from latentcode.runs.named import ZOO_PREFIX, load_run
 
 Encode: TypeAlias = Callable[[str], list[int]]

@@ -12,9 +12,7 @@ from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.probes.heads.direct import DIRECT
-from latentcode.probes.heads.metrics import METRICS
-from latentcode.probes.heads.observing import OBSERVED
-from latentcode.probes.heads.scores import Scores
+from latentcode.probes.heads.metrics import METRICS, OBSERVED, Scores
 from latentcode.progress import Progress
 
 ABOUT: Mapping[str, str] = {**METRICS, DIRECT: "what the head adds to the logit of the next token",
@@ -75,14 +73,14 @@ def ablated(
 ) -> pd.DataFrame:
     """Return a row per quantity of `CHANGES`: what mean ablation of a head does in the first texts,
     after all their tokens, with its interval over texts; and its control, random output matrices of
-    the head, with the interval in which one of them lies (`latentcode.probes.heads.causal`).
+    the head, with the interval in which one of them lies (`latentcode.probes.heads.ablate`).
 
     `above`: 1 where the head does more than such a one would, -1 where less, else 0; `n` tokens.
     """
     from latentcode.app.language.given import given
     from latentcode.app.language.reading import texts_for
-    from latentcode.probes.heads.causal import HeadEffects, mean_z
-    from latentcode.probes.heads.texts import source_of
+    from latentcode.probes.heads.ablate import Ablation
+    from latentcode.prompts.texts import source_of
 
     asked = given()
     assert asked is not None
@@ -90,13 +88,13 @@ def ablated(
     texts = texts_for(model, source_of(asked.texts), n=N_ABLATED, longest=asked.longest)
     batches = list(texts.batches())
     with job.turns.now():
-        found = HeadEffects(model, mean_z(model, batches, N_ABLATED), kinds=("mean",),
-                            n_read=None, seed=SEED, heads=[(layer, head)])
-    for done, batch in enumerate(batches, 1):
+        ablation = Ablation(model, batches, kinds=("mean",), n_read=None, seed=SEED,
+                            heads=[(layer, head)])
+    for done, part in enumerate(ablation.parts, 1):
         with job.turns.now():
-            found.read(batch)
-        progress(done, len(batches))
-    effects, contrasts = (table.set_index("quantity").loc[list(CHANGES)]
-                          for table in found.tables(N_BOOTSTRAP))
-    effects["above"] = (contrasts["low"] > 0).astype(int) - (contrasts["high"] < 0).astype(int)
+            ablation.add(part)
+        progress(done, len(ablation.parts))
+    effects = ablation.table(N_BOOTSTRAP).set_index("quantity").loc[list(CHANGES)]
+    effects["above"] = (effects["difference_low"] > 0).astype(int) - (
+        effects["difference_high"] < 0).astype(int)
     return effects.reset_index()

@@ -23,7 +23,7 @@ from latentcode.files.storage import (
     write_json,
     write_tensors,
 )
-from latentcode.probes.heads.observing import Sums
+from latentcode.probes.heads.metrics import Sums
 
 FILE, ARRAYS, CODES = "read.json", "read.safetensors", "codes"
 

@@ -17,7 +17,7 @@ from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.features import varies
-from latentcode.probes.heads.sampling import flat_codes, heads_of
+from latentcode.probes.heads.clusters import flat_codes, heads_of
 from latentcode.probes.projection import CachedProjection, quality
 from latentcode.tasks.text.classes import class_of
 

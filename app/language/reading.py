@@ -23,11 +23,9 @@ from latentcode.app.language.given import PAIRS
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks
 from latentcode.errors import check
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.metrics import as_shares
-from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
-from latentcode.probes.heads.sampling import PairSampler, attended_key
-from latentcode.probes.heads.texts import Texts
+from latentcode.probes.heads.codes import PairSampler, attended_key
+from latentcode.probes.heads.metrics import Observer, Sums, as_shares
+from latentcode.prompts.texts import TextBatch, Texts
 
 BATCH = 256
 """Tokens of a batch: so few that a prompt that was typed meanwhile does not wait for long."""
@@ -91,7 +89,7 @@ class OnePass(PairSampler):
     def looking(self, batch: TextBatch) -> Hooks:
         """Draw queries of a batch, and return the hooks that keep their rows."""
         self._batch, self._drawn = batch, self._draw(batch)
-        row, query = (torch.from_numpy(self._drawn[name]).to(self._device)
+        row, query = (torch.tensor(self._drawn[name].to_numpy(), device=self._device)
                       for name in ("row", "query"))
         self._kept = torch.zeros(len(row), len(self.layers), self.layout.n_heads,
                                  batch.tokens.shape[1])
@@ -105,14 +103,14 @@ class OnePass(PairSampler):
 
     def looked(self) -> None:
         """Draw the keys, and keep the codes: what `add` does, after the pass."""
-        batch, drawn = self._batch, self._drawn
-        at, query, uniform = drawn["row"], drawn["query"], drawn["uniform"]
+        row, query, uniform, attended = (self._drawn[name].to_numpy() for name in (
+            "row", "query", "uniform", "attended"))
         key = np.minimum((uniform * (query + 1)).astype(np.int64), query)
         given = self._kept.abs().sum(2).sum(1).double().numpy()
-        for i in np.flatnonzero(drawn["attended"]):
+        for i in np.flatnonzero(attended):
             key[i] = attended_key(given[i, 1:query[i] + 1], uniform[i])
-        codes = self._kept[torch.arange(len(at)), :, :, torch.from_numpy(key)].numpy()
-        self._keep(batch, at, drawn, key, codes)
+        codes = self._kept[torch.arange(len(row)), :, :, torch.from_numpy(key)].numpy()
+        self._keep(self._batch, self._drawn.assign(key=key), codes)
 
 
 class Reading:
@@ -123,8 +121,7 @@ class Reading:
         self.observer = Observer(texts.model.model)
         self.layout = self.observer.layout
         self.notes = tuple(self.observer.notes())
-        shape = len(self.layout.layers), self.layout.n_heads
-        self.sums = Sums.none(*shape, len(OBSERVED))
+        self.sums = Sums.zeros(len(self.layout.layers), self.layout.n_heads)
         self._tokens: dict[int, np.ndarray] = {}
         self._maxima: dict[int, np.ndarray] = {}
         self._where: dict[int, np.ndarray] = {}

@@ -16,7 +16,7 @@ from latentcode.app.state.selection import Selection
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
-from latentcode.probes.heads.sampling import flat_codes, heads_of
+from latentcode.probes.heads.clusters import flat_codes, heads_of
 
 SELECT = "lm_select"
 LISTED, HEADS = 200, 6

@@ -167,7 +167,7 @@ class Work:
 
     def _read(self, job: Job) -> Read:
         from latentcode.app.language.reading import Reading, texts_for
-        from latentcode.probes.heads.texts import source_of
+        from latentcode.prompts.texts import source_of
 
         texts = texts_for(job.model, source_of(self.given.texts), n=self.given.n,
                           longest=self.given.longest)

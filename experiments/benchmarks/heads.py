@@ -5,7 +5,7 @@
 A model of GPT-2's size with random weights reads texts of random tokens. Batch after batch takes
 its turn: a plain pass, in which the patterns are shown and nobody looks at them, with the logits of
 the last token alone and with those of all; the metrics of all heads with their direct logit
-attribution (`probes/heads/observing.py`); and the metrics alone. A ratio is taken within each
+attribution (`probes/heads/metrics.py`); and the metrics alone. A ratio is taken within each
 batch. Times are of the processor, on one thread.
 """
 
@@ -34,9 +34,9 @@ from latentcode.figures.markdown import markdown_table
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import as_bridge, fresh_network
 from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.observing import OBSERVED, Observer, Sums
+from latentcode.probes.heads.metrics import Observer, Sums
 from latentcode.progress import Bar
+from latentcode.prompts.texts import TextBatch
 from latentcode.seeds import make_generator
 
 QUESTION = "heads"
@@ -80,7 +80,7 @@ def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False)
         observer, metrics = Observer(model), Observer(model)
         metrics.direct.writes.clear()
         batches = random_texts(size)
-        sums = Sums.none(size.n_layers, size.n_heads, len(OBSERVED))
+        sums = Sums.zeros(size.n_layers, size.n_heads)
         plain_pass(observer, batches[0])
         work: dict[str, Callable[[TextBatch], object]] = {
             PLAIN: lambda batch: plain_pass(observer, batch),

@@ -197,10 +197,10 @@ class Asked:
 def _of_texts(name: str, model: str, texts: Path, options: Mapping[str, Any]) -> Any:
     """Return a model on texts: of `heads` they are streamed, of other questions kept."""
     if name == "heads":
-        from latentcode.probes.heads.texts import read_texts as streamed
+        from latentcode.subjects.streams import stream_texts
 
-        return streamed(model, texts, **options)
-    from latentcode.prompts.texts_file import read_texts
+        return stream_texts(model, texts, **options)
+    from latentcode.prompts.texts import read_texts
 
     return subject(model, read_texts(texts), **options)
 

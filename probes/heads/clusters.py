@@ -1,11 +1,11 @@
-"""Which codes are alike? Clusters of codes over heads, and the codes nearest to one.
+"""Codes across heads that are alike: heads that act together, clusters, nearest codes.
 
-Into which clusters do codes across heads fall, and do they at all?
+    r_gh = corr_i(a_g,i, a_h,i)         over pairs i of a query and a key
+    argmin_c |a_i - mu_c|               k-means over codes a_i, of one layer or of all
 
-    argmin_c |a_i - mu_c|        k-means over codes a_i of pairs i, of one layer or of all
-
-What is chosen is chosen on some texts and measured on others. The control is that of `together`:
-the codes of each head permuted over the pairs of a text.
+What is chosen is chosen on some texts and measured on others. The control has the codes of each
+head permuted over the pairs of a text, so that every head does what it does as often, but not
+together with the others. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -18,54 +18,182 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import (
     LabelSums,
     mean_and_interval,
     percentile_interval,
-    resample,
+    same_weights,
 )
-from latentcode.probes.heads.sampling import flat_codes, heads_of
-from latentcode.probes.heads.tables import (
-    CLUSTER_HEADS,
-    CLUSTERS,
-    CONTEXT,
-    EXAMPLES,
-    QUALITY,
-)
-from latentcode.probes.heads.together import parted, permuted, texts_of
 from latentcode.seeds import checked_seed
 
+DIFFERENCE = ("difference", "difference_low", "difference_high")
+"""The difference from the control, with its interval."""
+TOGETHER = ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
+            "high", "permuted", *DIFFERENCE, "n", "n_texts")
+CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")
+"""Labels of a pair that are shown of it."""
+QUALITY = ("layer", "n_clusters", "silhouette", "low", "high", "permuted", *DIFFERENCE, "stability",
+           "stability_permuted", "n", "n_texts")
+CLUSTERS = ("layer", "cluster", "n", "share", "low", "high", "silhouette", "first", "self",
+            "attended", "distance")
+CLUSTER_HEADS = ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference",
+                 "low", "high")
+EXAMPLES = ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)
+NEAREST = ("layer", "cluster", "rank", "number", "distance", "permuted", *CONTEXT)
+
+LEAST = 8
+"""Pairs that are permuted among each other at least; texts that follow each other and have fewer
+are taken together."""
+FEWEST_TEXTS = 4
 ALL = "all"
 """The place of clusters over the heads of all layers."""
 CANDIDATES = (2, 3, 4, 6, 8, 12)
 """Numbers of clusters that are tried."""
 RESTARTS = 4
 """Of k-means."""
-METRICS = ("cosine", "euclidean")
+N_TOP, N_HEADS, N_EXAMPLES, N_NEAREST = 20, 5, 3, 5
+"""Pairs of heads that tables show; heads, examples and nearest codes of a cluster."""
+
+
+def flat_codes(codes: LatentCodes, layer: int | None = None) -> np.ndarray:
+    """Return the codes [instance, head] of one layer, or [instance, layer x head] of all."""
+    if layer is not None:
+        return codes.select(layer=layer, pair=codes.pairs[0].name).astype(np.float64)
+    return codes.scores[:, :, 0].reshape(len(codes), -1).astype(np.float64)
+
+
+def heads_of(codes: LatentCodes, layer: int | None = None) -> list[tuple[int, int]]:
+    """Return (layer, head) of each column of `flat_codes`."""
+    layers = codes.layers if layer is None else (layer,)
+    return [(number, head) for number in layers for head in range(codes.n_heads)]
+
+
+def texts_of(codes: LatentCodes) -> np.ndarray:
+    """Return the numbers of the texts, counted from 0; `ProbeError` for fewer than four."""
+    text = np.unique(codes.labels["text"].to_numpy(), return_inverse=True)[1]
+    n = int(text.max(initial=-1)) + 1
+    check(n >= FEWEST_TEXTS, f"the codes are of {n} text(s); expected at least {FEWEST_TEXTS}: "
+          "what is chosen on some is measured on others", ProbeError)
+    return np.asarray(text, dtype=np.int64)
+
+
+def parted(text: np.ndarray, sizes: Sequence[int], seed: int) -> list[np.ndarray]:
+    """Return which pairs belong to each part of the texts, bool [N]; sizes are proportions."""
+    n = int(text.max()) + 1
+    ends = np.round(np.cumsum(sizes) / np.sum(sizes) * n).astype(int)
+    place = np.empty(n, np.int64)
+    place[np.random.default_rng([seed, 3]).permutation(n)] = np.arange(n)
+    part = np.searchsorted(ends, place, side="right")
+    return [part[text] == i for i in range(len(sizes))]
+
+
+def permuted(x: np.ndarray, text: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return codes [N, heads] with each head permuted over the pairs of a text, by itself.
+
+    Texts that follow each other are taken together until there are `LEAST` pairs of them.
+    """
+    order = np.argsort(text, kind="stable")
+    group, begun, number = np.empty(len(text), np.int64), 0, 0
+    for i, this in enumerate(text[order]):
+        if i - begun >= LEAST and this != text[order[i - 1]]:
+            begun, number = i, number + 1
+        group[i] = number
+    if number and len(text) - begun < LEAST:
+        group[begun:] = number - 1
+    keys = np.argsort(group[:, None] + rng.random(x.shape), axis=0, kind="stable")
+    out = np.empty_like(x)
+    out[order] = np.take_along_axis(x[order], keys, axis=0)
+    return out
+
+
+def together(
+    codes: LatentCodes, *, n_top: int = N_TOP, n_bootstrap: int = 1_000, seed: int = 0
+) -> pd.DataFrame:
+    """Return the largest correlations of two heads, positive or negative (`TOGETHER`).
+
+    Once over all pairs, once over `other` ones, whose key is neither the first token nor the query:
+    that heads agree on these two is no news. The `n_top` pairs of heads are chosen by |r| on half
+    of the texts, where it was `chosen_by`; of the other half are `value`, r with an interval that
+    resamples texts, `permuted`, the control, and their `difference`. `ProbeError` for fewer than
+    four texts.
+    """
+    seed = checked_seed(seed)
+    x, text, heads = flat_codes(codes), texts_of(codes), heads_of(codes)
+    choosing, measuring = parted(text, (1, 1), seed)
+    rows: list[dict[str, object]] = []
+    for name, among in (("all", np.ones(len(x), bool)),
+                        ("other", (codes.labels["kind"] == "other").to_numpy())):
+        first, second = choosing & among, measuring & among
+        n_texts = len(np.unique(text[second]))
+        if n_texts < 2 or first.sum() < LEAST:
+            continue
+        r = correlations(x[first])
+        g, h = np.triu_indices(len(heads), 1)
+        best = np.argsort(-np.abs(np.nan_to_num(r[g, h])), kind="stable")[:n_top]
+        best = best[np.isfinite(r[g[best], h[best]])]
+        if not len(best):
+            continue
+        g, h = g[best], h[best]
+        control = permuted(x[second], text[second], np.random.default_rng([seed, 1]))
+        weights = same_weights(n_texts, n_bootstrap, seed)
+        here, there = (_pair_correlations(y[:, g], y[:, h], text[second], weights)
+                       for y in (x[second], control))
+        low, high = percentile_interval(here[1:], n_texts)
+        apart = percentile_interval(here[1:] - there[1:], n_texts)
+        rows += [{
+            "pairs": name, "layer": heads[g[i]][0], "head": heads[g[i]][1],
+            "other_layer": heads[h[i]][0], "other_head": heads[h[i]][1],
+            "chosen_by": r[g[i], h[i]], "value": here[0, i], "low": low[i], "high": high[i],
+            "permuted": there[0, i], "difference": here[0, i] - there[0, i],
+            "difference_low": apart[0][i], "difference_high": apart[1][i],
+            "n": int(second.sum()), "n_texts": n_texts} for i in range(len(g))]
+    return pd.DataFrame(rows, columns=list(TOGETHER))
+
+
+def correlations(x: np.ndarray) -> np.ndarray:
+    """Return r [heads, heads] of codes [N, heads]; NaN for a head that is the same everywhere."""
+    centred = x - x.mean(axis=0)
+    norm = np.linalg.norm(centred, axis=0)
+    norm = np.where(norm > 1e-9 * np.abs(x).max(initial=0.0) * len(x)**0.5, norm, np.nan)
+    return np.asarray(np.clip(centred.T @ centred / (norm[:, None] * norm), -1.0, 1.0))
+
+
+def _pair_correlations(
+    x: np.ndarray, y: np.ndarray, text: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return r [1 + R, m] of columns x, y [N, m]: over all texts, then resampled [R, texts]."""
+    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    cluster = np.unique(text, return_inverse=True)[1]
+    terms = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y])
+    sums = np.zeros((weights.shape[1], *terms[:, 0].shape))
+    np.add.at(sums, cluster, terms.transpose(1, 0, 2))
+    n, sx, sy, sxx, syy, sxy = np.tensordot(
+        np.vstack([np.ones(weights.shape[1]), weights]), sums, axes=1).transpose(1, 0, 2)
+    scale = np.sqrt(np.clip(n * sxx - sx**2, 0.0, None) * np.clip(n * syy - sy**2, 0.0, None))
+    return np.asarray(np.divide(n * sxy - sx * sy, scale, out=np.full_like(scale, np.nan),
+                                where=scale > 0))
 
 
 @dataclass(frozen=True)
 class Clusters:
     """Codes in clusters, layer by layer and over all layers (`layer` is text: `0`, ..., `all`).
 
-    choices   one row per layer and number of clusters: the mean silhouette of texts that it was
-              not fitted to, and that of the `permuted` codes; `chosen`
-    quality   one row per layer: the number chosen, and on the texts that are left its
-              `silhouette`, that of `permuted` codes with the number that is best for them, and the
-              `difference`; `stability`, the adjusted Rand index of clusters that two sets of
-              texts give
-    clusters  one row per cluster: pairs `n`, their `share` with interval, the mean silhouette of
-              those not fitted to, and which share has the `first` token or the query it`self` as
-              its key, or an `attended` key; the median `distance`
-    heads     the heads that are furthest above their mean in all other pairs, with interval
-    examples  pairs `nearest` to the centre, each of another text, and `random` ones; `number` is
-              their row in the sample
-    assigned  layer -> the cluster of each pair, int [N]
-    centres   layer -> the mean code of each cluster, [k, heads]
+    Attributes:
+        quality: One row per layer: the number chosen, and on the texts that are left its
+            `silhouette`, that of `permuted` codes with the number that is best for them, and the
+            `difference`; `stability`, the adjusted Rand index of clusters that two sets of texts
+            give.
+        clusters: One row per cluster: pairs `n`, their `share` with interval, the mean silhouette
+            of those not fitted to, and which share has the `first` token or the query it`self` as
+            its key, or an `attended` key; the median `distance`.
+        heads: The heads that are furthest above their mean in all other pairs, with interval.
+        examples: Pairs `nearest` to the centre, each of another text, and `random` ones; `number`
+            is their row in the sample.
+        assigned: By layer the cluster of each pair, int [N].
+        centres: By layer the mean code of each cluster, [k, heads].
     """
 
-    choices: pd.DataFrame
     quality: pd.DataFrame
     clusters: pd.DataFrame
     heads: pd.DataFrame
@@ -75,103 +203,74 @@ class Clusters:
 
 
 def cluster_codes(
-    codes: LatentCodes, *, n_clusters: int | None = None,
-    candidates: Sequence[int] = CANDIDATES, n_heads: int = 5, n_examples: int = 3,
-    n_bootstrap: int = 1_000, seed: int = 0,
+    codes: LatentCodes, *, candidates: Sequence[int] = CANDIDATES, n_bootstrap: int = 1_000,
+    seed: int = 0,
 ) -> Clusters:
-    """Into which clusters do codes fall, and do they at all? k-means, layer by layer and over all.
+    """Return k-means clusters of codes, layer by layer and over all layers.
 
-    codes       of `sample_codes`
-    n_clusters  default: that of the `candidates` with the largest mean silhouette on a quarter of
-                the texts, where it was fitted to half; measured on the quarter that is left.
-                Numbers that a part of the texts has too few pairs for are not tried
-    n_heads     heads that are shown of a cluster
-    n_examples  pairs nearest to its centre, and as many random ones
-
-    The silhouette is that of euclidean distances (Rousseeuw 1987). `ProbeError` for fewer than
-    four texts, and for fewer pairs in a part of them than clusters.
+    Of the `candidates` that no part of the texts has too few pairs for, the number of clusters is
+    that with the largest mean silhouette (of euclidean distances, Rousseeuw 1987) on a quarter of
+    the texts, where it was fitted to half; it is measured on the quarter that is left. `ProbeError`
+    for fewer than four texts, and for fewer pairs in a part of them than clusters.
     """
     seed = checked_seed(seed)
-    wanted = tuple(candidates) if n_clusters is None else (n_clusters,)
-    for number in wanted:
-        check_count("n_clusters", number, 2)
     text = texts_of(codes)
     parts = parted(text, (2, 1, 1), seed)
     fewest = min(int(part.sum()) for part in parts)
-    tried = tuple(number for number in wanted if number < fewest)
+    tried = tuple(number for number in candidates if number < fewest)
     check(len(tried) > 0, f"there are {fewest} pairs in a part of the texts; expected more than "
-          f"the {min(wanted)} clusters: draw more pairs", ProbeError)
-    tables: dict[str, list[dict[str, object]]] = {
-        name: [] for name in ("choices", "quality", "clusters", "heads", "examples")}
+          f"the {min(candidates)} clusters: draw more pairs", ProbeError)
+    columns = {"quality": QUALITY, "clusters": CLUSTERS, "heads": CLUSTER_HEADS,
+               "examples": EXAMPLES}
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in columns}
     assigned, centres = {}, {}
-    places = [*(codes.layers if len(codes.layers) > 1 else ()), None]
-    if len(codes.layers) == 1:
-        places = [codes.layers[0]]
-    for layer in places:
+    for layer in (*codes.layers, *((None,) if len(codes.layers) > 1 else ())):
         place = ALL if layer is None else str(layer)
         x = flat_codes(codes, layer)
         control = np.empty_like(x)
         for i, part in enumerate(parts):
             control[part] = permuted(x[part], text[part], np.random.default_rng([seed, 2, i]))
-        fitted, other = _Fitted(x, parts, tried, seed), _Fitted(control, parts, tried, seed)
-        assigned[place] = cluster = fitted.predicted(x)
-        centres[place] = np.stack([x[cluster == c].mean(axis=0)
-                                   for c in range(int(cluster.max()) + 1)])
-        tables["choices"] += [
-            {"layer": place, "n_clusters": number, "silhouette": fitted.tried[number],
-             "permuted": other.tried[number], "chosen": number == fitted.number}
-            for number in tried]
-        tables["quality"].append({"layer": place} | _quality(
-            fitted, other, x, control, text, parts[2], n_bootstrap, seed))
-        weights = resample(len(np.unique(text)), n_bootstrap, np.random.default_rng(seed))
-        silhouette = np.full(len(x), np.nan)
-        left = ~parts[0]
-        silhouette[left] = _silhouettes(x[left], cluster[left])
-        for table, rows in (
-                ("clusters", _shares(codes, cluster, silhouette, text, weights)),
-                ("heads", _used(x, cluster, text, weights, heads_of(codes, layer), n_heads)),
-                ("examples", _examples(codes, x, cluster, centres[place], n_examples, seed))):
-            tables[table] += [{"layer": place} | row for row in rows]
-    columns = {"choices": ("layer", "n_clusters", "silhouette", "permuted", "chosen"),
-               "quality": QUALITY, "clusters": CLUSTERS, "heads": CLUSTER_HEADS,
-               "examples": EXAMPLES}
-    return Clusters(**{name: pd.DataFrame(rows, columns=list(columns[name]))
-                       for name, rows in tables.items()}, assigned=assigned, centres=centres)
+        (cluster, stability), (cluster_control, stability_control) = (
+            _fit(y, parts, tried, seed) for y in (x, control))
+        assigned[place], centres[place] = cluster, means_of(x, cluster)
+        here, there = (_silhouettes(y[parts[2]], number[parts[2]])
+                       for y, number in ((x, cluster), (control, cluster_control)))
+        value, low, high, n_texts = mean_and_interval(
+            np.stack([here, there, here - there], axis=1), text[parts[2]], n_bootstrap, seed)
+        rows["quality"].append({
+            "layer": place, "n_clusters": len(centres[place]), "silhouette": value[0],
+            "low": low[0], "high": high[0], "permuted": value[1], "difference": value[2],
+            "difference_low": low[2], "difference_high": high[2], "stability": stability,
+            "stability_permuted": stability_control, "n": int(parts[2].sum()),
+            "n_texts": n_texts})
+        described = _described(codes, x, cluster, text, ~parts[0], heads_of(codes, layer),
+                               n_bootstrap, seed)
+        for name, block in zip(("clusters", "heads", "examples"), described, strict=True):
+            rows[name] += [{"layer": place} | row for row in block]
+    return Clusters(**{name: pd.DataFrame(rows[name], columns=list(columns[name]))
+                       for name in columns}, assigned=assigned, centres=centres)
 
 
-class _Fitted:
-    """k-means fitted to the first part of the texts, its number chosen on the second.
+def _fit(
+    x: np.ndarray, parts: Sequence[np.ndarray], tried: Sequence[int], seed: int
+) -> tuple[np.ndarray, float]:
+    """Return the cluster of each code, the largest first, and how stable clusters are.
 
-    tried   number of clusters -> the mean silhouette on the second part
-    number  the one that has the largest
+    k-means is fitted to the first part of the texts, and the number of clusters chosen on the
+    second; stability is the adjusted Rand index of the third with clusters that the second gives.
     """
+    from sklearn.metrics import adjusted_rand_score
+    from sklearn.metrics import pairwise_distances_argmin as nearest
 
-    def __init__(
-        self, x: np.ndarray, parts: Sequence[np.ndarray], numbers: Sequence[int], seed: int
-    ) -> None:
-        self.parts, self.seed = parts, seed
-        fitted = {number: _k_means(x[parts[0]], number, seed) for number in numbers}
-        chosen_on = x[parts[1]]
-        self.tried = {number: _mean(_silhouettes(chosen_on, _nearest(chosen_on, centres)))
-                      for number, centres in fitted.items()}
-        self.number = max(numbers, key=lambda number: np.nan_to_num(self.tried[number], nan=-2.0))
-        self.centres = fitted[self.number]
-        largest = np.argsort(-np.bincount(_nearest(x, self.centres),
-                                          minlength=len(self.centres)), kind="stable")
-        kept = np.bincount(_nearest(x, self.centres), minlength=len(self.centres))[largest] > 0
-        self.centres = self.centres[largest[kept]]  # the largest cluster is the first
-
-    def predicted(self, x: np.ndarray) -> np.ndarray:
-        return _nearest(x, self.centres)
-
-    def stability(self, x: np.ndarray) -> float:
-        """Return how alike the clusters of the third part are that the first and the second give.
-        """
-        from sklearn.metrics import adjusted_rand_score
-
-        again = _k_means(x[self.parts[1]], self.number, self.seed)
-        left = x[self.parts[2]]
-        return float(adjusted_rand_score(self.predicted(left), _nearest(left, again)))
+    fitted = {number: _k_means(x[parts[0]], number, seed) for number in tried}
+    silhouettes = {number: _silhouettes(x[parts[1]], nearest(x[parts[1]], centres)).mean()
+                   for number, centres in fitted.items()}
+    number = max(tried, key=lambda number: np.nan_to_num(silhouettes[number], nan=-2.0))
+    counts = np.bincount(nearest(x, fitted[number]), minlength=len(fitted[number]))
+    order = np.argsort(-counts, kind="stable")
+    cluster = nearest(x, fitted[number][order[counts[order] > 0]])
+    again = nearest(x[parts[2]], _k_means(x[parts[1]], number, seed))
+    return cluster, float(adjusted_rand_score(cluster[parts[2]], again))
 
 
 def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
@@ -186,12 +285,6 @@ def _k_means(x: np.ndarray, number: int, seed: int) -> np.ndarray:
     return np.unique(fitted.cluster_centers_, axis=0)
 
 
-def _nearest(x: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    from sklearn.metrics import pairwise_distances_argmin
-
-    return np.asarray(pairwise_distances_argmin(x, centres), dtype=np.int64)
-
-
 def _silhouettes(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     """Return the silhouette of each code [N]; NaN where all are in one cluster, or each in its own.
     """
@@ -202,147 +295,115 @@ def _silhouettes(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
     return np.asarray(silhouette_samples(x, cluster), dtype=np.float64)
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else np.nan
+def means_of(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """Return the mean code of each cluster, [k, heads]."""
+    return np.stack([x[cluster == c].mean(axis=0) for c in range(int(cluster.max()) + 1)])
 
 
-def _quality(
-    fitted: _Fitted, other: _Fitted, x: np.ndarray, control: np.ndarray, text: np.ndarray,
-    left: np.ndarray, n_bootstrap: int, seed: int,
-) -> dict[str, object]:
-    here = _silhouettes(x[left], fitted.predicted(x[left]))
-    there = _silhouettes(control[left], other.predicted(control[left]))
-    value, low, high, n_texts = mean_and_interval(
-        np.stack([here, there, here - there], axis=1), text[left], n_bootstrap, seed)
-    return {"n_clusters": len(fitted.centres), "silhouette": value[0], "low": low[0],
-            "high": high[0], "permuted": value[1], "difference": value[2],
-            "difference_low": low[2], "difference_high": high[2],
-            "stability": fitted.stability(x), "stability_permuted": other.stability(control),
-            "n": int(left.sum()), "n_texts": n_texts}
-
-
-def _shares(
-    codes: LatentCodes, cluster: np.ndarray, silhouette: np.ndarray, text: np.ndarray,
-    weights: np.ndarray,
-) -> list[dict[str, object]]:
-    truth = cluster[:, None] == np.arange(int(cluster.max()) + 1)
-    counts = np.zeros((int(text.max()) + 1, truth.shape[1]))
-    np.add.at(counts, text, truth.astype(np.float64))
-    low, high = percentile_interval(
-        weights @ counts / (weights @ counts.sum(axis=1))[:, None], len(counts))
-    labels = codes.labels
-    rows: list[dict[str, object]] = []
-    for c, mine in enumerate(truth.T):
-        of = labels[mine]
-        seen = silhouette[mine][np.isfinite(silhouette[mine])]
-        rows.append({
-            "cluster": c, "n": int(mine.sum()), "share": mine.mean(), "low": low[c],
-            "high": high[c], "silhouette": _mean(seen), "first": (of["kind"] == "first").mean(),
-            "self": (of["kind"] == "self").mean(), "attended": (of["drawn"] == "attended").mean(),
-            "distance": of["distance"].median()})
-    return rows
-
-
-def _used(
-    x: np.ndarray, cluster: np.ndarray, text: np.ndarray, weights: np.ndarray,
-    of: Sequence[tuple[int, int]], n_heads: int,
-) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for c in range(int(cluster.max()) + 1):
-        mine = cluster == c
-        if mine.all():
-            continue
-        inside, outside = x[mine].mean(axis=0), x[~mine].mean(axis=0)
-        best = np.argsort(outside - inside, kind="stable")[:n_heads]
-        again = LabelSums.of(x[:, best], np.stack([mine, ~mine], axis=1), text).resampled(weights)
-        low, high = percentile_interval(again[:, 0] - again[:, 1], weights.shape[1])
-        rows += [{"cluster": c, "head_layer": of[h][0], "head": of[h][1], "mean": inside[h],
-                  "elsewhere": outside[h], "difference": inside[h] - outside[h], "low": low[i],
-                  "high": high[i]} for i, h in enumerate(best)]
-    return rows
-
-
-def _examples(
-    codes: LatentCodes, x: np.ndarray, cluster: np.ndarray, centres: np.ndarray, n: int, seed: int
-) -> list[dict[str, object]]:
+def _described(
+    codes: LatentCodes, x: np.ndarray, cluster: np.ndarray, text: np.ndarray, unfitted: np.ndarray,
+    heads: Sequence[tuple[int, int]], n_bootstrap: int, seed: int,
+) -> tuple[list[dict[str, object]], ...]:
+    """Return the rows of `Clusters.clusters`, `heads` and `examples` of one layer."""
+    labels, texts = codes.labels, codes.labels["text"].to_numpy()
+    weights = same_weights(int(text.max()) + 1, n_bootstrap, seed)
+    silhouette = np.full(len(x), np.nan)
+    silhouette[unfitted] = _silhouettes(x[unfitted], cluster[unfitted])
+    centres = means_of(x, cluster)
+    truth = cluster[:, None] == np.arange(len(centres))
+    share, low, high, _ = mean_and_interval(truth.astype(np.float64), text, n_bootstrap, seed)
     rng = np.random.default_rng([seed, 4])
-    text, labels = codes.labels["text"].to_numpy(), codes.labels
-    rows: list[dict[str, object]] = []
-    for c, centre in enumerate(centres):
-        mine = np.flatnonzero(cluster == c)
-        distance = np.linalg.norm(x[mine] - centre, axis=1)
+    shares: list[dict[str, object]] = []
+    used: list[dict[str, object]] = []
+    examples: list[dict[str, object]] = []
+    for c, mine in enumerate(truth.T):
+        some = labels[mine]
+        shares.append({
+            "cluster": c, "n": int(mine.sum()), "share": share[c], "low": low[c], "high": high[c],
+            "silhouette": pd.Series(silhouette[mine]).mean(),
+            "first": (some["kind"] == "first").mean(), "self": (some["kind"] == "self").mean(),
+            "attended": (some["drawn"] == "attended").mean(),
+            "distance": some["distance"].median()})
+        if not mine.all():
+            elsewhere = x[~mine].mean(axis=0)
+            difference = centres[c] - elsewhere
+            best = np.argsort(-difference, kind="stable")[:N_HEADS]
+            means = LabelSums.of(x[:, best], np.stack([mine, ~mine], axis=1), text).resampled(
+                weights)
+            ends = percentile_interval(means[:, 0] - means[:, 1], weights.shape[1])
+            used += [{
+                "cluster": c, "head_layer": heads[h][0], "head": heads[h][1],
+                "mean": centres[c, h], "elsewhere": elsewhere[h], "difference": difference[h],
+                "low": ends[0][i], "high": ends[1][i]} for i, h in enumerate(best)]
+        members = np.flatnonzero(mine)
+        distance = np.linalg.norm(x[members] - centres[c], axis=1)
         order = np.argsort(distance, kind="stable")
-        first = np.sort(np.unique(text[mine[order]], return_index=True)[1])[:n]
-        random = rng.permutation(len(mine))[:n]
-        for chosen, numbers in (("nearest", order[first]), ("random", random)):
-            rows += [{"cluster": c, "chosen": chosen, "number": int(mine[i]),
-                      "to_centre": distance[i],
-                      **labels.loc[mine[i], list(CONTEXT)].to_dict()} for i in numbers]
-    return rows
+        first = np.sort(np.unique(texts[members[order]], return_index=True)[1])[:N_EXAMPLES]
+        for chosen, numbers in (("nearest", order[first]),
+                                ("random", rng.permutation(len(members))[:N_EXAMPLES])):
+            examples += [{
+                "cluster": c, "chosen": chosen, "number": int(members[i]),
+                "to_centre": distance[i], **labels.loc[members[i], list(CONTEXT)].to_dict()}
+                for i in numbers]
+    return shares, used, examples
 
 
 def nearest_codes(
-    codes: LatentCodes, to: int | np.ndarray, *, layer: int | None = None,
-    n: int = 10, metric: str = "cosine", other_texts: bool = True, seed: int = 0,
+    codes: LatentCodes, to: int | np.ndarray, *, layer: int | None = None, n: int = 10,
+    metric: str = "cosine", other_texts: bool = True, seed: int = 0,
 ) -> pd.DataFrame:
-    """Which n codes of a sample are nearest to a code?
+    """Return the n codes of a sample that are nearest to a code, a row each, the nearest first.
 
-    codes        of `sample_codes`
-    to           the row of one of them; or a code [heads], of all layers [layers x heads]
-    layer        which layer is compared; default: the codes of all layers as one
-    metric       `cosine`, 1 - cos(a, b), or `euclidean`, |a - b|
-    other_texts  of a row: leave out the codes of its own text, and not itself alone
+    `number` is its row in the sample, `distance` how far it is, and `permuted` how far the nearest
+    code of this rank is when each head is permuted over the pairs of a text: heads that act by
+    themselves come as near as that.
 
-    One row per code, the nearest first: its `number` in the sample, its `distance`, and that of the
-    nearest code of this rank when each head is permuted over the pairs of a text (`permuted`):
-    heads that act by themselves come as near as that.
-
-    `ProbeError` for fewer than n codes to choose from and for a row that there is not;
-    `ConfigError` for a code of another size or one that is not finite; `UnknownNameError` for
-    another metric and for a layer.
+    Args:
+        codes: Of `sample_codes`.
+        to: The row of one of them; or a code [heads], of all layers [layers x heads].
+        layer: The layer that is compared; default: the codes of all layers as one.
+        n: Codes; `ProbeError` where there are fewer to choose from.
+        metric: `cosine`, 1 - cos(a, b), or `euclidean`, |a - b|.
+        other_texts: Of a row: leave out the codes of its own text, and not itself alone.
+        seed: Seed of the permutation.
     """
     from sklearn.neighbors import NearestNeighbors
 
-    check_choice("metric", metric, METRICS)
-    check_count("n", n)
     x, text = flat_codes(codes, layer), codes.labels["text"].to_numpy()
     left = np.ones(len(codes), bool)
     if np.ndim(to) == 0:
         number = int(to)
         check(0 <= number < len(codes), f"to is row {number}; expected 0 to {len(codes) - 1}",
               ProbeError)
-        wanted = x[number]
+        code = x[number]
         left = text != text[number] if other_texts else np.arange(len(codes)) != number
     else:
-        wanted = np.asarray(to)
-    check(wanted.shape == x.shape[1:] and bool(np.isfinite(wanted).all()),
-          f"the code has shape {wanted.shape}; expected {x.shape[1:]}, a "
-          "finite number per head")
+        code = np.asarray(to)
+    check(code.shape == x.shape[1:] and bool(np.isfinite(code).all()),
+          f"the code has shape {code.shape}; expected {x.shape[1:]}, a finite number per head")
     check(n <= int(left.sum()), f"n is {n}; expected at most {int(left.sum())}, the codes that "
           "there are to choose from", ProbeError)
     control = permuted(x, text, np.random.default_rng([checked_seed(seed), 5]))
-    there, _ = NearestNeighbors(n_neighbors=n, metric=metric).fit(control[left]).kneighbors(
-        wanted[None].astype(np.float64))
-    distance, found = NearestNeighbors(n_neighbors=n, metric=metric).fit(x[left]).kneighbors(
-        wanted[None].astype(np.float64))
-    numbers = np.flatnonzero(left)[found[0]]
-    table = codes.labels.loc[numbers, list(CONTEXT)].reset_index(drop=True)
-    for i, (name, values) in enumerate((("rank", np.arange(1, n + 1)), ("number", numbers),
-                                        ("distance", distance[0]), ("permuted", there[0]))):
-        table.insert(i, name, values)
-    return table
+    (distance, nearest), (permuted_distance, _) = (
+        NearestNeighbors(n_neighbors=n, metric=metric).fit(y[left]).kneighbors(
+            code[None].astype(np.float64)) for y in (x, control))
+    numbers = np.flatnonzero(left)[nearest[0]]
+    return pd.concat([pd.DataFrame({
+        "rank": np.arange(1, n + 1), "number": numbers, "distance": distance[0],
+        "permuted": permuted_distance[0]}),
+        codes.labels.loc[numbers, list(CONTEXT)].reset_index(drop=True)], axis=1)
 
 
 def nearest_to_centres(
-    codes: LatentCodes, clusters: Clusters, *, n: int = 5, metric: str = "euclidean", seed: int = 0,
+    codes: LatentCodes, clusters: Clusters, *, n: int = N_NEAREST, seed: int = 0
 ) -> pd.DataFrame:
     """Return the codes nearest to the mean code of each cluster, after `layer` and `cluster`."""
     tables = []
     for place, centres in clusters.centres.items():
         for cluster, centre in enumerate(centres):
-            found = nearest_codes(codes, centre, layer=None if place == ALL else int(place), n=n,
-                                  metric=metric, seed=seed)
-            found.insert(0, "layer", place)
-            found.insert(1, "cluster", cluster)
-            tables.append(found)
+            table = nearest_codes(codes, centre, layer=None if place == ALL else int(place), n=n,
+                                  metric="euclidean", seed=seed)
+            table.insert(0, "layer", place)
+            table.insert(1, "cluster", cluster)
+            tables.append(table)
     return pd.concat(tables, ignore_index=True)

@@ -1,4 +1,4 @@
-"""What does each head add to the logit of the next token, directly? (direct logit attribution)
+"""Direct logit attribution: what each head adds to the logit of the next token.
 
     DLA_h = ((c_h - mean c_h) / s * w) . (W_U[:, t] - mean_v W_U[:, v]),    c_h = z_h W_O^h
 
@@ -17,21 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.codes.reader import Hooks
 from latentcode.models.blocks import LayerNorm
 from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.batches import TextBatch
+from latentcode.prompts.texts import TextBatch
 
+Hooks: TypeAlias = list[tuple[str, Callable[..., None]]]
 DIRECT = "direct_logit_attribution"
 N_TRIED = 8
 """Tokens on which it is tried what heads write."""
@@ -40,17 +40,14 @@ NEAR = 1e-3
 SCALE, LEAVING = "ln_final.hook_scale", "unembed.hook_in"
 STREAM = "hook_resid_pre", "hook_resid_mid", "hook_mlp_out", "hook_resid_post"
 ZS = "attn.hook_z", "attn.o.hook_in"
-"""Hooks of which one shows what goes into the output projection."""
-POST_NORMS = ("ln1_post",)
-"""Names of a norm behind attention."""
+"""Hooks of which one shows the input of the output projection."""
+POST_NORM = "ln1_post"
+"""Name of a norm behind attention."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """y = (x [- mean x]) / scale * weight + bias
-
-    scale  the hook that shows it, [B, T, 1]
-    """
+    """y = (x [- mean x]) / scale * weight + bias, with `scale` the hook that shows it [B, T, 1]."""
 
     scale: str
     weight: Tensor
@@ -67,17 +64,13 @@ class Norm:
         return cls(scale, torch.tensor(1.0) if weight is None else offset + weight.detach(),
                    None if bias is None else bias.detach(), not module.uses_rms_norm)
 
-    def linear(self, x: Float[Tensor, "... D"], scale: Tensor) -> Float[Tensor, "... D"]:
-        """Return what a part x of the stream makes of the output, with the scale frozen."""
-        return (x - x.mean(-1, keepdim=True) if self.centres else x) / scale * self.weight
-
-    def whole(self, x: Float[Tensor, "... D"], scale: Tensor) -> Float[Tensor, "... D"]:
-        """Return the output y of all of the stream."""
-        y = self.linear(x, scale)
+    def output(self, x: Float[Tensor, "... D"], scale: Tensor) -> Float[Tensor, "... D"]:
+        """Return y."""
+        y = (x - x.mean(-1, keepdim=True) if self.centres else x) / scale * self.weight
         return y if self.bias is None else y + self.bias
 
     def back(self, u: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        """Return g with g . x = s linear(x) . u."""
+        """Return g with g . x = scale (y(x) - bias) . u."""
         g = u * self.weight
         return g - g.mean(-1, keepdim=True) if self.centres else g
 
@@ -86,9 +79,11 @@ class Norm:
 class Write:
     """How the heads of a layer write to the residual stream: factor * post(sum_h z_h W_O^h).
 
-    z     the hook that shows z [B, T, H, d]
-    W_O   [H d, D]
-    post  the norm behind the output projection, where there is one
+    Attributes:
+        z: The hook that shows z [B, T, H, d].
+        W_O: [H d, D]
+        post: The norm behind the output projection, where there is one.
+        factor: A constant that some architectures multiply by.
     """
 
     z: str
@@ -98,11 +93,12 @@ class Write:
 
 
 class DirectLogits:
-    """What heads of a model write, as far as it is known.
+    """What the heads of a model write, as far as it is known.
 
-    layers   those with attention
-    writes   layer -> how its heads write
-    lacking  layer -> why there is no number
+    Attributes:
+        layers: Those with attention.
+        writes: By layer, how its heads write.
+        lacking: By layer, why there is no number.
     """
 
     def __init__(self, model: Any) -> None:
@@ -110,56 +106,99 @@ class DirectLogits:
         self.writes: dict[int, Write] = {}
         self.lacking: dict[int, str] = {}
         self.layers, self.n_heads = attention_layers(model), int(model.cfg.n_heads)
-        ours = isinstance(model, HookedTransformer)
-        self.entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if ours
+        self.ours = isinstance(model, HookedTransformer)
+        self.entering = (f"blocks.{self.layers[-1]}.hook_resid_post" if self.ours
                          else "ln_final.hook_in")
         # Of ours no more than the last token gets to the norm: its scale is known before.
-        self.scale_at = self.entering if ours else SCALE
-        self.scale_of: Callable[[Tensor], Tensor] = _scale_of_ours if ours else _as_it_is
+        self.scale_hook = self.entering if self.ours else SCALE
+        context = int(getattr(model.cfg, "n_ctx", None) or N_TRIED)
+        n = max(1, min(N_TRIED, context, int(model.W_U.shape[1]) - 1))
+        tokens = torch.arange(1, n + 1, device=next(model.parameters()).device)[None]
+        shown = [f"blocks.{layer}.{name}" for layer in self.layers
+                 for name in (*ZS, *STREAM, f"{POST_NORM}.hook_scale")]
         with evaluating(model):
-            logits, seen = see(model, self._tokens(), [self.entering, self.scale_at, LEAVING, *(
-                name for layer in self.layers for name in self._shown(layer))])
-            why = self._why_no_read_out(logits, seen)
+            logits, seen = see(model, tokens, [self.entering, self.scale_hook, LEAVING, *shown])
+            reason = self._try_read_out(logits, seen)
             for layer in self.layers:
-                found = self._tried(layer, seen) if why is None else why
-                if isinstance(found, Write):
-                    self.writes[layer] = found
+                write = reason or self._try_layer(layer, seen)
+                if isinstance(write, Write):
+                    self.writes[layer] = write
                 else:
-                    self.lacking[layer] = found
+                    self.lacking[layer] = write
 
     def notes(self) -> list[str]:
-        """Say which layers have no number, and why."""
+        """Return which layers have no number, and why."""
         by_reason: dict[str, list[int]] = {}
-        for layer, why in self.lacking.items():
-            by_reason.setdefault(why, []).append(layer)
+        for layer, reason in self.lacking.items():
+            by_reason.setdefault(reason, []).append(layer)
         return [f"No direct logit attribution of "
-                f"{'any layer' if len(layers) == len(self.layers) else f'layers {layers}'}: {why}."
-                for why, layers in by_reason.items()]
+                f"{'any layer' if len(layers) == len(self.layers) else f'layers {layers}'}: "
+                f"{reason}." for reason, layers in by_reason.items()]
 
-    def of(self, batch: TextBatch) -> OfBatch:
-        """Return what attributes the logits of a batch while it passes."""
-        return OfBatch(self, batch)
+    def attribute(self, batch: TextBatch) -> tuple[Hooks, Callable[[], Float[Tensor, "B L H"]]]:
+        """Return hooks for the pass of a batch, and what returns the attribution after it.
 
-    def _tokens(self) -> Int[Tensor, "1 T"]:
-        weight = next(self.model.parameters())
-        context = int(getattr(self.model.cfg, "n_ctx", None) or N_TRIED)
-        n = max(1, min(N_TRIED, context, int(self.model.W_U.shape[1]) - 1))
-        return torch.arange(1, n + 1, device=weight.device)[None]
+        The attribution is summed over the read positions of each text, by layer with attention; NaN
+        where none is known. Hooks keep of each layer [N, H] numbers, N the read positions, and in
+        the end the scale.
+        """
+        text, place = batch.read.nonzero(as_tuple=True)
+        by_layer: dict[int, Tensor] = {}
+        scales: list[Tensor] = []
+        hooks: Hooks = []
+        if self.writes and len(text):
+            back = self.final.back(self.W_U.T[batch.targets[text, place]] - self.mean)
 
-    def _shown(self, layer: int) -> list[str]:
-        """Return the hooks of a layer, some of which show what its heads write."""
-        return [f"blocks.{layer}.{name}" for name in (
-            *ZS, *STREAM, *(f"{norm}.hook_scale" for norm in POST_NORMS))]
+            def keep_scale(shown: Tensor, hook: object) -> None:
+                scales.append(self._scale(shown[text, place]).float())
 
-    def _why_no_read_out(self, logits: Tensor, seen: Mapping[str, Tensor]) -> str | None:
+            def attribute(layer: int, write: Write) -> Callable[..., None]:
+                def store(z: Tensor, hook: object) -> None:
+                    u = back if write.post is None else write.post.back(back)
+                    heads = z[text, place].flatten(1) * (u @ write.W_O.T)  # [N, H d]
+                    by_head = heads.unflatten(1, (self.n_heads, -1)).sum(-1)
+                    by_layer[layer] = write.factor * self.logit_factor * by_head.float()
+                return store
+
+            def divide(layer: int) -> Callable[..., None]:
+                def store(scale: Tensor, hook: object) -> None:
+                    by_layer[layer] = by_layer[layer] / scale[text, place].float()
+                return store
+
+            hooks.append((self.scale_hook, keep_scale))
+            for layer, write in self.writes.items():
+                hooks.append((write.z, attribute(layer, write)))
+                if write.post is not None:
+                    hooks.append((write.post.scale, divide(layer)))
+
+        def sums() -> Tensor:
+            out = torch.zeros(
+                len(batch), len(self.layers), self.n_heads, device=batch.tokens.device)
+            for i, layer in enumerate(self.layers):
+                if layer in self.lacking:
+                    out[:, i] = torch.nan
+                elif layer in by_layer:
+                    out[:, i].index_add_(0, text, (by_layer[layer] / scales[0]).to(out.dtype))
+            return out
+
+        return hooks, sums
+
+    def _scale(self, shown: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
+        """Return the scale of the final norm: of ours that which `LayerNorm` gives a stream."""
+        if not self.ours:
+            return shown
+        variance = shown.var(dim=-1, keepdim=True, correction=0)
+        return (variance + LAYER_NORM_EPSILON).sqrt()
+
+    def _try_read_out(self, logits: Tensor, seen: Mapping[str, Tensor]) -> str | None:
         """Try the final norm and the unembedding; return what is amiss with them."""
         model = self.model
-        if not hasattr(model, "ln_final") or self.scale_at not in model.hook_dict:
+        if not hasattr(model, "ln_final") or self.scale_hook not in model.hook_dict:
             return "the model shows no final norm"
-        if not {self.entering, self.scale_at} <= set(seen):
+        if not {self.entering, self.scale_hook} <= set(seen):
             return "the model does not show what its final norm does"
-        self.final = Norm.of(model.ln_final, self.scale_at)
-        read = self.final.whole(seen[self.entering], self.scale_of(seen[self.scale_at]))
+        self.final = Norm.of(model.ln_final, self.scale_hook)
+        read = self.final.output(seen[self.entering], self._scale(seen[self.scale_hook]))
         if LEAVING in seen and not _near(read, seen[LEAVING]):
             return "what is read out is not the final norm of the residual stream"
         self.W_U: Tensor = model.W_U.detach()
@@ -175,130 +214,43 @@ class DirectLogits:
             return "logits are not the unembedding of what the final norm puts out"
         return None
 
-    def _tried(self, layer: int, seen: Mapping[str, Tensor]) -> Write | str:
+    def _try_layer(self, layer: int, seen: Mapping[str, Tensor]) -> Write | str:
         """Return how the heads of a layer write, or why it is not known."""
-        block = self.model.blocks[layer]
+        block, at = self.model.blocks[layer], f"blocks.{layer}."
         if getattr(getattr(block.attn, "cfg", None), "value_network", "linear") != "linear":
             return ("of the value network that the codes of all heads generate together (HYLA) no "
                     "part is a single head's")
-        weight, bias = _weights(block.attn)
-        if weight is None:
+        try:
+            weight, bias = block.attn.W_O, block.attn.b_O
+        except Exception:  # bridges of other kinds of attention say so in many ways
+            weight = None
+        if not isinstance(weight, Tensor) or weight.ndim != 3:
             return "attention has no output projection by heads"
-        at = f"blocks.{layer}."
-        post = next((f"{at}{name}.hook_scale" for name in POST_NORMS if hasattr(block, name)), "")
-        stream = seen.get(f"{at}hook_resid_pre")
-        added = _added(*(seen.get(at + name) for name in STREAM))
-        if stream is None or added is None:
+        weight = weight.detach().flatten(0, 1)
+        before, middle, fed, after = (seen.get(at + name) for name in STREAM)
+        if before is not None and middle is not None:
+            added = middle - before
+        elif before is not None and fed is not None and after is not None:
+            added = after - before - fed  # beside a parallel feed-forward layer
+        else:
             return "what attention adds to the residual stream is not shown"
+        # The norm first: in types of few bits sums without it can be as near, at some factor.
+        norms: list[Norm | None] = [None]
+        if hasattr(block, POST_NORM) and f"{at}{POST_NORM}.hook_scale" in seen:
+            norms.insert(0, Norm.of(getattr(block, POST_NORM), f"{at}{POST_NORM}.hook_scale"))
         for z in ZS:
             heads = seen.get(at + z)
             if heads is None or heads.flatten(2).shape[-1] != len(weight):
                 continue
             total = heads.flatten(2) @ weight
-            total = total if bias is None else total + bias
-            # The norm first: in types of few bits sums without it can be as near, at some factor.
-            norms = [None] if post not in seen else [
-                Norm.of(getattr(block, post.split(".")[2]), post), None]
+            total = total if bias is None else total + bias.detach()
             for norm in norms:
-                whole = total if norm is None else norm.whole(total, seen[post])
+                whole = total if norm is None else norm.output(total, seen[norm.scale])
                 factor = _factor(added, whole)
                 # A small difference of two large streams is known less well.
-                if _near(factor * whole, added, of=stream):
+                if _near(factor * whole, added, stream=before):
                     return Write(at + z, weight, norm, factor)
         return "what its heads write does not sum to what attention adds to the residual stream"
-
-
-def _weights(attention: Any) -> tuple[Tensor | None, Tensor | None]:
-    """Return W_O [H d, D] and b_O; None where there is none."""
-    try:
-        weight, bias = attention.W_O, attention.b_O
-    except Exception:  # bridges of other kinds of attention say so in many ways
-        return None, None
-    if not isinstance(weight, Tensor) or weight.ndim != 3:
-        return None, None
-    return weight.detach().flatten(0, 1), None if bias is None else bias.detach()
-
-
-def _added(
-    before: Tensor | None, middle: Tensor | None, fed: Tensor | None, after: Tensor | None
-) -> Tensor | None:
-    """Return what attention adds to the stream; beside a parallel feed-forward it is what that
-    does not."""
-    if before is not None and middle is not None:
-        return middle - before
-    if before is not None and fed is not None and after is not None:
-        return after - before - fed
-    return None
-
-
-class OfBatch:
-    """The direct logit attribution of one batch, summed over the read positions of each text.
-
-    Its hooks keep of each layer [N, H] numbers, N the read positions, and in the end the scale.
-    """
-
-    def __init__(self, direct: DirectLogits, batch: TextBatch) -> None:
-        self.direct, self.batch = direct, batch
-        self.text, self.place = batch.read.nonzero(as_tuple=True)
-        self.found: dict[int, Tensor] = {}
-        self.scale: Tensor | None = None
-        if direct.writes:
-            target = batch.targets[self.text, self.place]
-            self.back = direct.final.back(direct.W_U.T[target] - direct.mean)
-
-    def hooks(self) -> Hooks:
-        """Return what to hook into the pass."""
-        if not self.direct.writes or not len(self.text):
-            return []
-        hooks: Hooks = [(self.direct.scale_at, self._keep_scale)]
-        for layer, write in self.direct.writes.items():
-            hooks.append((write.z, self._attribute(layer, write)))
-            if write.post is not None:
-                hooks.append((write.post.scale, self._divide(layer)))
-        return hooks
-
-    def sums(self) -> Float[Tensor, "B L H"]:
-        """Return the sums over read positions, by layer with attention; NaN where nothing is
-        known."""
-        direct, batch = self.direct, self.batch
-        out = torch.zeros(
-            len(batch), len(direct.layers), direct.n_heads, device=batch.tokens.device)
-        for i, layer in enumerate(direct.layers):
-            if layer in direct.lacking:
-                out[:, i] = torch.nan
-            elif layer in self.found:
-                assert self.scale is not None
-                out[:, i].index_add_(
-                    0, self.text, (self.found[layer] / self.scale).to(out.dtype))
-        return out
-
-    def _keep_scale(self, shown: Tensor, hook: object) -> None:
-        self.scale = self.direct.scale_of(shown[self.text, self.place]).float()
-
-    def _attribute(self, layer: int, write: Write) -> Callable[..., None]:
-        factor = write.factor * self.direct.logit_factor
-
-        def store(z: Tensor, hook: object) -> None:
-            u = self.back if write.post is None else write.post.back(self.back)
-            seen = z[self.text, self.place].flatten(1)  # [N, H d]
-            heads = (seen * (u @ write.W_O.T)).unflatten(1, (self.direct.n_heads, -1))
-            self.found[layer] = factor * heads.sum(-1).float()
-        return store
-
-    def _divide(self, layer: int) -> Callable[..., None]:
-        def divide(scale: Tensor, hook: object) -> None:
-            self.found[layer] = self.found[layer] / scale[self.text, self.place].float()
-        return divide
-
-
-def _as_it_is(scale: Tensor) -> Tensor:
-    return scale
-
-
-def _scale_of_ours(stream: Float[Tensor, "... D"]) -> Float[Tensor, "... 1"]:
-    """Return the scale that `LayerNorm` gives a stream."""
-    variance = stream.var(dim=-1, keepdim=True, correction=0)
-    return (variance + LAYER_NORM_EPSILON).sqrt()
 
 
 def _factor(shown: Tensor, whole: Tensor) -> float:
@@ -310,11 +262,10 @@ def _factor(shown: Tensor, whole: Tensor) -> float:
     return 1.0 if abs(factor - 1.0) < about else factor
 
 
-def _near(found: Tensor, shown: Tensor, of: Tensor | None = None) -> bool:
-    """Whether numbers are those that are shown, up to rounding of their type, and of `of`'s."""
+def _near(computed: Tensor, shown: Tensor, stream: Tensor | None = None) -> bool:
+    """Whether numbers are those shown, up to rounding of their type and of the stream's size."""
     rounding = torch.finfo(shown.dtype).eps
-    most = float(shown.abs().max())
-    allowed = max(NEAR, 16 * rounding) * most
-    if of is not None:
-        allowed += 16 * rounding * float(of.abs().max())
-    return bool((found - shown).abs().max() <= allowed)
+    allowed = max(NEAR, 16 * rounding) * float(shown.abs().max())
+    if stream is not None:
+        allowed += 16 * rounding * float(stream.abs().max())
+    return bool((computed - shown).abs().max() <= allowed)

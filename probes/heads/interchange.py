@@ -1,4 +1,4 @@
-"""Does a head bring the source's answer? What it puts out, or its code, taken from the source.
+"""Interchange of each head by itself: whether it brings the source's answer.
 
     z     z_h <- z_h of the source (activation patching; path patching of one head's output)
     code  a_h <- a_h of the source, over the base's own values: z_h = sum_k a'_hqk v_hk
@@ -25,16 +25,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentcode.errors import TooFewCountError, check, check_choice
+from latentcode.errors import TooFewCountError, check
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
 from latentcode.models.pretrained import layout
 from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import cluster_sums
-from latentcode.probes.heads.causal import CONTRASTS
-from latentcode.probes.heads.scores import Scores, effect_rows
-from latentcode.probes.heads.tables import EFFECTS
+from latentcode.probes.heads.ablate import effects_table, passes
+from latentcode.probes.heads.metrics import Scores
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.seeds import checked_seed, make_generator
@@ -45,76 +44,103 @@ SITES = ("z", "code")
 QUANTITIES = ("flip", "moved")
 SAME, UNRELATED, ANOTHER = "same answer", "unrelated", "another's source"
 """Controls: a source with the base's answer; an unrelated one; that of another pair."""
+N_PAIRS, BATCH_SIZE = 200, 16
+"""Pairs that are drawn at most, and those of one pass."""
 
 
 def interchange(
-    asked: LanguageModel, task: Counterfactuals, *, sites: Sequence[str] = SITES,
-    split: str = "ood", n: int = 200, batch_size: int = 16, n_bootstrap: int = 1000, seed: int = 0,
-    progress: Progress | None = None,
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Does a head bring the source's answer? A table, contrasts with the control, and settings.
+    model: LanguageModel, task: Counterfactuals, *, sites: Sequence[str] = SITES,
+    split: str = "ood", n_bootstrap: int = 1_000, seed: int = 0, progress: Progress | None = None,
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the table of effects (`EFFECTS`, quantities `QUANTITIES`), and settings.
 
-    task   pairs of prompts (`subject(model, prompts).counterfactuals()`)
-    sites  some of `SITES`; they stand in the column `patch`
-    n      pairs drawn, at most; those count that the model answers rightly, base and source
-    progress  called with (batches done, batches in all)
+    Intervals resample whole combinations.
 
-    Columns are those of `causal.EFFECTS` and `causal.CONTRASTS`, quantities `QUANTITIES`; intervals
-    resample whole combinations. `ConfigError` for a site that there is not, and where the model
-    does not go on with codes that are written; `TooFewCountError` where fewer than two pairs count.
+    Args:
+        model: The language model.
+        task: Pairs of prompts (`subject(model, prompts).counterfactuals()`); those count of which
+            the model answers base and source rightly.
+        sites: Some of `SITES`; they stand in the column `patch`.
+        split: The split that pairs are drawn from.
+        n_bootstrap: Replicates of the intervals.
+        seed: Seed of the pairs and of the bootstrap.
+        progress: Called with batches done and batches in all.
+
+    Raises:
+        LatentCodeError: `ConfigError` where the model does not go on with codes that are written;
+            `TooFewCountError` where fewer than two pairs count.
     """
-    for site in sites:
-        check_choice("site", site, SITES)
     if "code" in sites:
-        layout(asked.model).check_writable()
-    model = asked.model
-    why = unshared(model)
-    device = next(model.parameters()).device
-    generator = make_generator(checked_seed(seed), f"interchange {split}", device)
+        layout(model.model).check_writable()
+    bridge, whole_passes = model.model, unshared(model.model)
+    generator = make_generator(
+        checked_seed(seed), f"interchange {split}", next(bridge.parameters()).device)
     count = getattr(task, "n_pairs", None)
-    n = n if count is None else min(n, count(split))
-    batches = list(task.batches(split, n, batch_size, generator))
-    found: list[np.ndarray] = []
-    wholes: list[np.ndarray] = []
+    n = N_PAIRS if count is None else min(N_PAIRS, count(split))
+    batches = list(task.batches(split, n, BATCH_SIZE, generator))
+    values: list[np.ndarray] = []
+    reach: list[np.ndarray] = []
     combinations: list[np.ndarray] = []
     controls: set[str] = set()
     for pairs in reported(batches, len(batches), progress):
-        known = _known(model, task, pairs)
-        if len(known):
-            values, whole, control = _of_batch(model, task, known, sites, shared=not why)
+        pairs = _answered(bridge, task, pairs)
+        if len(pairs):
+            of_pairs, reach_of_pairs, control = _effects(
+                bridge, task, pairs, sites, shared=not whole_passes)
             controls.add(control)
-            found.append(values)
-            wholes.append(whole)
-            combinations.append(known.bases.combination.cpu().numpy())
+            values.append(of_pairs)
+            reach.append(reach_of_pairs)
+            combinations.append(pairs.bases.combination.cpu().numpy())
     n_known = sum(map(len, combinations))
     check(n_known >= 2, f"of {n} pairs of split {split!r} the model answers {n_known} rightly, "
           f"base and source; expected at least two. Is it trained?{getattr(task, 'doubt', '')}",
           TooFewCountError)
-    rows, contrasts = _tables(
-        np.concatenate(found, -1), np.concatenate(wholes), np.concatenate(combinations), sites,
-        attention_layers(model), " or ".join(sorted(controls)), n_bootstrap, seed)
-    return (pd.DataFrame(rows, columns=list(EFFECTS)),
-            pd.DataFrame(contrasts, columns=list(CONTRASTS)),
-            {"sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
-             "passes": f"whole: {why}" if why else "layers below shared"})
+    table = _table(np.concatenate(values, -1), np.concatenate(reach), np.concatenate(combinations),
+                   sites, attention_layers(bridge), " or ".join(sorted(controls)), n_bootstrap,
+                   seed)
+    return table, {
+        "sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
+        "passes": f"whole: {whole_passes}" if whole_passes else "layers below shared"}
 
 
-def last_read(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-    """Return where a batch of prompts of one length is read, bool [B, T]: at the last token."""
-    read = torch.zeros_like(tokens, dtype=torch.bool)
-    read[:, -1] = True
-    return read
-
-
-def _known(model: Any, task: Counterfactuals, pairs: MinimalPairs) -> MinimalPairs:
+def _answered(bridge: Any, task: Counterfactuals, pairs: MinimalPairs) -> MinimalPairs:
     """Return the pairs that count: the model answers base and source rightly, and they differ."""
-    right = [task.right(pairs, _pass(model, batch, shared=False).logits[:, None], of)
-             for of, batch in (("bases", pairs.bases), ("sources", pairs.sources))]
+    right = [task.right(pairs, _pass(bridge, batch, shared=False).logits[:, None], name)
+             for name, batch in (("bases", pairs.bases), ("sources", pairs.sources))]
     return pairs[(pairs.counts & right[0] & right[1]).nonzero()[:, 0]]
 
 
-def _pass(model: Any, batch: Batch, *, shared: bool) -> CleanPass:
-    return clean_pass(model, batch.inputs, last_read(batch.inputs), shared=shared)
+def _pass(bridge: Any, batch: Batch, *, shared: bool) -> CleanPass:
+    """Return a pass of prompts of one length, read at the last token."""
+    read = torch.zeros_like(batch.inputs, dtype=torch.bool)
+    read[:, -1] = True
+    return clean_pass(bridge, batch.inputs, read, shared=shared)
+
+
+def _effects(
+    bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return flips and how far D went [site, patch or control, quantity, L, H, B], how far it could
+    go [B], and the name of the control; NaN where there is none."""
+    clean, source = (_pass(bridge, batch, shared=shared)
+                     for batch in (pairs.bases, pairs.sources))
+    name, control, has_control = _control(task, pairs)
+    values = np.full((len(sites), 2, 2, bridge.cfg.n_layers, bridge.cfg.n_heads, len(pairs)),
+                     np.nan)
+
+    def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
+        after = task.outcomes(
+            pairs, clean.logits[:, None], source.logits[:, None], logits[:, None])
+        return after["flip"], after["logit_difference_clean"] - after["logit_difference"]
+
+    for which, batch in enumerate((pairs.sources, control)):
+        for s, site in enumerate(sites):
+            for layer, writes in _writes(bridge, pairs.bases, batch, site):
+                for head, logits in passes(clean, enumerate([write] for write in writes)):
+                    for q, outcome in enumerate(outcomes(logits)):
+                        values[s, which, q, layer, head] = outcome.double().cpu().numpy()
+    values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
+    return values, outcomes(source.logits)[1].double().cpu().numpy(), name
 
 
 def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bool[Tensor, " B"]]:
@@ -133,49 +159,20 @@ def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bo
     return ANOTHER, pairs.sources[near.argmin(1)], differs.any(1)
 
 
-def _of_batch(
-    model: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
-) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return flips and how far D went [site, patch or control, flip or went, L, H, B], how far it
-    could go [B], and the name of the control; NaN where there is none."""
-    clean, source = (_pass(model, batch, shared=shared)
-                     for batch in (pairs.bases, pairs.sources))
-    name, batch, there = _control(task, pairs)
-    n_heads = model.cfg.n_heads
-    values = np.full((len(sites), 2, 2, model.cfg.n_layers, n_heads, len(pairs)), np.nan)
-    before = source.logits[:, None]
-
-    def went(logits: Tensor) -> tuple[Tensor, Tensor]:
-        said = task.outcomes(pairs, clean.logits[:, None], before, logits[:, None])
-        return said["flip"], said["logit_difference_clean"] - said["logit_difference"]
-
-    for of, given in enumerate((pairs.sources, batch)):
-        for s, site in enumerate(sites):
-            for layer, writes in _writes(model, pairs.bases, clean, given, site, shared=shared):
-                for begin in range(0, n_heads, clean.room):
-                    part = writes[begin:begin + clean.room]
-                    for head, logits in enumerate(clean.after([[one] for one in part]), begin):
-                        for q, found in enumerate(went(logits)):
-                            values[s, of, q, layer, head] = found.double().cpu().numpy()
-    values[:, 1, ..., ~there.cpu().numpy()] = np.nan
-    return values, went(source.logits)[1].double().cpu().numpy(), name
-
-
 def _writes(
-    model: Any, bases: Batch, clean: CleanPass, source: Batch, site: str, *, shared: bool
+    bridge: Any, bases: Batch, source: Batch, site: str
 ) -> Iterator[tuple[int, list[Write]]]:
-    """Yield by layer what is written in the pass of each head."""
+    """Yield by layer the write of each head."""
     if site == "z":
-        given = _pass(model, source, shared=False)
-        for layer, z in given.z.items():
+        for layer, z in _pass(bridge, source, shared=False).z.items():
             yield layer, [Write(layer, (head,), z[:, :, head:head + 1])
                           for head in range(z.shape[2])]
         return
-    hooks = {layer: _pattern_hook(layer) for layer in attention_layers(model)}
-    with evaluating(model):
-        _, patterns = see(model, source.inputs, list(hooks.values()))
+    hooks = {layer: _pattern_hook(layer) for layer in attention_layers(bridge)}
+    with evaluating(bridge):
+        _, patterns = see(bridge, source.inputs, list(hooks.values()))
     for layer, hook in hooks.items():
-        yield layer, writes_of_codes(model, bases.inputs, layer, patterns[hook])
+        yield layer, writes_of_codes(bridge, bases.inputs, layer, patterns[hook])
 
 
 def _pattern_hook(layer: int) -> str:
@@ -183,74 +180,54 @@ def _pattern_hook(layer: int) -> str:
 
 
 def writes_of_codes(
-    model: Any, tokens: Int[Tensor, "B T"], layer: int, pattern: Float[Tensor, "B H T T"]
+    bridge: Any, tokens: Int[Tensor, "B T"], layer: int, pattern: Float[Tensor, "B H T T"]
 ) -> list[Write]:
     """Return of each head the z that its codes of another pattern make of the values at hand.
-
-    pattern  codes [B, H, T, T], of which each head in turn is given its own
 
     Where heads come together in a value network that is not linear, as in HYLA, the codes of one
     change z of all.
     """
-    n_heads = pattern.shape[1]
-    apart = getattr(model.cfg, "value_network", "linear") == "linear"
-    writes: list[Write] = []
-    for some in ([tuple(range(n_heads))] if apart else [(head,) for head in range(n_heads)]):
-        z = _z_of_codes(model, tokens, layer, pattern, some)
-        writes += [Write(layer, (head,), z[:, :, head:head + 1]) if apart else
-                   Write(layer, tuple(range(n_heads)), z) for head in some]
-    return writes
+    every = tuple(range(pattern.shape[1]))
+
+    def z_of(heads: tuple[int, ...]) -> Float[Tensor, "B T H d"]:
+        """Return z of the layer where the codes of some heads are those of the pattern."""
+        seen: list[Tensor] = []
+
+        def put(codes: Tensor, hook: object) -> Tensor:
+            codes = codes.clone()
+            codes[:, list(heads)] = pattern[:, list(heads)].to(codes.dtype)
+            return codes
+
+        def look(z: Tensor, hook: object) -> None:
+            seen.append(z.clone())
+
+        with evaluating(bridge):
+            bridge.run_with_hooks(tokens, fwd_hooks=[
+                (_pattern_hook(layer), put), (z_hook(layer), look)])
+        return seen[0]
+
+    if getattr(bridge.cfg, "value_network", "linear") != "linear":
+        return [Write(layer, every, z_of((head,))) for head in every]
+    z = z_of(every)
+    return [Write(layer, (head,), z[:, :, head:head + 1]) for head in every]
 
 
-def _z_of_codes(
-    model: Any, tokens: Tensor, layer: int, pattern: Tensor, heads: tuple[int, ...]
-) -> Float[Tensor, "B T H d"]:
-    """Return z of a layer where the codes of some heads are those of a pattern."""
-    seen: list[Tensor] = []
-
-    def put(own: Tensor, hook: object) -> Tensor:
-        own = own.clone()
-        own[:, list(heads)] = pattern[:, list(heads)].to(own.dtype)
-        return own
-
-    def look(z: Tensor, hook: object) -> None:
-        seen.append(z.clone())
-
-    with evaluating(model):
-        model.run_with_hooks(tokens, fwd_hooks=[
-            (_pattern_hook(layer), put), (z_hook(layer), look)])
-    return seen[0]
-
-
-def _tables(
-    values: np.ndarray, whole: np.ndarray, combination: np.ndarray, sites: Sequence[str],
+def _table(
+    values: np.ndarray, reach: np.ndarray, combination: np.ndarray, sites: Sequence[str],
     layers: Sequence[int], control: str, n_bootstrap: int, seed: int,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows of the table and of contrasts from what each pair says."""
-    there = np.isfinite(values).all((0, 1, 2))[list(layers)].all((0, 1))  # pairs with a control
-    scores, beside = (_scores(values[..., which], whole[which], combination[which], n_bootstrap,
-                              seed) if which.any() else None
-                      for which in (np.ones_like(there), there))
-    assert scores is not None
-    rows: list[dict[str, Any]] = []
-    contrasts: list[dict[str, Any]] = []
-    for s, site in enumerate(sites):
-        for layer in layers:
-            more, above = effect_rows(
-                site, layer, range(scores.value.shape[-1]), QUANTITIES, scores[s, 0, :, layer],
-                against=control, beside=None if beside is None else (
-                    beside[s, 0, :, layer], beside[s, 1, :, layer]))
-            rows += more
-            contrasts += above
-    return rows, contrasts
+) -> pd.DataFrame:
+    """Return the effects of all pairs: the mean of flips, and how far D went as a share of how far
+    it could."""
+    def scores(which: np.ndarray) -> Scores:
+        sums, n = cluster_sums(np.moveaxis(values[..., which], -1, 0), combination[which])
+        reaches, _ = cluster_sums(reach[which], combination[which])
+        sizes = np.stack([n, reaches], axis=1)[:, None, None, :, None, None]
+        return Scores.of(sums, sizes, int(which.sum()), n_bootstrap, seed)
 
-
-def _scores(
-    values: np.ndarray, whole: np.ndarray, combination: np.ndarray, n_bootstrap: int, seed: int
-) -> Scores:
-    """Return [site, patch or control, quantity, L, H]: the mean of flips, and how far D went as a
-    share of how far it could."""
-    sums, n = cluster_sums(np.moveaxis(values, -1, 0), combination)
-    reach, _ = cluster_sums(whole, combination)
-    sizes = np.stack([n, reach], axis=1)[:, None, None, :, None, None]
-    return Scores.of(sums, sizes, len(whole), n_bootstrap, seed)
+    has_control = np.isfinite(values).all((0, 1, 2))[list(layers)].all((0, 1))
+    every = scores(np.ones_like(has_control))
+    paired = scores(has_control) if has_control.any() else None
+    return pd.concat([effects_table(
+        site, layers, QUANTITIES, every[s, 0][:, layers],
+        None if paired is None else (paired[s, 0][:, layers], paired[s, 1][:, layers]), control)
+        for s, site in enumerate(sites)], ignore_index=True)

@@ -1,4 +1,4 @@
-"""What do heads attend to? Standard metrics of the patterns of all heads, in one forward pass.
+"""Metrics of all heads over texts: what they attend to, and what they add to the logits.
 
 Of a head with the pattern a_qk (a softmax: sum_k a_qk = 1), token x_q at query q, all q >= 1:
 
@@ -15,19 +15,41 @@ occurrence of their token) are left out, so that a head that always attends to o
 first token, which can attend to nothing but itself, is left out everywhere. The first three are the
 patterns of TransformerLens' `detect_head`, which divides by all queries instead; induction is the
 prefix matching of Olsson et al., "In-context Learning and Induction Heads" (2022), on texts as
-they are in place of repeated random tokens.
+they are in place of repeated random tokens. The last metric is the direct logit attribution
+(`latentcode.probes.heads.direct`).
+
+One forward pass of each batch gives the metrics of all heads. Sums over groups of texts alone are
+kept, which the bootstrap resamples: memory does not grow with the number of texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.probes.heads.batches import TextBatch
+from latentcode.errors import check, is_out_of_memory
+from latentcode.models.gates import gates
+from latentcode.models.pretrained import layout
+from latentcode.models.read_out import look
+from latentcode.models.transformer import HookedTransformer
+from latentcode.probes.common.bootstrap import (
+    percentile_interval,
+    resampled_ratios,
+    same_weights,
+)
+from latentcode.probes.common.contrasts import Contrasts
+from latentcode.probes.heads.direct import DIRECT, DirectLogits
+from latentcode.probes.heads.result import COLUMNS, CONTRASTS, GROUPS
+from latentcode.progress import Progress
+from latentcode.prompts.texts import TextBatch, Texts
 
 METRICS: Mapping[str, str] = {
     "previous_token": "attention to the token before",
@@ -38,71 +60,68 @@ METRICS: Mapping[str, str] = {
     "entropy": "entropy of attention, in nats",
     "normalized_entropy": "entropy over that of equal attention to all keys"}
 """Metrics of patterns, in the order of their axis."""
+OBSERVED = (*METRICS, DIRECT)
+"""All metrics, in the order of the last axis M."""
 N_SUMMED = 5
-"""So many of them, the first, are sums over keys."""
+"""The first metrics, which are sums over keys."""
 QUERIES_AT_ONCE = 64
 """Queries whose logarithms are taken at once, up to the last key that they see."""
 LEAST = 1e-30
+SHARE = 0.95
+"""Probability that another fresh head lies within the interval of the control."""
 
 
-@dataclass(frozen=True)
-class Matching:
-    """Which keys count for which queries of a batch, the same for all layers and heads.
+class PatternMetrics:
+    """Sums of the metrics of patterns over the queries of a batch, causal and padded on the right.
 
-    keys     what each key counts for each query in the metrics that are sums over keys, zero where
-             the query is left out
-    queries  1, and 1 / ln(q + 1), for each query that is not left out: what its entropy counts
-    n        how many queries each metric is a mean over, of each text
+    Attributes:
+        keys: Weight of each key for each query in the metrics that are sums over keys, zero where
+            the query is left out.
+        queries: 1, and 1 / ln(q + 1), for each query that is not left out: weights of its entropy.
+        n: Queries that each metric of each text is a mean over.
     """
 
     keys: Float[Tensor, "B 5 QK"]
     queries: Float[Tensor, "B Q 2"]
     n: Float[Tensor, "B 7"]
 
-    @classmethod
-    def of(cls, batch: TextBatch) -> Matching:
-        """Return what counts in a batch, causal and padded on the right."""
-        tokens, lengths = batch.tokens, batch.lengths
+    def __init__(self, batch: TextBatch) -> None:
+        tokens = batch.tokens
         n_texts, width = tokens.shape
         place = torch.arange(width, device=tokens.device)
         query, key = place[:, None], place[None]
-        inside = (place[None] < lengths[:, None]) & (place >= 1)  # [B, Q]
+        inside = (place[None] < batch.lengths[:, None]) & (place >= 1)  # [B, Q]
         same = (tokens[:, :, None] == tokens[:, None, :]) & (key < query)  # [B, Q, K]
-        # Key k counts where k - 1 is an earlier occurrence.
-        following = torch.zeros_like(same)
+        following = torch.zeros_like(same)  # key k, where k - 1 is an earlier occurrence
         following[:, :, 1:] = same[:, :, :-1]
         keys = torch.empty(n_texts, N_SUMMED, width, width, device=tokens.device)
-        for metric, counts in enumerate((
+        for metric, weight in enumerate((
                 key == query - 1, same, following, key == 0, (query - key).clamp(min=0))):
-            keys[:, metric] = counts * inside[:, :, None]
-        n = torch.empty(n_texts, len(METRICS), device=tokens.device)
-        n[:] = inside.sum(1)[:, None]
-        for metric, found in ((1, same), (2, following)):
-            n[:, metric] = (found.any(-1) & inside).sum(1)
-        queries = torch.stack([inside, inside / (place + 1.0).log().clamp(min=1e-9)], dim=-1)
-        return cls(keys.flatten(2), queries, n)
+            keys[:, metric] = weight * inside[:, :, None]
+        self.keys = keys.flatten(2)
+        self.queries = torch.stack(
+            [inside, inside / (place + 1.0).log().clamp(min=1e-9)], dim=-1)
+        self.n = torch.empty(n_texts, len(METRICS), device=tokens.device)
+        self.n[:] = inside.sum(1)[:, None]
+        for metric, keys_there in ((1, same), (2, following)):
+            self.n[:, metric] = (keys_there.any(-1) & inside).sum(1)
 
     def sums(self, pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H 7"]:
-        """Return the sums over queries of the metrics of all heads of a layer."""
+        """Return the sums over queries of all heads of a layer."""
         pattern = pattern.to(self.keys.dtype)
         summed = torch.bmm(pattern.flatten(2), self.keys.transpose(1, 2))
-        return torch.cat([summed, torch.bmm(_entropy(pattern), self.queries)], dim=-1)
-
-
-def _entropy(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q"]:
-    """Return -sum_k a_qk ln a_qk of causal patterns, without the logarithms of later keys."""
-    n_query = pattern.shape[2]
-    found = pattern.new_empty(pattern.shape[:3])
-    for first in range(0, n_query, QUERIES_AT_ONCE):
-        end = min(first + QUERIES_AT_ONCE, n_query)
-        a = pattern[:, :, first:end, :end]
-        # 0 ln 0 = 0, and a logarithm of what is almost 0 is finite.
-        found[:, :, first:end] = -torch.einsum("bhqk,bhqk->bhq", a, a.clamp(min=LEAST).log_())
-    return found
+        n_queries = pattern.shape[2]
+        entropy = pattern.new_empty(pattern.shape[:3])
+        for first in range(0, n_queries, QUERIES_AT_ONCE):
+            end = min(first + QUERIES_AT_ONCE, n_queries)
+            a = pattern[:, :, first:end, :end]  # later keys get nothing, and 0 ln 0 = 0
+            entropy[:, :, first:end] = -torch.einsum(
+                "bhqk,bhqk->bhq", a, a.clamp(min=LEAST).log_())
+        return torch.cat([summed, torch.bmm(entropy, self.queries)], dim=-1)
 
 
 def as_shares(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
-    """|a_qk| / sum_j |a_qj|: how much of a code of any normalisation, in size, is on each key.
+    """|a_qk| / sum_j |a_qj|: the share of each key in the size of a code of any normalisation.
 
     Zero where a query has no code at all.
     """
@@ -111,6 +130,227 @@ def as_shares(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, "B H Q K"]:
     return size / torch.where(total > 0, total, 1.0)
 
 
+class Observer:
+    """A model whose heads are measured, those of the layers [L] with attention.
+
+    `ConfigError` for a model without patterns, and for one whose queries see later keys.
+
+    Attributes:
+        layout: Where its patterns are.
+        direct: The direct logit attribution of its heads.
+        normalized: Whether codes are shares of attention as they are (a softmax over keys).
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.layout = model, layout(model)
+        check(self.layout.causal, "queries of the model see later keys; expected a causal language "
+              "model, whose metrics of heads are known")
+        self.normalized = (
+            model.config.normalization == "softmax" if isinstance(model, HookedTransformer)
+            else self.layout.normalized)
+        self.direct = DirectLogits(model)
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the numbers must know."""
+        others, gated = self.layout.others, sorted(gates(self.model))
+        notes = self.direct.notes()
+        if others:
+            kinds = ", ".join(dict.fromkeys(others.values()))
+            notes.append(f"Layers {', '.join(map(str, others))} have no attention ({kinds}), and "
+                         "no heads here.")
+        if gated:
+            notes.append(f"Attention of layers {', '.join(map(str, gated))} has a gate; patterns "
+                         "are those before it.")
+        if not self.normalized:
+            notes.append("Codes of a query do not sum to 1: metrics are of "
+                         "|a_qk| / sum_k |a_qk|.")
+        return notes
+
+    def observe(
+        self, batch: TextBatch, also: Iterable[tuple[str, Callable[..., None]]] = ()
+    ) -> tuple[Float[Tensor, "B L H M"], Float[Tensor, "B M"]]:
+        """Return sums over queries and over read positions, and the number of these.
+
+        `also` are further hooks of the same pass. `ConfigError` for codes that are not finite or
+        look ahead.
+        """
+        metrics = PatternMetrics(batch)
+        direct_hooks, direct_sums = self.direct.attribute(batch)
+        sums: dict[int, Tensor] = {}
+        ahead: dict[int, Tensor] = {}
+
+        def measure(layer: int) -> Callable[..., None]:
+            def add(pattern: Tensor, hook: object) -> None:
+                ahead[layer] = looks_ahead(pattern)
+                sums[layer] = metrics.sums(pattern if self.normalized else as_shares(pattern))
+            return add
+
+        look(self.model, batch.tokens, [
+            *((name, measure(layer)) for layer, name in self.layout.pattern_hooks.items()),
+            *direct_hooks, *also], batch.padding)
+        layers = self.layout.layers
+        of_patterns = torch.stack([sums[layer] for layer in layers], dim=1)
+        finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
+        broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
+        check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
+              "expected finite weights, and a type in which codes do not overflow")
+        given = torch.stack([ahead[layer] for layer in layers]).tolist()
+        seeing = [str(layer) for layer, size in zip(layers, given, strict=True) if size != 0.0]
+        check(not seeing, f"layer {', '.join(seeing)} lets tokens attend to later ones"
+              f"{' in a padded batch' if batch.padding else ''}; expected a model in which "
+              "latentcode zoo check finds no such fault"
+              f"{', or tokens_at_once=1' if batch.padding else ''}")
+        read = batch.read.sum(1).to(metrics.n.dtype)
+        return (torch.cat([of_patterns, direct_sums()[..., None]], dim=-1),
+                torch.cat([metrics.n, read[:, None]], dim=-1))
+
+
 def looks_ahead(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, ""]:
     """Return how much the first tokens, which may see none but themselves, attend to others."""
     return pattern[:, :, 0, 1:].abs().sum()
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Ratios of sums over groups of texts, with groups resampled.
+
+    Attributes:
+        value: [...]
+        replicates: [R, ...]; scores of the same seed and groups have the same draws.
+        n: Tokens, queries or pairs that the sums are over.
+        n_clusters: Groups.
+    """
+
+    value: np.ndarray
+    replicates: np.ndarray
+    n: int
+    n_clusters: int
+
+    @classmethod
+    def of(
+        cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int
+    ) -> Scores:
+        """Return sum_g sums_g / sum_g sizes_g of sums [G, ...] and sizes, of the same axes."""
+        value, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
+            np.ones((1, len(sums))), same_weights(len(sums), n_bootstrap, seed)))
+        return cls(value[0], replicates, n, len(sums))
+
+    def __getitem__(self, at: Any) -> Scores:
+        replicates = self.replicates[:, *(at if isinstance(at, tuple) else (at,))]
+        return replace(self, value=self.value[at], replicates=replicates)
+
+    def __sub__(self, other: Scores) -> Scores:
+        return replace(self, value=self.value - other.value,
+                       replicates=self.replicates - other.replicates)
+
+    @cached_property
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of the 95 % intervals, [...] each."""
+        return percentile_interval(self.replicates, self.n_clusters)
+
+    def columns(self, names: Sequence[str] = ("value", "low", "high")) -> dict[str, np.ndarray]:
+        """Return the scores and the ends of their intervals by these names, flattened."""
+        numbers = (self.value, *self.interval)
+        return {name: np.ravel(x) for name, x in zip(names, numbers, strict=True)}
+
+
+def groups(text: Int[Tensor, " B"]) -> Int[np.ndarray, " B"]:
+    """Return the group of each text (`GROUPS`)."""
+    return np.asarray(text.cpu().numpy() % GROUPS)
+
+
+@dataclass
+class Sums:
+    """Sums of metrics over groups of texts.
+
+    Attributes:
+        sums: float64 [G, L, H, M]
+        n: float64 [G, M], queries or read positions in them.
+        n_texts: Texts that they are of.
+    """
+
+    sums: np.ndarray
+    n: np.ndarray
+    n_texts: int = 0
+
+    @classmethod
+    def zeros(cls, n_layers: int, n_heads: int) -> Sums:
+        """Return sums of no texts, of the layers with attention and their heads."""
+        return cls(np.zeros((GROUPS, n_layers, n_heads, len(OBSERVED))),
+                   np.zeros((GROUPS, len(OBSERVED))))
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of texts that there are to resample."""
+        return int(self.n.any(axis=1).sum())
+
+    def add(self, batch: TextBatch, sums: Tensor, n: Tensor) -> None:
+        """Add what was observed of a batch."""
+        group = groups(batch.text)
+        np.add.at(self.sums, group, sums.double().cpu().numpy())
+        np.add.at(self.n, group, n.double().cpu().numpy())
+        self.n_texts += len(batch)
+
+    def scores(self, metric: int, n_bootstrap: int, seed: int) -> Scores:
+        """Return a metric of all heads, [L, H]; NaN where there is no query for it."""
+        filled = self.n.any(axis=1)
+        n = self.n[filled, metric]
+        return Scores.of(self.sums[filled, ..., metric], n[:, None, None], int(n.sum()),
+                         n_bootstrap, seed)
+
+
+def observe_texts(
+    observer: Observer, texts: Texts, sums: Sums, progress: Progress | None = None
+) -> None:
+    """Add all texts to sums, which after an interruption are of the texts so far.
+
+    `ProbeError` for a batch that memory does not suffice for.
+    """
+    for batch in texts.batches(progress):
+        texts.check_memory(batch)
+        try:
+            sums.add(batch, *observer.observe(batch))
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise texts.too_large(batch) from error
+            raise
+
+
+def heads_table(
+    layers: Sequence[int], model: Sums, fresh: Sequence[Sums], *, n_bootstrap: int, seed: int
+) -> tuple[pd.DataFrame, Contrasts]:
+    """Return the metrics of all heads of some layers, and how far each is from the fresh heads'
+    mean.
+
+    Intervals resample groups of texts, of a difference the same for both. `control` is the mean
+    over all n heads of the fresh models, `control_low` and `control_high` are those of rank
+    0.025 (n + 1) and 0.975 (n + 1) among them, between ranks by interpolation: between these lies
+    another head that learned nothing with 95 %, where heads are independent. Of fewer than 39
+    heads they are the least and the largest, and it lies between them with (n - 1) / (n + 1).
+    """
+    blocks: list[pd.DataFrame] = []
+    differences: list[pd.DataFrame] = []
+    for metric, name in enumerate(OBSERVED):
+        scores, *others = (sums.scores(metric, n_bootstrap, seed) for sums in (model, *fresh))
+        places = pd.MultiIndex.from_product(
+            [layers, range(scores.value.shape[1])], names=["layer", "head"]).to_frame(index=False)
+        control = low = high = np.nan
+        values = np.concatenate([np.empty(0), *(other.value.ravel() for other in others)])
+        values = values[np.isfinite(values)]
+        if len(values):
+            control = values.mean()
+            low, high = np.quantile(values, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
+                                    method="weibull")
+            every = np.concatenate([other.replicates.reshape(n_bootstrap, -1) for other in others],
+                                   axis=1)
+            mean = every[:, np.isfinite(every).any(axis=0)].mean(axis=1)
+            apart = replace(scores, value=scores.value - control,
+                            replicates=scores.replicates - mean[:, None, None])
+            differences.append(places.assign(
+                features="head", quantity=name, against="untrained", **apart.columns(),
+                n=apart.n, n_clusters=apart.n_clusters))
+        blocks.append(places.assign(metric=name, **scores.columns(), control=control,
+                                    control_low=low, control_high=high, n=scores.n))
+    contrasts = pd.concat(differences, ignore_index=True)[list(CONTRASTS)] if (
+        differences) else pd.DataFrame(columns=list(CONTRASTS))
+    return pd.concat(blocks, ignore_index=True)[list(COLUMNS)], Contrasts(contrasts)

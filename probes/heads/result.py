@@ -1,9 +1,12 @@
-"""The outcome of looking at heads: a table and a map of all of them, metric by metric."""
+"""The outcome of measuring heads: tables, and a map of all heads for each metric.
+
+Nothing here imports torch, as a saved result is opened without it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,75 +17,96 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import Figure
-from latentcode.probes.common.contrasts import NONE, Contrasts
+from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
-from latentcode.probes.heads.tables import (
-    BEYOND,
-    COLUMNS,
-    CONTRASTS,
-    GROUPS,
-    LABELS,
-    by_metric,
-    outside,
+from latentcode.probes.heads.clusters import (
+    CLUSTER_HEADS,
+    CLUSTERS,
+    DIFFERENCE,
+    EXAMPLES,
+    NEAREST,
+    QUALITY,
+    TOGETHER,
+    nearest_codes,
 )
+from latentcode.tasks.pairs import Pair
+
+GROUPS = 256
+"""Groups of texts of which sums are kept, and which the bootstrap resamples: text i is in group
+i mod 256, by itself where there are no more texts."""
+SAMPLED = Pair("query->key", "a token of a text, and one up to it")
+
+COLUMNS = ("layer", "head", "metric", "value", "low", "high", "control", "control_low",
+           "control_high", "n")
+CONTRASTS = contrast_columns("layer", "head", "features")
+EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", "control", "control_low",
+           "control_high", "against", *DIFFERENCE, "n", "n_clusters")
+SETS = ("set", "how", "heads", "size", "effect", "low", "high", "sum", "interaction",
+        "interaction_low", "interaction_high", "acts", *DIFFERENCE, "n", "n_clusters")
+NETWORKS = ("clusters", "layer", "cluster", "part", "n", "norm", "participation_ratio", "apart",
+            "apart_permuted")
+SAYS = ("clusters", "layer", "cluster", "number", "text", "query_token", "key_token", "context",
+        "rank", "token", "logit", "by_mean")
+LABELS = ("text", "query_position", "key_position", "distance", "query_token", "key_token", "kind",
+          "drawn", "context")
+"""Of the table of codes, before a column per head, such as `2.11`."""
 
 NAMES: Mapping[str, str] = {
-    "previous_token": "previous token", "duplicate_token": "duplicate token",
-    "first_token": "first token", "distance": "distance (tokens)", "entropy": "entropy (nats)",
+    "distance": "distance (tokens)", "entropy": "entropy (nats)",
     "normalized_entropy": "entropy / largest", "direct_logit_attribution": "direct logits"}
 """Metrics as maps call them, where it is not their name."""
-EFFECTS: Mapping[str, str] = {
+PATCHES: Mapping[str, str] = {
     "mean": "mean ablation ({})", "resample": "resample ablation ({})",
     "interchange z": "interchange of z ({})", "interchange code": "interchange of codes ({})"}
-"""What is said of a patch, with what is measured."""
-KINDS, INTERCHANGES = tuple(EFFECTS)[:2], tuple(EFFECTS)[2:]
-"""Patches that are ablations, and those that bring what a source has."""
-SHOWN = 3
-"""Heads of each metric in the summary."""
-SMALL = 0.01
-"""Below it two digits after the point say nothing."""
+"""Names of effects, with what is measured."""
+ABLATIONS, INTERCHANGES = tuple(PATCHES)[:2], tuple(PATCHES)[2:]
+N_NAMED = 3
+"""Heads of each metric that sentences and the summary name."""
 ACROSS = 4
 """Maps beside each other."""
-SAID = 3
-"""Heads that a sentence names."""
 
 
 @dataclass(frozen=True, repr=False)
 class HeadsResult(TableResult):
-    """What each head attends to, and what it adds to the logit of the next token.
+    """What each head attends to, what it causes, and which heads act together.
 
-    heads      one row per layer, head and metric: `value`, its 95 % interval `low`, `high`, and the
-               same metric of the heads of the same architecture with fresh weights on the same
-               texts: `control`, their mean, and `control_low`, `control_high`, between which
-               another such head lies with 95 %. `n` is how many queries (of the direct logit
-               attribution, read positions) the value is a mean over
-    contrasts  one row per layer, head and metric: the value less the mean of the control
-    effects    one row per patch (mean, resample, interchange z or code; or what is told, `tells`
-               with a label), layer, head and quantity:
-               `value`, that of the `control`, and the `difference`, paired over the same tokens or
-               pairs of prompts, each with its interval. Of ablations, that of the control is where
-               one random output matrix lies with 95 %, and that of the difference is beyond 0 where
-               the head does more, or less, than such a one would (`causal` has the equation)
-    sets       one row per set of heads: the `effect` of ablating them together, the `sum` of what
-               each does alone, on texts that they were not searched on, the `interaction` and how
-               they act; `difference` is from random sets as large
-    together   the two heads whose codes go together most, over pairs of a query and a key
-    quality, clusters, cluster_heads, examples  clusters of codes, layer by layer and over `all`
-    networks, says  the value network of each cluster's mean code, and which tokens it promotes
-    nearest    the codes nearest to each cluster's mean code
-    codes      the pairs that were sampled: labels, and a column per head
-    settings   everything else that determines the numbers; after an interruption `partial` names
-               the parts that are not finished
+    The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Intervals are 95 %
+    bootstrap intervals (percentiles), which resample texts (of more than 256, groups of texts).
 
-    The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Other intervals are
-    95 % bootstrap intervals (percentiles), which resample texts (of more than 256, groups of
-    texts).
+    Attributes:
+        heads: One row per layer, head and metric: `value`, its 95 % interval `low`, `high`, and the
+            same metric of the heads of the same architecture with fresh weights on the same texts:
+            `control`, their mean, and `control_low`, `control_high`, between which another such
+            head lies with 95 %. `n` is how many queries (of the direct logit attribution, read
+            positions) the value is a mean over.
+        effects: One row per patch (mean, resample, interchange z or code; or `tells` with a label
+            that is decoded), layer, head and quantity: `value`, that of the `control`, and the
+            `difference`, paired over the same tokens or pairs of prompts, each with its interval.
+            Of ablations, that of the control is where one random output matrix lies with 95 %, and
+            that of the difference is beyond 0 where the head does more, or less, than such a one
+            would (`latentcode.probes.heads.ablate` has the equation).
+        sets: One row per set of heads: the `effect` of ablating them together, the `sum` of what
+            each does alone, on texts that they were not searched on, the `interaction` and how they
+            act; `difference` is from random sets as large.
+        together: The two heads whose codes go together most, over pairs of a query and a key.
+        quality: How good clusters of codes are, layer by layer and over `all`; `clusters`,
+            `cluster_heads` and `examples` describe them.
+        networks: The value network of each cluster's mean code; `says`: the tokens it promotes.
+        nearest: The codes nearest to each cluster's mean code.
+        codes: The pairs that were sampled: labels, and a column per head.
+        settings: Everything else that determines the numbers; after an interruption `partial` names
+            the parts that are not finished.
+        contrasts: One row per layer, head and metric: the value less the mean of the control.
     """
 
     FORMAT = "latentcode.heads"
     SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
-    COLUMNS: ClassVar = {"heads": COLUMNS, **BEYOND, "codes": LABELS, "contrasts": CONTRASTS}
+    COLUMNS: ClassVar = {
+        "heads": COLUMNS, "effects": EFFECTS, "sets": SETS, "together": TOGETHER,
+        "quality": QUALITY, "clusters": CLUSTERS, "cluster_heads": CLUSTER_HEADS,
+        "examples": EXAMPLES, "networks": NETWORKS, "says": SAYS, "nearest": NEAREST,
+        "codes": LABELS, "contrasts": CONTRASTS}
     OPEN: ClassVar = ("codes",)
     BEST_OF: ClassVar = ("layer", "head")
 
@@ -116,7 +140,7 @@ class HeadsResult(TableResult):
             above = n * max(1 / 40, 1 / (n * self.settings["n_untrained"] + 1))
             notes.append(f"Of {n} heads that learned nothing, about {above:.1f} are expected "
                          "above the interval of the control in each metric.")
-            if self.effects["patch"].isin(KINDS).any():
+            if self.effects["patch"].isin(ABLATIONS).any():
                 notes.append(f"Of {n} heads with random output matrices, at most about "
                              f"{n / 40:.1f} are expected above the control of an ablation in each "
                              "quantity. Its interval is of eight such matrices, and wide where "
@@ -137,35 +161,49 @@ class HeadsResult(TableResult):
 
     def said(self) -> list[str]:
         """Say which heads have the largest effects and metrics, and how many are above controls."""
-        if self.missing_controls:
-            return [*self._said_of_effects(), *self._said_of_sets(), *(
-                f"{metric.replace('_', ' ')}: largest {_largest(rows)}"
-                for metric, rows in by_metric(self.heads)), self.contrasts.reason]
-        sentences = [*self._said_of_effects(), *self._said_of_sets()]
-        for metric, rows in by_metric(self.marked()):
-            over, under = (int((rows["outside"] == side).sum()) for side in (1, -1))
-            if over + under == 0:
-                continue
-            first = rows.iloc[0]
-            most = f"largest {_largest(rows)}" if over else (
-                f"smallest {_largest(rows, ascending=True)}")
+        sentences = []
+        for name, rows in _by_metric(self._effects()):
+            above, below = (int((rows["outside"] == side).sum()) for side in (1, -1))
+            counts = (f"; {above} of {len(rows)} heads surely above their control"
+                      + (f" and {below} below" if below else "")
+                      if rows["control"].notna().any() else "")
+            sentences.append(f"{name}: largest {_largest(rows)}{counts}")
+        interacting = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
+        if len(interacting):
+            first = interacting.sort_values("interaction", key=abs).iloc[-1]
             sentences.append(
-                f"{metric.replace('_', ' ')}: {most}; {over} of {len(rows)} heads above and "
-                f"{under} below those of untrained models "
-                f"({first['control_low']:.3f} to {first['control_high']:.3f})")
+                f"heads {first['heads']} are {first['acts']}: ablated together "
+                f"{digits(first['effect'])}, one by one {digits(first['sum'])} in sum (interaction "
+                f"{_with_interval(first, 'interaction', 'interaction_low', 'interaction_high')})")
+        elif len(self.sets):
+            sentences.append("no set of heads is more or less than the sum of its heads")
+        for metric, rows in _by_metric(self.marked()):
+            name = metric.replace("_", " ")
+            if self.missing_controls:
+                sentences.append(f"{name}: largest {_largest(rows)}")
+                continue
+            over, under = (int((rows["outside"] == side).sum()) for side in (1, -1))
+            if over + under:
+                most = f"largest {_largest(rows)}" if over else (
+                    f"smallest {_largest(rows, ascending=True)}")
+                first = rows.iloc[0]
+                sentences.append(
+                    f"{name}: {most}; {over} of {len(rows)} heads above and {under} below those of "
+                    f"untrained models ({first['control_low']:.3f} to {first['control_high']:.3f})")
+        if self.missing_controls:
+            return [*sentences, self.contrasts.reason]
         return sentences or ["no head is outside the interval of untrained ones in any metric"]
 
     def summary(self) -> pd.DataFrame:
         """Return, per metric, the control, how many heads are outside it, and the largest."""
         rows = []
-        for metric, block in by_metric(self._drawn()):
+        for metric, block in _by_metric(self._drawn()):
             first = block.iloc[0]
-            largest = block.sort_values("value", ascending=False).head(SHOWN)
-            of_control = (f"{first['control']:.3f} [{first['control_low']:.3f}, "
-                          f"{first['control_high']:.3f}]" if first["control"] == first["control"]
-                          else "by head")
+            largest = block.sort_values("value", ascending=False).head(N_NAMED)
             control = {} if self.missing_controls else {
-                "control": of_control,
+                "control": f"{first['control']:.3f} [{first['control_low']:.3f}, "
+                           f"{first['control_high']:.3f}]" if pd.notna(first["control"])
+                           else "by head",
                 "above": int((block["outside"] == 1).sum()),
                 "below": int((block["outside"] == -1).sum())}
             rows.append({"metric": metric, **control, "largest": "; ".join(
@@ -174,68 +212,58 @@ class HeadsResult(TableResult):
 
     def marked(self) -> pd.DataFrame:
         """Return the table of heads with a column `outside`: 1 where a head is surely above the
-        interval of untrained ones, -1 where it is below, else 0."""
-        return self.heads.assign(outside=outside(self.heads, self.contrasts.table))
+        interval of untrained ones, -1 where it is below, else 0.
+
+        The interval of its difference from their mean has to be beyond that of theirs: texts that
+        raise a metric in all heads raise it in both.
+        """
+        keys = ["layer", "head", "metric"]
+        apart = self.contrasts.table.rename(columns={
+            "quantity": "metric", "low": "apart_low", "high": "apart_high"})
+        apart = self.heads.merge(apart[[*keys, "apart_low", "apart_high"]], on=keys, how="left")
+        over = apart["apart_low"] > apart["control_high"] - apart["control"]
+        under = apart["apart_high"] < apart["control_low"] - apart["control"]
+        return self.heads.assign(outside=over.to_numpy().astype(int) - under.to_numpy().astype(int))
+
+    def _effects(self) -> pd.DataFrame:
+        """Return the first quantity of each effect, as a metric with the mark `outside`."""
+        first = self.effects.groupby("patch", sort=False)["quantity"].transform("first")
+        rows = self.effects[self.effects["quantity"] == first]
+        names = [PATCHES.get(str(patch), f"{patch} ({{}})").format(quantity)
+                 for patch, quantity in zip(rows["patch"], rows["quantity"], strict=True)]
+        return rows.assign(metric=names, outside=(rows["difference_low"] > 0).astype(int)
+                           - (rows["difference_high"] < 0).astype(int))
 
     def _drawn(self) -> pd.DataFrame:
-        """Return what is drawn and summed up: metrics, and the first quantity of each effect, whose
-        control has no number for all heads."""
-        of_effects = []
-        for patch, rows in self.effects.groupby("patch", sort=False):
-            rows = where(rows, quantity=rows["quantity"].iloc[0])
-            sure = ((rows["difference_low"] > 0).astype(int)
-                    - (rows["difference_high"] < 0).astype(int))
-            of_effects.append(rows.assign(
-                metric=_effect(patch).format(rows["quantity"].iloc[0]), outside=sure,
-                control=float("nan")))
-        metrics = self.marked()
-        return pd.concat([metrics, *(rows[list(metrics)] for rows in of_effects if len(metrics))],
-                         ignore_index=True) if of_effects else metrics
-
-    def _said_of_effects(self) -> list[str]:
-        """Say which heads have the largest effects, and of how many they are above the control."""
-        sentences = []
-        for patch, rows in self.effects.groupby("patch", sort=False):
-            rows = where(rows, quantity=rows["quantity"].iloc[0])
-            what = _effect(patch).format(rows["quantity"].iloc[0])
-            above, below = (int((rows["difference_low"] > 0).sum()),
-                            int((rows["difference_high"] < 0).sum()))
-            counted = (f"; {above} of {len(rows)} heads surely above their control"
-                       + (f" and {below} below" if below else "")
-                       if rows["control"].notna().any() else "")
-            sentences.append(f"{what}: largest {_largest(rows)}{counted}")
-        return sentences
-
-    def _said_of_sets(self) -> list[str]:
-        """Say which heads found on other texts act together, the strongest interaction first."""
-        found = self.sets[(self.sets["how"] != "random") & (self.sets["acts"] != "additive")]
-        if found.empty:
-            return [] if self.sets.empty else [
-                "no set of heads is more or less than the sum of its heads"]
-        order = found["interaction"].abs().sort_values(ascending=False).index
-        first = found.loc[order[0]]
-        return [f"heads {first['heads']} are {first['acts']}: ablated together "
-                f"{digits(first['effect'])}, one by one {digits(first['sum'])} in sum (interaction "
-                f"{digits(first['interaction'])} [{digits(first['interaction_low'])}, "
-                f"{digits(first['interaction_high'])}])"]
+        """Return what is drawn and summed up: metrics and effects, whose control is one by head."""
+        metrics, effects = self.marked(), self._effects()
+        if effects.empty:
+            return metrics
+        no_control = dict.fromkeys(("control", "control_low", "control_high"), np.nan)
+        return pd.concat([metrics, effects.assign(**no_control)[list(metrics)]], ignore_index=True)
 
     def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
         """Return the sampled pairs whose codes are nearest to a code.
 
-        to       the row of a pair of `codes`, or a code
-        options  those of `latentcode.probes.heads.clusters.nearest_codes`; it has the errors, too
+        Args:
+            to: The row of a pair of `codes`, or a code.
+            options: Those of `latentcode.probes.heads.clusters.nearest_codes`.
 
-        `ProbeError` where no codes were sampled (`lc.heads(..., codes=5_000)`).
+        Raises:
+            LatentCodeError: `ProbeError` where no codes were sampled.
         """
-        from latentcode.probes.heads.clusters import nearest_codes
-
         return nearest_codes(self.sampled(), to, **options)
 
     def sampled(self) -> LatentCodes:
         """Return the sampled codes as a data set; `ProbeError` where there are none."""
         check(len(self.codes) > 0, "no codes were sampled; expected lc.heads(..., codes=5_000)",
               ProbeError)
-        return as_codes(self.codes)
+        heads = [str(name) for name in self.codes if name not in LABELS]
+        layers = tuple(dict.fromkeys(int(name.split(".")[0]) for name in heads))
+        scores = self.codes[heads].to_numpy(np.float32)
+        labels = self.codes[list(LABELS)].reset_index(drop=True)
+        return LatentCodes(scores.reshape(len(scores), len(layers), 1, -1), labels, (SAMPLED,),
+                           layers, {})
 
     def matrix(self, metric: str, column: str = "value") -> pd.DataFrame:
         """Return a metric of all heads, layers [L] by heads [H]."""
@@ -245,83 +273,65 @@ class HeadsResult(TableResult):
         return rows.pivot(index="layer", columns="head", values=column)
 
     def figure(self) -> Figure:
-        """Return a map of layers and heads for each metric."""
+        """Return a map of layers and heads for each metric; dots mark heads outside the control."""
         marked = "" if self.missing_controls else (
             "; dots: outside 95 % of untrained heads" + (
                 ", of effects apart from the control" if len(self.effects) else ""))
-        return maps_figure(self._drawn(), NAMES, f"{self.settings['run']}{marked}")
+        table = self._drawn()
+        metrics = dict(_by_metric(table))
+        check(len(metrics) > 0, "there are no metrics to draw", ProbeError)
+        across = min(ACROSS, len(metrics))
+        down = math.ceil(len(metrics) / across)
+        width = float(np.clip(0.14 * table["head"].nunique(), 1.6, 4.0)) + 0.9
+        height = float(np.clip(0.14 * table["layer"].nunique(), 1.0, 4.0)) + 0.75
+        with panels(down, across, width * across, height * down,
+                    f"{self.settings['run']}{marked}") as (figure, grid):
+            for axes in grid.flat[len(metrics):]:
+                axes.set_axis_off()
+            for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
+                matrix = rows.pivot(index="layer", columns="head", values="value")
+                norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
+                drawn = heat_map(axes, matrix, norm, fontsize=6.0)
+                outside = rows[rows["outside"] != 0]
+                place = matrix.index.get_indexer(pd.Index(outside["layer"]))
+                axes.plot(outside["head"], place, ".", color="white", markeredgecolor="black",
+                          markeredgewidth=0.4, markersize=3.5)
+                axes.set_title(NAMES.get(metric, metric.replace("_", " ")), fontsize=8.0)
+                figure.colorbar(drawn, ax=axes, shrink=0.8)
+            for axes in grid[:, 0]:
+                axes.set_ylabel("layer")
+            for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:
+                axes.set_xlabel("head")  # the lowest of a column
+        return figure
+
+
+def _by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the rows of each metric that has values, in order of appearance."""
+    for name, rows in table.groupby("metric", sort=False):
+        if rows["value"].notna().any():
+            yield str(name), rows
 
 
 def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
-    """Name the `SAID` heads of the largest values, each with its interval and its control."""
-    rows = rows.sort_values("value", ascending=ascending).head(SAID)
-    effects = "difference_low" in rows  # the control of a metric is one for all heads
+    """Name the heads of the largest values, each with its interval; effects with their control."""
+    rows = rows.sort_values("value", ascending=ascending).head(N_NAMED)
+    control = ("control", "control_low", "control_high")
     return "; ".join(
-        _named(row) + (f" (control {_with_ends(row, 'control')})"
-                       if effects and pd.notna(row["control"]) else "")
+        _named(row) + (f" (control {_with_interval(row, *control)})"
+                       if "difference" in row and pd.notna(row["control"]) else "")
         for _, row in rows.iterrows())
 
 
-def _with_ends(row: pd.Series, column: str) -> str:
-    low, high = row[f"{column}_low"], row[f"{column}_high"]
-    interval = f" [{digits(low)}, {digits(high)}]" if pd.notna(low) else ""
-    return f"{digits(row[column])}{interval}"
-
-
 def _named(row: pd.Series) -> str:
-    interval = "" if row["low"] != row["low"] else f" [{digits(row['low'])}, {digits(row['high'])}]"
-    return f"L{int(row['layer'])}H{int(row['head'])} {digits(row['value'])}{interval}"
+    return f"L{int(row['layer'])}H{int(row['head'])} {_with_interval(row, 'value', 'low', 'high')}"
+
+
+def _with_interval(row: pd.Series, *columns: str) -> str:
+    value, low, high = (row[column] for column in columns)
+    return digits(value) + (f" [{digits(low)}, {digits(high)}]" if pd.notna(low) else "")
 
 
 def digits(value: float) -> str:
     """Return a number with two digits after the point or, where these would be zeros (one head of
     many does little), with its first two: 3.47, 0.05, 0.0012."""
-    return f"{value:.2g}" if 0.0 < abs(value) < SMALL else f"{value + 0.0:.2f}"  # no -0.00
-
-
-def _effect(patch: object) -> str:
-    return EFFECTS.get(str(patch), f"{patch} ({{}})")
-
-
-def as_codes(table: pd.DataFrame) -> LatentCodes:
-    """Return the codes of a table with a column for each head, such as `2.11`."""
-    from latentcode.probes.heads.sampling import SAMPLED
-
-    named = [str(name) for name in table if name not in LABELS]
-    layers = tuple(dict.fromkeys(int(name.split(".")[0]) for name in named))
-    scores = table[named].to_numpy(np.float32).reshape(len(table), len(layers), 1, -1)
-    labels = table[list(LABELS)].reset_index(drop=True)
-    return LatentCodes(scores, labels, (SAMPLED,), layers, {})
-
-
-def maps_figure(table: pd.DataFrame, names: Mapping[str, str], title: str) -> Figure:
-    """Return one map per metric; a dot marks heads outside the interval of the control.
-
-    table  columns layer, head, metric, value and `outside`, which is 0 for those within
-    names  of metrics in words
-    """
-    metrics = dict(by_metric(table))
-    check(len(metrics) > 0, "there are no metrics to draw", ProbeError)
-    across = min(ACROSS, len(metrics))
-    down = math.ceil(len(metrics) / across)
-    n_layers, n_heads = table["layer"].nunique(), table["head"].nunique()
-    width = float(np.clip(0.14 * n_heads, 1.6, 4.0)) + 0.9
-    height = float(np.clip(0.14 * n_layers, 1.0, 4.0)) + 0.75
-    with panels(down, across, width * across, height * down, title) as (figure, grid):
-        for axes in grid.flat[len(metrics):]:
-            axes.set_axis_off()
-        for axes, (metric, rows) in zip(grid.flat, metrics.items(), strict=False):
-            matrix = rows.pivot(index="layer", columns="head", values="value")
-            norm = signed_norm(np.nan_to_num(matrix.to_numpy()))
-            drawn = heat_map(axes, matrix, norm, fontsize=6.0)
-            outside = rows[rows["outside"] != 0]
-            place = {layer: row for row, layer in enumerate(matrix.index)}
-            axes.plot(outside["head"], [place[layer] for layer in outside["layer"]], ".",
-                      color="white", markeredgecolor="black", markeredgewidth=0.4, markersize=3.5)
-            axes.set_title(names.get(metric, metric.replace("_", " ")), fontsize=8.0)
-            figure.colorbar(drawn, ax=axes, shrink=0.8)
-        for axes in grid[:, 0]:
-            axes.set_ylabel("layer")
-        for axes in grid.flat[max(0, len(metrics) - across):len(metrics)]:  # the lowest of a column
-            axes.set_xlabel("head")
-    return figure
+    return f"{value:.2g}" if 0.0 < abs(value) < 0.01 else f"{value + 0.0:.2f}"  # no -0.00

@@ -18,7 +18,7 @@ from latentcode.cli import main
 from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.registered import ProbeResult
-from latentcode.prompts.texts_file import read_texts
+from latentcode.prompts.texts import read_texts
 
 PLACES = ("France", "Italy", "Peru", "Kenya")
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel
+from latentcode.prompts.texts import TextBatch
 from latentcode.tasks.text.classes import TokenTable
 
 D = 16

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from latentcode.probes.heads.batches import TextBatch
 from latentcode.prompts import LanguageModel
+from latentcode.prompts.texts import TextBatch
 
 WORDS = ("The", "capital", "of", "France", "Italy", "Peru", "Kenya", "is", "river", "Paris", "Lima")
 

@@ -20,11 +20,11 @@ from latentcode.app.language.keeping import folder_of, keep, kept
 from latentcode.app.language.pair import neighbour_table
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.errors import ArtifactError
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.observing import Observer, Sums, observe_texts
-from latentcode.probes.heads.sampling import flat_codes, sample_codes
-from latentcode.probes.heads.texts import Texts, source_of
+from latentcode.probes.heads.clusters import flat_codes
+from latentcode.probes.heads.codes import sample_codes
+from latentcode.probes.heads.metrics import Observer, Sums, observe_texts
 from latentcode.prompts import load_language_model
+from latentcode.prompts.texts import TextBatch, Texts, source_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_pairs_and_metrics_are_those_of_the_library(texts: Texts) -> None:
     sample = sample_codes(texts.model, texts.batches(), n=60)
     assert read.codes.labels.equals(sample.codes.labels)
     np.testing.assert_allclose(read.codes.scores, sample.codes.scores, atol=1e-6)
-    sums = Sums.none(*read.sums.sums.shape[1:])
+    sums = Sums.zeros(*read.sums.sums.shape[1:3])
     observe_texts(Observer(texts.model.model), texts, sums)
     np.testing.assert_allclose(read.sums.sums, sums.sums, rtol=1e-6)
     assert read.n_texts == sums.n_texts == 20

@@ -18,7 +18,7 @@ from latentcode.app.language.reading import Reading, texts_for
 from latentcode.app.language.work import Work
 from latentcode.app.main import language_pages
 from latentcode.app.menu import LANGUAGE
-from latentcode.probes.heads.texts import source_of
+from latentcode.prompts.texts import source_of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 
 from latentcode.experiments.findings import heads
 from latentcode.models.modes import evaluating
-from latentcode.probes.heads.texts import read_texts
+from latentcode.subjects.streams import stream_texts
 
 
 def test_two_words_differ_in_two_signs_and_products_are_words() -> None:
@@ -35,7 +35,7 @@ def test_models_answer_and_heads_attend_where_they_should(name: str) -> None:
     known = heads.MODELS[name]
     model = heads.make(known, seed=1)
     for kind in (kind for kind, roles in heads.ASKED.items() if set(roles) <= set(known.heads)):
-        (batch,) = read_texts(model, heads.prompts(kind, 1)).batches()
+        (batch,) = stream_texts(model, heads.prompts(kind, 1)).batches()
         with evaluating(model.model):
             logits, cache = model.model.run_with_cache(batch.tokens)
         assert torch.equal(logits[batch.read].argmax(-1), batch.targets[batch.read])

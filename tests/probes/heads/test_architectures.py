@@ -13,8 +13,7 @@ from small_language_models import SmallModels, make_tokenizer
 import latentcode as lc
 from latentcode.errors import ConfigError
 from latentcode.probes.heads.clusters import cluster_codes
-from latentcode.probes.heads.networks import cluster_networks
-from latentcode.probes.heads.sampling import sample_codes
+from latentcode.probes.heads.codes import cluster_networks, sample_codes
 from latentcode.prompts import load_language_model
 
 
@@ -22,13 +21,11 @@ def test_a_hybrid_is_read_where_it_has_attention(small_models: SmallModels) -> N
     asked = load_language_model(small_models("lfm2"))
     sample = sample_codes(asked, batches(asked, 20, 5), n=100)
     assert sample.codes.layers == (1,)
-    clusters = cluster_codes(sample.codes, n_clusters=2, n_bootstrap=50)
+    clusters = cluster_codes(sample.codes, candidates=(2,), n_bootstrap=50)
     assert set(clusters.centres) == {"1"}
-    found = cluster_networks(asked, sample, clusters)
-    assert not found.left_out
-    assert set(found.networks["layer"]) == {1}
-    with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
-        sample_codes(asked, batches(asked, 20, 5), layers=0)
+    networks, _, left_out = cluster_networks(asked, sample, clusters)
+    assert not left_out
+    assert set(networks["layer"]) == {1}
 
 
 def test_effects_of_a_model_that_does_not_show_z_are_refused_before_texts_are_read(
@@ -56,8 +53,8 @@ def test_layers_without_networks_are_left_out(
     make(architecture, tmp_path / "model")
     asked = load_language_model(tmp_path / "model")
     sample = sample_codes(asked, batches(asked, 20, 5), n=100)
-    clusters = cluster_codes(sample.codes, n_clusters=2, n_bootstrap=50)
-    found = cluster_networks(asked, sample, clusters)
-    assert set(found.left_out) == set(sample.codes.layers)
-    assert all(why in said for said in found.left_out.values())
-    assert found.networks.empty
+    clusters = cluster_codes(sample.codes, candidates=(2,), n_bootstrap=50)
+    networks, _, left_out = cluster_networks(asked, sample, clusters)
+    assert set(left_out) == set(sample.codes.layers)
+    assert all(why in said for said in left_out.values())
+    assert networks.empty

@@ -10,9 +10,15 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.heads.clusters import cluster_codes
-from latentcode.probes.heads.sampling import SAMPLED
-from latentcode.probes.heads.together import correlations, permuted, together
+from latentcode.probes.heads.clusters import (
+    cluster_codes,
+    correlations,
+    parted,
+    permuted,
+    texts_of,
+    together,
+)
+from latentcode.probes.heads.result import SAMPLED
 
 LAYERS, HEADS, TEXTS, PER_TEXT = 2, 4, 24, 12
 CODE = np.zeros((2, LAYERS, HEADS))
@@ -70,7 +76,7 @@ def test_two_planted_clusters_are_found() -> None:
 
 def test_the_tables_say_what_is_in_the_sample() -> None:
     codes, _ = planted()
-    found = cluster_codes(codes, n_clusters=3, n_bootstrap=100, n_examples=2)
+    found = cluster_codes(codes, candidates=(3,), n_bootstrap=100)
     labels = codes.labels
     for row in found.clusters.itertuples():
         mine = labels[found.assigned[row.layer] == row.cluster]
@@ -89,7 +95,6 @@ def test_the_tables_say_what_is_in_the_sample() -> None:
         assert some["to_centre"].iloc[0] == pytest.approx(distance.min())
     quality = found.quality.set_index("layer").loc["all"]
     assert quality["n_clusters"] == 3
-    assert len(found.choices) == 3
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -101,10 +106,8 @@ def test_random_codes_have_no_better_clusters_than_the_control(seed: int) -> Non
 
 
 def test_silhouettes_are_those_of_texts_that_were_not_fitted_to() -> None:
-    from latentcode.probes.heads.together import parted, texts_of
-
     codes, _ = planted()
-    found = cluster_codes(codes, n_clusters=2, n_bootstrap=100, seed=5)
+    found = cluster_codes(codes, candidates=(2,), n_bootstrap=100, seed=5)
     left = parted(texts_of(codes), (2, 1, 1), 5)[2]
     x = codes.scores[:, :, 0].reshape(len(codes), -1).astype(np.float64)[left]
     row = found.quality.set_index("layer").loc["all"]
@@ -167,8 +170,8 @@ def test_what_cannot_be_clustered() -> None:
     with pytest.raises(ProbeError, match="codes are of 3 text"):
         cluster_codes(codes[codes.labels["text"].to_numpy() < 3])
     with pytest.raises(ProbeError, match="expected more than the 12 clusters"):
-        cluster_codes(codes[:40], n_clusters=12)
-    assert cluster_codes(codes[:40], n_bootstrap=50).choices["n_clusters"].max() == 8
+        cluster_codes(codes[:40], candidates=(12,))
+    assert cluster_codes(codes[:40], n_bootstrap=50).quality["n_clusters"].max() <= 8
     constant = codes_of(np.full((TEXTS * PER_TEXT, LAYERS, HEADS), 0.5))
     found = cluster_codes(constant, n_bootstrap=50)
     assert found.quality["silhouette"].isna().all()

@@ -14,9 +14,10 @@ from torch import Tensor
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.batches import TextBatch
 from latentcode.probes.heads.direct import DirectLogits
-from latentcode.probes.heads.observing import Observer
+from latentcode.probes.heads.metrics import Observer
+from latentcode.prompts.texts import TextBatch
+from latentcode.subjects.streams import stream_texts
 
 
 def make_batch(n_tokens: int = 9, n: int = 3) -> TextBatch:
@@ -150,11 +151,9 @@ def test_a_layer_whose_write_is_another_has_none(
 
 def test_a_head_that_raises_what_comes_next_is_found() -> None:
     """Only the induction head writes what is read out, and it writes what followed before."""
-    from latentcode.probes.heads.texts import read_texts
-
     asked = known_heads()
     repeated = [text + text for text in sentences(4, shortest=5, longest=8)]
-    for batch in read_texts(asked, repeated).batches():
+    for batch in stream_texts(asked, repeated).batches():
         found = attributed(asked.model, batch)
         others = found.flatten(1)[:, [0, 1, 3]]
         assert float(others.abs().max()) < 1e-4

@@ -18,11 +18,11 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
 from latentcode.models.untrained import untrained
-from latentcode.probes.heads import HeadsResult, batches, observing, of_subject
-from latentcode.probes.heads.observing import OBSERVED, Observer
-from latentcode.probes.heads.texts import read_texts
+from latentcode.probes.heads import HeadsResult, measure, metrics
+from latentcode.probes.heads.metrics import OBSERVED, Observer
 from latentcode.probes.saved import load_result
 from latentcode.prompts import PretrainedLanguageModel, load_language_model
+from latentcode.subjects.streams import stream_texts
 
 TEXTS = sentences(40)
 
@@ -88,7 +88,7 @@ def test_streams_and_batches_change_nothing(
     np.testing.assert_allclose(streamed.heads[columns], whole.heads[columns], rtol=2e-4, atol=2e-6)
     observer = Observer(asked.model)
     each = [observer.observe(batch) for text in texts
-            for batch in read_texts(asked, [text]).batches()]
+            for batch in stream_texts(asked, [text]).batches()]
     sums, n = (np.sum([one[i][0].double().numpy() for one in each], axis=0) for i in (0, 1))
     for m, metric in enumerate(OBSERVED):
         np.testing.assert_allclose(whole.matrix(metric), (sums / n)[..., m], rtol=2e-4, atol=2e-6)
@@ -109,9 +109,8 @@ def test_intervals_resample_texts(known: HeadsResult) -> None:
 def test_more_texts_than_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = known_heads()
     whole = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False, effects=[])
-    for module in (batches, observing):
-        monkeypatch.setattr(module, "GROUPS", 8)
-    grouped = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False)
+    monkeypatch.setattr(metrics, "GROUPS", 8)
+    grouped = lc.heads(asked, TEXTS, n_bootstrap=100, controls=False, effects=[])
     np.testing.assert_allclose(grouped.heads["value"], whole.heads["value"], rtol=1e-10)
     assert grouped.settings["n_texts"] == len(TEXTS)
 
@@ -122,7 +121,7 @@ FEW: dict[str, Any] = {"n_bootstrap": 100, "tokens_at_once": 4, "n_ablated": 6, 
 @pytest.fixture(scope="module")
 def uninterrupted(small_models: SmallModels) -> HeadsResult:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(of_subject, "FRESH_HEADS", 16)
+        patched.setattr(measure, "FRESH_HEADS", 16)
         return lc.heads(load_language_model(small_models("gpt2")), said(20), **FEW)
 
 
@@ -132,7 +131,7 @@ def test_what_was_measured_before_an_interruption_is_saved(
     stage: str, small_models: SmallModels, uninterrupted: HeadsResult, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(of_subject, "FRESH_HEADS", 16)
+    monkeypatch.setattr(measure, "FRESH_HEADS", 16)
     asked, texts, whole = load_language_model(small_models("gpt2")), said(20), uninterrupted
     stages = ["model", *(f"untrained-{i}" for i in range(whole.settings["n_untrained"])), "effects"]
     at = stages.index(stage) + 0.5
@@ -207,7 +206,7 @@ def test_what_looks_ahead_or_is_not_finite_is_refused(
 ) -> None:
     model = known_heads()
     with monkeypatch.context() as patched:
-        patched.setattr(observing, "looks_ahead", lambda pattern: pattern.sum())
+        patched.setattr(metrics, "looks_ahead", lambda pattern: pattern.sum())
         with pytest.raises(ConfigError, match="layer 0, 1 lets tokens attend to later ones"):
             lc.heads(model, TEXTS)
     model.model.blocks[1].attn.W_Q.data[0, 0, 0] = float("nan")
@@ -225,7 +224,7 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ProbeError, match=r"memory does not suffice .* tokens_at_once=\d+"):
             lc.heads(asked, TEXTS, tokens_at_once=200)
     # Before it is used, where it is known: of the untrained model.
-    monkeypatch.setattr(of_subject, "available", lambda device: 2**10)
+    monkeypatch.setattr(measure, "available", lambda device: 2**10)
     with pytest.raises(ProbeError, match=r"for the untrained model .* expected controls=False"):
         lc.heads(asked, TEXTS)
 

@@ -42,7 +42,7 @@ def test_codes_bring_what_patches_of_single_heads_bring(
     model: Any, pairs: pd.DataFrame, task: Any
 ) -> None:
     asked = as_language_model(model)
-    table, _, settings = interchange(asked, task, **FEW)
+    table, settings = interchange(asked, task, **FEW)
     assert settings["passes"] == "layers below shared"
     layers = sorted(set(table["layer"]))
     head = {"layer": layers[-1], "head": 2}
@@ -60,18 +60,17 @@ def test_codes_bring_what_patches_of_single_heads_bring(
 
 
 def test_z_brings_what_a_hook_brings(model: Any, pairs: pd.DataFrame, task: Any) -> None:
-    table, contrasts, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
+    table, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
     layer, head = int(table["layer"].max()), 1
     clean, source = (_difference(model, pairs, of) for of in ("prompt", "source"))
     patched = _difference(model, pairs, "prompt", layer, head)
     row = table[(table["layer"] == layer) & (table["head"] == head)].set_index("quantity")
     assert row["value"]["moved"] == pytest.approx((clean - patched) / (clean - source), abs=1e-4)
-    assert set(contrasts["against"]) == {"another's source"}
-    merged = table.merge(contrasts, on=["patch", "layer", "head", "quantity"])
-    assert np.allclose(merged["value_x"] - merged["control"], merged["value_y"])
-    few = contrasts["n_clusters"] < LEAST_CLUSTERS
-    assert (contrasts["low"].isna() == few).all()
-    assert (few | (contrasts["low"] <= contrasts["value"])).all()
+    assert set(table["against"]) == {"another's source"}
+    assert np.allclose(table["value"] - table["control"], table["difference"])
+    few = table["n_clusters"] < LEAST_CLUSTERS
+    assert (table["difference_low"].isna() == few).all()
+    assert (few | (table["difference_low"] <= table["difference"])).all()
 
 
 def test_the_control_is_the_source_with_the_same_answer_where_there_is_one(
@@ -82,9 +81,9 @@ def test_the_control_is_the_source_with_the_same_answer_where_there_is_one(
     # As control the source itself, from which nothing differs.
     task = lc.subject(model, pairs.assign(control=pairs["source"])).counterfactuals(
         among="answers")
-    table, contrasts, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
-    assert set(contrasts["against"]) == {"same answer"}
-    assert (contrasts["value"] == 0).all()
+    table, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
+    assert set(table["against"]) == {"same answer"}
+    assert (table["difference"] == 0).all()
     assert (table["control"] == table["value"]).all()
 
 
@@ -112,10 +111,9 @@ def test_pairs_whose_sources_all_have_one_answer_have_no_control(
     task.answers[:, 1] = task.answers[0, 1]
     monkeypatch.setattr(task, "right", lambda pairs, logits, of: torch.ones(
         len(pairs), dtype=torch.bool))
-    table, contrasts, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
-    assert table["control"].isna().all()
+    table, _ = interchange(as_language_model(model), task, sites=("z",), **FEW)
+    assert table[["control", "difference", "against"]].isna().all(axis=None)
     assert table["value"].notna().all()
-    assert contrasts.empty
 
 
 def test_codes_of_one_head_change_z_of_all_in_hyla() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.metrics import METRICS, Matching, as_shares, looks_ahead
+from latentcode.probes.heads.metrics import METRICS, PatternMetrics, as_shares, looks_ahead
+from latentcode.prompts.texts import TextBatch
 
 N_HEADS = 3
 
@@ -48,14 +48,14 @@ def by_hand(a: np.ndarray, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
 def test_metrics_equal_loops_over_queries_and_keys(lengths: tuple[int, ...]) -> None:
     batch = make_batch(lengths)
     pattern = make_pattern(batch)
-    matching = Matching.of(batch)
-    sums = matching.sums(pattern).numpy()
+    metrics = PatternMetrics(batch)
+    sums = metrics.sums(pattern).numpy()
     for text, length in enumerate(lengths):
         for head in range(N_HEADS):
             expected, n = by_hand(pattern[text, head].double().numpy(),
                                   batch.tokens[text, :length].tolist())
             np.testing.assert_allclose(sums[text, head], expected, rtol=1e-4, atol=1e-4)
-            np.testing.assert_array_equal(matching.n[text].numpy(), n)
+            np.testing.assert_array_equal(metrics.n[text].numpy(), n)
 
 
 def test_codes_of_other_normalisations_become_shares() -> None:

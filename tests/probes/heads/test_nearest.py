@@ -8,7 +8,7 @@ from random_texts import batches
 from small_language_models import SmallModels
 
 from latentcode.probes.heads.clusters import cluster_codes, nearest_codes, nearest_to_centres
-from latentcode.probes.heads.sampling import HeadSample, sample_codes
+from latentcode.probes.heads.codes import HeadSample, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
 
 
@@ -46,7 +46,7 @@ def test_they_are_the_nearest(sample: HeadSample, metric: str, layer: int | None
 
 
 def test_centres(sample: HeadSample) -> None:
-    clusters = cluster_codes(sample.codes, n_clusters=3, n_bootstrap=50)
+    clusters = cluster_codes(sample.codes, candidates=(3,), n_bootstrap=50)
     found = nearest_to_centres(sample.codes, clusters, n=4)
     assert len(found) == 4 * sum(len(centres) for centres in clusters.centres.values())
     x = sample.codes.scores[:, 0, 0].astype(np.float64)

@@ -10,8 +10,12 @@ from small_language_models import SmallModels
 
 from latentcode.models.key_inputs import key_inputs
 from latentcode.probes.heads.clusters import Clusters, cluster_codes
-from latentcode.probes.heads.networks import cluster_networks, participation_ratio
-from latentcode.probes.heads.sampling import HeadSample, sample_codes
+from latentcode.probes.heads.codes import (
+    HeadSample,
+    cluster_networks,
+    participation_ratio,
+    sample_codes,
+)
 from latentcode.prompts import LanguageModel, load_language_model
 
 Found = tuple[LanguageModel, HeadSample, Clusters]
@@ -21,7 +25,7 @@ Found = tuple[LanguageModel, HeadSample, Clusters]
 def found(request: pytest.FixtureRequest, small_models: SmallModels) -> Found:
     asked = load_language_model(small_models(request.param))
     sample = sample_codes(asked, batches(asked, 30, 10), n=150)
-    return asked, sample, cluster_codes(sample.codes, n_clusters=3, n_bootstrap=50)
+    return asked, sample, cluster_codes(sample.codes, candidates=(3,), n_bootstrap=50)
 
 
 def by_hand(model: object, layer: int, code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -40,14 +44,13 @@ def by_hand(model: object, layer: int, code: np.ndarray) -> tuple[np.ndarray, np
 
 def test_norms_and_ratios(found: Found) -> None:
     asked, sample, clusters = found
-    result = cluster_networks(*found)
-    assert not result.left_out
+    networks, _, left_out = cluster_networks(*found)
+    assert not left_out
     for said, place in (("own", "1"), ("all", "all")):
         cluster = clusters.assigned[place]
         matrices = [by_hand(asked.model, 1, sample.codes.scores[cluster == c, 1, 0].mean(
             axis=0, dtype=np.float64))[0] for c in range(3)]
-        rows = result.networks[(result.networks["clusters"] == said)
-                               & (result.networks["layer"] == 1)]
+        rows = networks[(networks["clusters"] == said) & (networks["layer"] == 1)]
         for row, matrix in zip(rows.itertuples(), matrices, strict=True):
             singular = np.linalg.svd(matrix, compute_uv=False)
             assert row.norm == pytest.approx(np.linalg.norm(matrix), rel=1e-4)
@@ -58,9 +61,9 @@ def test_norms_and_ratios(found: Found) -> None:
 
 def test_what_they_say(found: Found) -> None:
     asked, sample, clusters = found
-    result = cluster_networks(*found, n_examples=2, n_tokens=3)
+    _, says, _ = cluster_networks(*found)
     x = sample.codes.scores[:, :, 0].astype(np.float64)
-    for row in result.says[result.says["clusters"] == "own"].itertuples():
+    for row in says[says["clusters"] == "own"].itertuples():
         label = sample.codes.labels.loc[row.number]
         ids = torch.from_numpy(sample.tokens[int(sample.rows[row.number])].astype(np.int64))
         key = label["key_position"]
@@ -76,8 +79,8 @@ def test_what_they_say(found: Found) -> None:
                 token = order[row.rank - 1]
                 assert row.token == asked.texts([int(token)])[0]
             assert logits[token] == pytest.approx(said, abs=2e-3)
-    assert len(result.says) > 0
-    assert len(result.says) % 3 == 0
+    assert len(says) > 0
+    assert len(says) % 5 == 0
 
 
 def by_transformers(asked: LanguageModel, vector: np.ndarray) -> np.ndarray:

@@ -10,9 +10,9 @@ import torch
 from random_texts import batches
 from small_language_models import SmallModels
 
-from latentcode.probes.heads.batches import TextBatch
-from latentcode.probes.heads.sampling import HeadSample, sample_codes
+from latentcode.probes.heads.codes import HeadSample, PairSampler, sample_codes
 from latentcode.prompts import LanguageModel, load_language_model
+from latentcode.prompts.texts import TextBatch
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,6 @@ def test_keys_are_drawn_uniformly_or_as_they_are_attended(asked: LanguageModel) 
 
 
 def test_memory_does_not_grow_with_texts(asked: LanguageModel) -> None:
-    from latentcode.probes.heads.sampling import PairSampler
-
     sampler = PairSampler(asked, n=50)
     for batch in batches(asked, 400, 20):
         sampler.add(batch)

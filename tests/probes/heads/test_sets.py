@@ -12,7 +12,7 @@ from known_heads import Asked, known_model, random_model, signed_texts
 from small_language_models import SmallModels
 
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.heads.causal import effects, mean_z
+from latentcode.probes.heads.ablate import Ablation, mean_z
 from latentcode.probes.heads.sets import (
     ablated,
     attributed,
@@ -28,7 +28,7 @@ from latentcode.prompts import PretrainedLanguageModel
 @pytest.mark.parametrize("kind", ["redundant", "synergetic"])
 def test_a_pair_that_acts_together_is_found_and_called_what_it_is(kind: str) -> None:
     asked, texts = Asked(known_model(kind)), signed_texts()
-    table, contrasts, settings = find_sets(asked, texts, size=2, n_paired=3, n_random=2)
+    table, settings = find_sets(asked, texts, size=2, n_paired=3, n_random=2)
     assert settings["n_texts"] == [12, 12]
     pair = table[(table["heads"] == "0.0 0.1") & (table["how"] != "random")]
     assert set(pair["how"]) == {"attributed", "pair"} | (
@@ -39,9 +39,7 @@ def test_a_pair_that_acts_together_is_found_and_called_what_it_is(kind: str) -> 
     assert row["effect"] == pytest.approx(np.log(2), abs=0.03)
     assert row["sum"] == pytest.approx(0.0 if kind == "redundant" else 2 * np.log(2), abs=0.1)
     assert row["interaction"] == pytest.approx(row["effect"] - row["sum"])
-    above = contrasts[contrasts["heads"] == "0.0 0.1"]
-    assert len(above)
-    assert (above["value"] > 0.1 * (kind == "redundant")).all()
+    assert (pair["difference"] > 0.1 * (kind == "redundant")).all()
 
 
 def test_heads_that_only_add_up_are_called_additive() -> None:
@@ -49,7 +47,7 @@ def test_heads_that_only_add_up_are_called_additive() -> None:
     with torch.no_grad():  # a read-out without slope: nothing that is said changes
         model.unembed.W_U.zero_()
         model.unembed.W_U[8] = torch.tensor([1e-3, -1e-3])
-    table, _, _ = find_sets(Asked(model), signed_texts(), size=2, n_random=2)
+    table, _ = find_sets(Asked(model), signed_texts(), size=2, n_random=2)
     assert (table["interaction"].abs() < 1e-4).all()
 
 
@@ -58,11 +56,12 @@ def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
     asked = Asked(model)
     means = mean_z(asked, texts)
     sets = [((0, 1),), ((1, 2),), ((0, 1), (1, 0), (1, 2)), ((0, 0), (0, 3))]
-    found = ablated(asked, texts, sets, means, n_read=None)
-    alone, _, _ = effects(asked, texts, kinds=("mean",), n_read=None, control=False)
+    sums, counts = ablated(asked, texts, sets, means, n_read=None)
+    mean = {heads: float(sums[heads].sum() / counts.sum()) for heads in sets}
+    alone = Ablation(asked, texts, kinds=("mean",), n_read=None, control=False).run().table(100)
     loss = alone[alone["quantity"] == "loss"].set_index(["layer", "head"])["value"]
     for one in sets[:2]:
-        assert found.mean(one) == pytest.approx(loss[one[0]], abs=1e-6)
+        assert mean[one] == pytest.approx(loss[one[0]], abs=1e-6)
     expected, n = 0.0, 0
     with torch.no_grad():
         for batch in texts:
@@ -74,7 +73,7 @@ def test_effects_of_sets_are_those_of_heads_and_of_hooks() -> None:
                       for x in (clean, new)]
             expected += float((losses[1] - losses[0])[batch.read].sum())
             n += int(batch.read.sum())
-    assert found.mean(sets[2]) == pytest.approx(expected / n, abs=1e-6)
+    assert mean[sets[2]] == pytest.approx(expected / n, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ours", "llama", "gemma2", "neox", "lfm2"])
@@ -86,7 +85,8 @@ def test_estimates_sum_up_to_what_ablating_all_heads_does(
     texts = signed_texts()
     means = mean_z(asked, texts)
     whole = tuple((layer, head) for layer in means for head in range(4))
-    effect = ablated(asked, texts, [whole], means, n_read=None).mean(whole)
+    sums, counts = ablated(asked, texts, [whole], means, n_read=None)
+    effect = float(sums[whole].sum() / counts.sum())
     estimate = attributed(asked, texts, means, steps=20, n_read=None)
     assert estimate.sum((1, 2)).mean() == pytest.approx(effect, rel=1e-3, abs=1e-4)
 
@@ -123,24 +123,25 @@ def test_estimates_put_a_redundant_pair_first_where_one_step_cannot() -> None:
 def test_searches_take_the_best_of_what_they_try() -> None:
     """On the texts that sets are found on, no other pair of heads loses more."""
     asked, texts = Asked(random_model(vocabulary=2)), signed_texts()
-    table, _, _ = find_sets(asked, texts, size=2, n_candidates=8, n_paired=0, n_random=28)
+    table, _ = find_sets(asked, texts, size=2, n_candidates=8, n_paired=0, n_random=28)
     found_on, _ = halves(texts, 0)
     means = mean_z(asked, found_on)
     heads = [(layer, head) for layer in range(2) for head in range(4)]
-    alone = ablated(asked, found_on, [(head,) for head in heads], means)
-    first = max(heads, key=lambda head: alone.mean((head,)))
+    alone, _ = ablated(asked, found_on, [(head,) for head in heads], means)
+    first = max(heads, key=lambda head: alone[head,].sum())
     pairs = [tuple(sorted(pair)) for pair in combinations(heads, 2) if first in pair]
-    together = ablated(asked, found_on, pairs, means)
-    best = max(pairs, key=together.mean)
+    together, _ = ablated(asked, found_on, pairs, means)
+    best = max(pairs, key=lambda pair: together[pair].sum())
     assert table[table["how"] == "greedy"]["heads"].tolist() == [named(best)]
     assert len(table[table["how"] == "random"]) == 28
 
 
 def test_halves_share_no_text_and_progress_ends() -> None:
     texts = signed_texts()
-    first, second = halves(texts, 0)
-    assert not first.texts & second.texts
-    assert len(first.texts | second.texts) == 24
+    first, second = ({text for batch in half for text in batch.text.tolist()}
+                     for half in halves(texts, 0))
+    assert not first & second
+    assert len(first | second) == 24
     told: list[tuple[int, int]] = []
     find_sets(Asked(known_model("redundant")), texts, size=2, n_random=1, n_paired=2,
               progress=lambda done, total: told.append((done, total)))

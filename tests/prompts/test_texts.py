@@ -13,7 +13,7 @@ import latentcode.sweep
 from latentcode.config import RunConfig, load_config, to_yaml
 from latentcode.errors import ArtifactError
 from latentcode.prompts import Prompts
-from latentcode.prompts.texts_file import open_texts, read_texts
+from latentcode.prompts.texts import read_texts
 from latentcode.sweep.grid import load_grid
 
 GRIDS = Path(latentcode.sweep.__file__).with_name("grids")
@@ -47,16 +47,6 @@ def test_objects_keep_their_columns(tmp_path: Path) -> None:
     table = read_texts(path)
     assert list(table) == ["text", "kind"]
     assert table.to_dict("records") == [{"text": row["text"], "kind": row["kind"]} for row in ROWS]
-    assert list(open_texts(path)) == ROWS
-
-
-def test_a_line_is_read_when_it_is_reached(tmp_path: Path) -> None:
-    path = tmp_path / "some.jsonl"
-    path.write_text('{"text": "one"}\n{"text": 2}\n')
-    texts = open_texts(path)
-    assert next(texts) == {"text": "one"}
-    with pytest.raises(ArtifactError, match="line 2"):
-        next(texts)
 
 
 @pytest.mark.parametrize(("name", "content", "said"), [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from prompt_pairs import pairs_of
@@ -14,12 +13,11 @@ from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError
-from latentcode.probes.heads.causal import QUANTITIES, effects
+from latentcode.probes.heads.ablate import QUANTITIES, Ablation
 from latentcode.probes.heads.result import HeadsResult
 from latentcode.probes.heads.sets import find_sets
-from latentcode.probes.heads.tables import APART
-from latentcode.probes.heads.texts import read_texts
 from latentcode.prompts import LanguageModel, load_language_model
+from latentcode.subjects.streams import stream_texts
 
 FEW: dict[str, Any] = {"n_bootstrap": 100, "n_read": 4}
 
@@ -37,17 +35,12 @@ def whole(model: LanguageModel) -> HeadsResult:
 def test_effects_and_sets_are_those_of_their_functions(
     model: LanguageModel, whole: HeadsResult
 ) -> None:
-    batches = list(read_texts(model, said(14)).batches())
-    table, contrasts, _ = effects(model, batches, **FEW)
-    pd.testing.assert_frame_equal(whole.effects[list(table)], table)
-    np.testing.assert_array_equal(whole.effects[list(APART)], contrasts[["value", "low", "high"]])
-    sets, above, _ = find_sets(model, batches, **FEW)
-    pd.testing.assert_frame_equal(whole.sets[list(sets)], sets)
-    of_sets = above.drop_duplicates("set").set_index("set")
-    kept = whole.sets[whole.sets["set"].isin(of_sets.index)]
-    np.testing.assert_array_equal(
-        kept[list(APART)], of_sets.loc[kept["set"], ["value", "low", "high"]])
-    assert whole.sets.loc[~whole.sets["set"].isin(of_sets.index), list(APART)].isna().all(axis=None)
+    batches = list(stream_texts(model, said(14)))
+    pd.testing.assert_frame_equal(
+        whole.effects, Ablation(model, batches, n_read=4).run().table(n_bootstrap=100))
+    pd.testing.assert_frame_equal(whole.sets, find_sets(model, batches, **FEW)[0])
+    searched = set(whole.sets.loc[whole.sets["how"] != "random", "set"])
+    assert (whole.sets["difference"].notna() == whole.sets["set"].isin(searched)).all()
 
 
 def test_every_table_has_its_columns(whole: HeadsResult) -> None:

@@ -13,23 +13,23 @@ import torch.nn.functional as F
 from known_heads import Asked, known_model, random_model, signed_texts
 from small_language_models import SmallModels
 
-from latentcode.errors import ConfigError, ProbeError
+from latentcode.errors import ProbeError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.replay import clean_pass, z_hook
 from latentcode.probes.common.results import where
-from latentcode.probes.heads import batches as text_batches
-from latentcode.probes.heads.batches import GROUPS, TextBatch, drawn, in_parts
-from latentcode.probes.heads.causal import (
+from latentcode.probes.heads.ablate import (
     DIRECTIONS,
+    GROUPS,
     QUANTITIES,
-    HeadEffects,
+    Ablation,
+    Draws,
     directions,
     donors,
-    effects,
-    mean_z,
+    drawn,
+    in_parts,
 )
-from latentcode.probes.heads.scores import Draws
 from latentcode.prompts import PretrainedLanguageModel
+from latentcode.prompts.texts import TextBatch
 
 
 def random_texts(n: int = 12, n_tokens: int = 16, vocabulary: int = 40) -> list[TextBatch]:
@@ -97,8 +97,9 @@ def test_effects_are_those_of_whole_passes_by_hand(
     batches = [replace(batch, padding=asked.padded(
         torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None])) for batch in random_texts()]
     assert (name == "ours") == (not batches[0].padding)
-    table, _, settings = effects(asked, batches, n_read=None, control=False)
-    assert settings["passes"] == "layers below shared"
+    ablation = Ablation(asked, batches, n_read=None, control=False).run()
+    table = ablation.table()
+    assert ablation.settings["passes"] == "layers below shared"
     for kind in ("mean", "resample"):
         for layer, head in ((0, 1), (1, 3)):
             rows = table.query("patch == @kind and layer == @layer and head == @head")
@@ -111,7 +112,7 @@ def test_effects_are_those_of_whole_passes_by_hand(
 
 def test_whole_passes_say_the_same_and_that_they_are() -> None:
     model, batches = random_model(), random_texts()
-    shared, _, _ = effects(Asked(model), batches, kinds=("mean",))
+    shared = Ablation(Asked(model), batches, kinds=("mean",)).run().table()
     keeping = {}
 
     def note(module: object, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
@@ -120,10 +121,10 @@ def test_whole_passes_say_the_same_and_that_they_are() -> None:
     model.layer(0).attn.register_forward_hook(note)
     model.layer(1).register_forward_hook(
         lambda module, inputs, output: output + keeping.pop("first"))
-    whole, _, settings = effects(Asked(model), batches, kinds=("mean",))
-    assert settings["passes"].startswith("whole: layer 1")
+    whole = Ablation(Asked(model), batches, kinds=("mean",)).run()
+    assert whole.settings["passes"].startswith("whole: layer 1")
     numbers = ["value", "low", "high", "control"]
-    assert np.allclose(shared[numbers], whole[numbers], atol=1e-5)
+    assert np.allclose(shared[numbers], whole.table()[numbers], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["redundant", "synergetic", "alone"])
@@ -133,25 +134,25 @@ def test_heads_that_do_something_are_told_from_those_that_do_not(kind: str) -> N
         with torch.no_grad():
             model.layer(0).attn.W_O[1].zero_()
             model.layer(0).attn.W_O[1, 0, 15] = 1e-3
-    table, contrasts, _ = effects(Asked(model), signed_texts(), kinds=("mean",))
-    loss, above = (one[one["quantity"] == "loss"].set_index("head") for one in (table, contrasts))
+    table = Ablation(Asked(model), signed_texts(), kinds=("mean",)).run().table()
+    loss = where(table, quantity="loss").set_index("head")
     does = {"redundant": [], "synergetic": [0, 1], "alone": [0]}[kind]
     assert np.allclose(loss["value"][does], np.log(2), atol=0.05)
     assert (loss["value"].drop(does).abs() < 0.01).all()
     if kind == "alone":
-        assert above["low"][0] > 0.1
-        assert (above["low"].drop(0) < 0.01).all()
+        assert loss["difference_low"][0] > 0.1
+        assert (loss["difference_low"].drop(0) < 0.01).all()
 
 
 def test_random_heads_do_what_the_control_does() -> None:
     within, undecided = [], []
     for seed in range(3):
-        table, contrasts, _ = effects(Asked(random_model(seed)), random_texts(24), kinds=("mean",),
-                                      n_read=None)
+        table = Ablation(Asked(random_model(seed)), random_texts(24), kinds=("mean",),
+                         n_read=None).run().table()
         for quantity in ("loss", "kl"):
-            of, apart = (where(one, quantity=quantity) for one in (table, contrasts))
-            within += list(of["value"].between(of["control_low"], of["control_high"]))
-            undecided += list((apart["low"] <= 0) & (apart["high"] >= 0))
+            rows = where(table, quantity=quantity)
+            within += list(rows["value"].between(rows["control_low"], rows["control_high"]))
+            undecided += list((rows["difference_low"] <= 0) & (rows["difference_high"] >= 0))
     assert np.mean(within) >= 0.95
     assert np.mean(undecided) >= 0.95
 
@@ -178,10 +179,10 @@ def test_the_interval_of_the_control_is_that_of_one_more_matrix() -> None:
 
 def test_of_one_matrix_there_is_no_interval() -> None:
     batches = [batch[torch.tensor([0])] for batch in random_texts()[:1]]
-    table, contrasts, _ = effects(Asked(random_model()), batches, kinds=("mean",))
+    table = Ablation(Asked(random_model()), batches, kinds=("mean",)).run().table()
     assert table["control"].notna().all()
-    assert table[["control_low", "control_high"]].isna().all(axis=None)
-    assert contrasts[["low", "high"]].isna().all(axis=None)
+    intervals = ["control_low", "control_high", "difference_low", "difference_high"]
+    assert table[intervals].isna().all(axis=None)
 
 
 def test_each_of_eight_texts_in_a_row_has_another_matrix() -> None:
@@ -194,14 +195,14 @@ def test_each_of_eight_texts_in_a_row_has_another_matrix() -> None:
 
 def test_a_matrix_is_the_same_in_all_batches() -> None:
     model, batches = random_model(), random_texts(32)
-    read = HeadEffects(Asked(model), mean_z(Asked(model), batches), kinds=("mean",))
+    ablation = Ablation(Asked(model), batches, kinds=("mean",))
     of = directions(0)
     batch = batches[0]
     first = next(i for i in range(1, len(batch)) if of[i] == of[0])
     pair = batch[torch.tensor([0, first])]  # one text twice, under the numbers of two
     twice = replace(pair, tokens=pair.tokens[:1].repeat(2, 1), lengths=pair.lengths[:1].repeat(2))
     clean = clean_pass(model, twice.tokens, twice.read)
-    control = dict(read._jobs(clean, twice, donors(twice, 0), 1))[0, 1, 2]()
+    (control,) = dict(ablation._writes(clean, twice, donors(twice, 0), 1))[0, 1, 2]
     assert control.added is not None
     assert torch.allclose(control.added[0], control.added[1])
 
@@ -209,12 +210,11 @@ def test_a_matrix_is_the_same_in_all_batches() -> None:
 def test_the_control_writes_as_much() -> None:
     batches = random_texts()
     model = random_model()
-    asked = Asked(model)
-    read = HeadEffects(asked, mean_z(asked, batches), kinds=("mean",), n_read=None)
+    ablation = Ablation(Asked(model), batches, kinds=("mean",), n_read=None)
     batch = batches[0]
     clean = clean_pass(model, batch.tokens, batch.read)
-    jobs = dict(read._jobs(clean, batch, donors(batch, 0), 1))
-    change, control = (jobs[0, of, 2]() for of in (0, 1))
+    writes = dict(ablation._writes(clean, batch, donors(batch, 0), 1))
+    (change,), (control,) = (writes[0, which, 2] for which in (0, 1))
     assert control.added is not None
     assert torch.allclose(control.added.norm(dim=-1), clean.moved(change).norm(dim=-1), rtol=1e-4)
     cosine = F.cosine_similarity(control.added, clean.moved(change), dim=-1)
@@ -222,33 +222,27 @@ def test_the_control_writes_as_much() -> None:
 
 
 def test_some_heads_have_the_numbers_that_they_have_among_all() -> None:
-    asked, batches = Asked(random_model()), random_texts()
-    means, some = mean_z(asked, batches), [(0, 2), (0, 3), (1, 1)]
-    tables = []
-    for heads in (None, some):
-        found = HeadEffects(asked, means, heads=heads)
-        for batch in batches:
-            found.read(batch)
-        tables.append(found.tables(50))
-    for all_, few in zip(*tables, strict=True):
-        kept = [pair in some for pair in zip(all_["layer"], all_["head"], strict=True)]
-        assert 0 < len(few) < len(all_)
-        pd.testing.assert_frame_equal(all_[kept].reset_index(drop=True), few, rtol=1e-5)
+    some = [(0, 2), (0, 3), (1, 1)]
+    every, few = (Ablation(Asked(random_model()), random_texts(), heads=heads).run().table(50)
+                  for heads in (None, some))
+    kept = [pair in some for pair in zip(every["layer"], every["head"], strict=True)]
+    assert 0 < len(few) < len(every)
+    pd.testing.assert_frame_equal(every[kept].reset_index(drop=True), few, rtol=1e-5)
 
 
 def test_a_part_that_is_interrupted_adds_nothing() -> None:
-    asked, batches = Asked(random_model()), random_texts()
-    effects = HeadEffects(asked, mean_z(asked, batches))
-    effects.read(batches[0])
-    before = effects.sums.copy(), effects.counts.copy()
+    ablation = Ablation(Asked(random_model()), random_texts())
+    first, second = ablation.parts
+    ablation.add(first)
+    before = ablation.sums.copy(), ablation.counts.copy()
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt(done: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        effects.read(batches[1], interrupt)
-    assert np.array_equal(effects.sums, before[0])
-    assert np.array_equal(effects.counts, before[1])
+        ablation.add(second, interrupt)
+    assert np.array_equal(ablation.sums, before[0])
+    assert np.array_equal(ablation.counts, before[1])
 
 
 def test_few_tokens_are_read_and_the_same_whatever_the_batch() -> None:
@@ -267,7 +261,7 @@ def test_parts_fit_into_memory_and_leave_no_text_alone(monkeypatch: pytest.Monke
     assert [len(part) for part in in_parts(batch, model, 3, 0)] == [5]
     for name, value in (("NUMBERS", 2 * 3 * 40), ("TOKENS", 32), ("KEPT", 2 * 16 * 2 * 4 * 32)):
         with monkeypatch.context() as patched:
-            patched.setattr(text_batches, name, value)
+            patched.setattr(f"latentcode.probes.heads.ablate.{name}", value)
             found = in_parts(batch, model, 3, 0)
             assert [len(part) for part in found] == [3, 2]
             assert torch.cat([part.text for part in found]).tolist() == list(range(5))
@@ -285,12 +279,9 @@ def test_another_text_is_as_long_where_there_is_one() -> None:
     assert donors(alone, 0).tolist() == [-1]
 
 
-def test_bad_input() -> None:
-    asked, batches = Asked(random_model()), random_texts()
-    with pytest.raises(ConfigError, match="without means"):
-        HeadEffects(asked, kinds=("mean",))
+def test_what_cannot_be_ablated_is_said() -> None:
+    alone = [batch[torch.tensor([0])] for batch in random_texts()]
     with pytest.raises(ProbeError, match="two of them in a batch"):
-        effects(asked, [batch[torch.tensor([0])] for batch in batches],
-                kinds=("resample",))
+        Ablation(Asked(random_model()), alone, kinds=("resample",)).run().table()
     with pytest.raises(ProbeError, match="no texts"):
-        effects(asked, [])
+        Ablation(Asked(random_model()), [])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,9 @@ from small_language_models import SmallModels
 from small_text import WordTokenizer
 
 from latentcode.errors import ConfigError
-from latentcode.probes.heads.texts import Texts, read_texts
 from latentcode.prompts import LanguageModel, Prompts
+from latentcode.prompts.texts import Texts
+from latentcode.subjects.streams import stream_texts
 
 Row = tuple[int, list[int], list[int]]
 TEXTS = sentences(30)
@@ -34,13 +33,11 @@ def model() -> LanguageModel:
 def rows_of(texts: Texts) -> list[Row]:
     """Return number, tokens and what is read of every text, in the order of their numbers."""
     rows: list[Row] = []
-    for block in texts.blocks():
-        for batch in block.batches:
-            for text, tokens, length, targets, read in zip(
-                    batch.text, batch.tokens, batch.lengths, batch.targets, batch.read,
-                    strict=True):
-                assert not bool(read[int(length):].any())
-                rows.append((int(text), tokens[:length].tolist(), targets[read].tolist()))
+    for batch in texts.batches():
+        for text, tokens, length, targets, read in zip(
+                batch.text, batch.tokens, batch.lengths, batch.targets, batch.read, strict=True):
+            assert not bool(read[int(length):].any())
+            rows.append((int(text), tokens[:length].tolist(), targets[read].tolist()))
     return sorted(rows)
 
 
@@ -79,26 +76,15 @@ def test_every_text_is_read_once_however_it_is_given(
     given: Callable[[list[str], Path], Any], longest: int | None, model: LanguageModel,
     tmp_path: Path,
 ) -> None:
-    texts = read_texts(model, given(TEXTS, tmp_path), longest=longest, tokens_at_once=40)
+    texts = stream_texts(model, given(TEXTS, tmp_path), longest=longest, tokens_at_once=40)
     assert rows_of(texts) == expected(TEXTS, longest)
     assert rows_of(texts) == expected(TEXTS, longest)  # and again
-
-
-def test_what_can_be_iterated_once_leaves_nothing_behind(
-    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    texts = read_texts(model, iter(TEXTS))
-    assert len(list(tmp_path.iterdir())) == 1
-    del texts
-    gc.collect()
-    assert not list(tmp_path.iterdir())
 
 
 def test_batches_are_as_large_as_asked_and_of_similar_lengths(model: LanguageModel) -> None:
     lengths = {len(row) for _, row, _ in expected(TEXTS)}
     assert len(lengths) > 6
-    batches = list(read_texts(model, TEXTS, tokens_at_once=60).batches())
+    batches = list(stream_texts(model, TEXTS, tokens_at_once=60).batches())
     assert all(len(batch) == 1 or batch.tokens.numel() <= 60 for batch in batches)
     assert sum(batch.tokens.numel() for batch in batches) < 1.1 * sum(
         int(batch.lengths.sum()) for batch in batches)
@@ -106,27 +92,28 @@ def test_batches_are_as_large_as_asked_and_of_similar_lengths(model: LanguageMod
 
 
 @pytest.mark.parametrize("given", [in_list, in_lines, in_objects])
-def test_blocks_say_how_much_is_read(
+def test_progress_is_how_much_is_read(
     given: Callable[[list[str], Path], Any], model: LanguageModel, tmp_path: Path
 ) -> None:
-    texts = read_texts(model, given(TEXTS, tmp_path), tokens_at_once=5)
-    after = [block.after for block in texts.blocks()]
+    texts = stream_texts(model, given(TEXTS, tmp_path), tokens_at_once=5)
+    after: list[int] = []
+    list(texts.batches(lambda done, total: after.append(done)))
     assert len(after) > 3
-    assert after == sorted(set(after))
-    assert after[-1] == texts.total
+    assert after == sorted(after)
+    assert after[-1] == texts.source.total
 
 
 def test_the_first_texts_alone(model: LanguageModel) -> None:
-    texts = read_texts(model, TEXTS, n=7, tokens_at_once=5)
+    texts = stream_texts(model, TEXTS, n=7, tokens_at_once=5)
     assert rows_of(texts) == expected(TEXTS)[:7]
 
 
 def test_texts_that_are_read_again_stay_what_they_are(model: LanguageModel) -> None:
-    texts = read_texts(model, TEXTS, n=7, longest=3, tokens_at_once=5)
-    again = read_texts(texts)
+    texts = stream_texts(model, TEXTS, n=7, longest=3, tokens_at_once=5)
+    again = stream_texts(texts)
     assert again.settings == texts.settings
     assert rows_of(again) == expected(TEXTS, 3)[:7]
-    assert rows_of(read_texts(texts, n=2)) == expected(TEXTS, 3)[:2]
+    assert rows_of(stream_texts(texts, n=2)) == expected(TEXTS, 3)[:2]
 
 
 def test_of_prompts_the_answer_is_read_after_the_last_token(
@@ -144,29 +131,29 @@ def test_of_prompts_the_answer_is_read_after_the_last_token(
                            (tmp_path / "places.jsonl", [0, 1, 0, 2]),
                            (frame[["prompt", "answer"]], range(4)),
                            (tmp_path / "prompts.jsonl", range(4))):
-        found = rows_of(read_texts(model, given))
+        found = rows_of(stream_texts(model, given))
         assert found == sorted((number, *row) for number, row in zip(numbers, wanted, strict=True))
-    texts = read_texts(model, frame)
+    texts = stream_texts(model, frame)
     assert texts.problems is not None
     batch, = texts.batches()
     assert bool((batch.read.nonzero()[:, 1] == batch.lengths - 1).all())
     # Two prompts are of one combination, and still two.
     assert sorted(zip(batch.rows.tolist(), batch.text.tolist(), strict=True)) == [
         (0, 0), (1, 1), (2, 0), (3, 2)]
-    without = read_texts(model, frame.drop(columns="answer"))
+    without = stream_texts(model, frame.drop(columns="answer"))
     assert all(said == [] for _, _, said in rows_of(without))
 
 
 def test_padding_is_said_to_a_pretrained_model(small_models: SmallModels) -> None:
     texts = ["The capital of France is Paris", "The river"]
-    batch, = read_texts(small_models("gpt2"), texts, prepend_bos=False).batches()
+    batch, = stream_texts(small_models("gpt2"), texts, prepend_bos=False).batches()
     assert batch.padding["attention_mask"].sum(1).tolist() == batch.lengths.tolist()
     tokens = torch.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
     torch.testing.assert_close(batch.padding["attention_mask"], tokens.long())
 
 
 def test_a_run_reads_excerpts_of_its_own_text() -> None:
-    texts = read_texts("text-softmax", n=5)
+    texts = stream_texts("text-softmax", n=5)
     rows = rows_of(texts)
     assert len(rows) == 5
     assert all(row[1][1:] == row[2][:-1] for row in rows)
@@ -186,4 +173,4 @@ def test_what_cannot_be_read_is_said(
     texts: Any, options: dict[str, Any], message: str, model: LanguageModel
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        list(read_texts(model, texts, **options).batches())
+        list(stream_texts(model, texts, **options).batches())

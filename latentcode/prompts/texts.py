@@ -1,0 +1,412 @@
+"""Texts and prompts as they come (files, tables, lists), and as batches of tokens.
+
+A file is a `.txt`, each line of which is a text, or a `.jsonl`, whose lines are objects:
+
+    {"text": "The river rises in the hills.", "document": "hills", "kind": "report"}
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from latentcode.errors import ArtifactError, ProbeError, check, check_count
+from latentcode.files.provenance import package_version
+from latentcode.files.storage import checksum, rows_in
+from latentcode.models.memory import available
+from latentcode.prompts.codes import PATTERN_BYTES
+from latentcode.prompts.identity import TextNumbers
+from latentcode.prompts.language_models import LanguageModel
+from latentcode.prompts.tokens import next_token
+
+TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
+SUFFIXES = (".txt", ".jsonl")
+"""Endings of files of texts."""
+EXPECTED = ("a file of texts (.txt, one per line, or .jsonl, one object per line with `text`, or "
+            "with `prompt` and `answer`), a DataFrame with such columns, or texts in a list")
+TOKENS_AT_ONCE = 2_048
+"""Tokens of a batch, padding included."""
+GATHERED = 16
+"""Batches whose texts are sorted by length together."""
+
+
+def read_texts(path: str | Path) -> pd.DataFrame:
+    """Return the texts of a file, a row each: column `text`, then others that its objects have.
+
+    Empty lines are passed over. `ArtifactError` for a file that cannot be read, has another ending
+    or no text, and for a line without text or with other columns than the first.
+    """
+    path = Path(path)
+    check(path.suffix in SUFFIXES, f"texts {path} end with {path.suffix!r}; expected "
+          f"{' or '.join(SUFFIXES)}: one text per line, or one object with a text per line",
+          ArtifactError)
+    rows: list[dict[str, Any]] = []
+    for where, row, _ in rows_in(path):
+        check(isinstance(row, dict) and isinstance(row.get(TEXT), str) and bool(row[TEXT]),
+              f"{where} is {str(row)[:60]!r}; expected an object with a text, such as "
+              '{"text": "The river rises in the hills."}', ArtifactError)
+        check(not rows or set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; "
+              f"expected {sorted(rows[0] if rows else ())}, those of the first", ArtifactError)
+        rows.append(row)
+    check(len(rows) > 0, f"texts {path} hold no text; expected at least one line that is not empty",
+          ArtifactError)
+    return pd.DataFrame(rows, columns=[TEXT, *(name for name in rows[0] if name != TEXT)])
+
+
+@dataclass(frozen=True)
+class Given:
+    """One text or prompt as it was given, or an excerpt that has tokens already.
+
+    Attributes:
+        where: Its name in errors.
+        after: How much of the source is read with it, of the source's `total`.
+        text: None for an excerpt.
+        answer: The token after a prompt, or its id; None: nothing is read there.
+        is_prompt: Whether the answer alone is read, not every next token.
+        tokens: Ids of an excerpt, one more than the model is given.
+        number: Number of the text to the bootstrap: equal for rows that belong together; None:
+            rows of the same tokens are one text.
+    """
+
+    where: str
+    after: int
+    text: str | None = None
+    answer: Any = None
+    is_prompt: bool = False
+    tokens: Sequence[int] | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Texts that can be read again and again.
+
+    Attributes:
+        read: Yields all of them.
+        total: `Given.after` of the last: lines of a table, bytes of a file.
+        digest: Returns a SHA-256 of all texts.
+    """
+
+    read: Callable[[], Iterator[Given]]
+    total: int
+    digest: Callable[[], str]
+
+
+def source_of(texts: Any) -> Source:
+    """Return the source of texts, or of prompts with answers.
+
+    Args:
+        texts: A path (a file is read line by line), a DataFrame with `text`, or with `prompt` and
+            possibly `answer`, or a list or another iterable of texts, which is kept in memory.
+
+    Raises:
+        LatentCodeError: `ConfigError` for anything else and for no texts, `ArtifactError` for a
+            line that cannot be read, when it is reached.
+    """
+    if isinstance(texts, str | Path):
+        path = Path(texts)
+        check(path.is_file(), f"texts are {str(texts)[:60]!r}, which is no file; expected "
+              f"{EXPECTED}")
+        check(path.suffix in SUFFIXES, f"{path} is no file of texts; expected {EXPECTED}")
+        source = Source(partial(_lines, path), path.stat().st_size, partial(checksum, path))
+    elif isinstance(texts, pd.DataFrame):
+        column = next((name for name in (TEXT, PROMPT) if name in texts), None)
+        check(column is not None, f"texts have the columns {list(texts)}; expected {TEXT}, or "
+              f"{PROMPT} and {ANSWER}")
+        answers = texts[ANSWER].tolist() if column == PROMPT and ANSWER in texts else None
+        source = listed(texts[column].tolist(), is_prompt=column == PROMPT, answers=answers)
+    else:
+        check(isinstance(texts, Iterable), f"texts are {texts!r}; expected {EXPECTED}")
+        source = listed(list(texts))
+    check(source.total > 0, f"there are no texts; expected {EXPECTED}")
+    return source
+
+
+def listed(
+    texts: Sequence[Any], *, is_prompt: bool = False, answers: Sequence[Any] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> Source:
+    """Return texts or prompts in memory as a source.
+
+    Args:
+        texts: All of them.
+        is_prompt: Whether they are prompts.
+        answers: Of each prompt the token that comes next, or its id; default: none is read.
+        numbers: `Given.number` of each.
+    """
+    kind = PROMPT if is_prompt else TEXT
+    for i, text in enumerate(texts):
+        check(isinstance(text, str), f"{kind} {i} is {text!r}; expected text")
+    rows = [Given(
+        _named(kind, i, text), i + 1, text, answer=None if answers is None else answers[i],
+        is_prompt=is_prompt, number=None if numbers is None else int(numbers[i]))
+        for i, text in enumerate(texts)]
+    return _in_memory(rows, [list(texts), None if answers is None else list(answers),
+                             None if numbers is None else list(map(int, numbers))])
+
+
+def excerpts(tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> Source:
+    """Return excerpts of a packed text, ids [N, T + 1], as a source; numbers are documents."""
+    rows = [Given(f"excerpt {i}", i + 1, tokens=row, number=int(number))
+            for i, (row, number) in enumerate(zip(tokens, numbers, strict=True))]
+    return _in_memory(rows, [[list(row) for row in tokens], list(map(int, numbers))])
+
+
+def _in_memory(rows: list[Given], content: list[Any]) -> Source:
+    def digest() -> str:
+        return hashlib.sha256(repr(content).encode()).hexdigest()
+
+    return Source(partial(iter, rows), len(rows), digest)
+
+
+def _lines(path: Path) -> Iterator[Given]:
+    """Yield the texts or prompts of a file, of which one line at a time is in memory."""
+    for number, (where, row, after) in enumerate(rows_in(path)):
+        kinds = [name for name in (TEXT, PROMPT) if isinstance(row, dict) and name in row]
+        check(len(kinds) == 1 and isinstance(row[kinds[0]], str), f"{where} is "
+              f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
+              "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
+        text = row[kinds[0]]
+        yield Given(_named(kinds[0], number, text), after, text, row.get(ANSWER),
+                    kinds == [PROMPT])
+
+
+def _named(kind: str, number: int, text: str) -> str:
+    return f"{kind} {number} ({text if len(text) <= 40 else text[:37] + '...'!r})"
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Some texts, or prompts, padded on the right.
+
+    Attributes:
+        tokens: Ids [B, T].
+        lengths: Tokens of each text.
+        targets: The next token: of a text its own, of a prompt the answer, at its last token; 0
+            where there is none.
+        read: Where predictions of the next token are measured; never where there is no target.
+        text: Number of the text of each row, which the bootstrap resamples. Several rows can be of
+            one, such as excerpts of a document or prompts of a combination.
+        padding: Arguments by which the model is told of padding (`LanguageModel.padded`).
+        row: Number of each row, no two the same; default: that of its text.
+    """
+
+    tokens: Int[Tensor, "B T"]
+    lengths: Int[Tensor, " B"]
+    targets: Int[Tensor, "B T"]
+    read: Bool[Tensor, "B T"]
+    text: Int[Tensor, " B"]
+    padding: Mapping[str, Tensor] = field(default_factory=dict)
+    row: Int[Tensor, " B"] | None = None
+
+    @property
+    def rows(self) -> Int[Tensor, " B"]:
+        """Number of each row, no two the same."""
+        return self.text if self.row is None else self.row
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: Tensor) -> TextBatch:
+        """Return some rows, int64 or bool."""
+        return self._map(lambda x: x[rows.to(x.device)])
+
+    def of_texts(self, texts: Iterable[int]) -> TextBatch:
+        """Return the rows of some texts, by their numbers."""
+        wanted = torch.tensor(sorted(texts), dtype=torch.int64)
+        return self[torch.isin(self.text.cpu(), wanted)]
+
+    def to(self, device: torch.device) -> TextBatch:
+        """Return the batch on a device."""
+        return self._map(lambda x: x.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> TextBatch:
+        changed: dict[str, Any] = {
+            name: function(x) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        padding = {name: function(x) for name, x in self.padding.items()}
+        return replace(self, **changed, padding=padding)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Tokens of a text, and the targets after those from `first` on."""
+
+    tokens: Sequence[int]
+    targets: Sequence[int]
+    first: int
+    number: int
+    row: int
+
+
+class Texts:
+    """A language model, and the texts or prompts that it reads.
+
+    Batches come in the order of the texts up to blocks of `GATHERED` batches, within which texts of
+    similar length share a batch. Memory: the texts of one block.
+
+    Args:
+        model: The language model.
+        source: The texts.
+        problems: The subject that the prompts came as, which has `counterfactuals()`.
+        prepend_bos: As in `LanguageModel.encode`.
+        longest: Tokens of a text, of which longer ones lose the rest; default: the model's context,
+            and a longer text is an error.
+        n: Texts that are read at most; default: all.
+        tokens_at_once: Tokens of a batch, padding included.
+    """
+
+    def __init__(
+        self, model: LanguageModel, source: Source, *, problems: Any = None,
+        prepend_bos: bool | None = None, longest: int | None = None, n: int | None = None,
+        tokens_at_once: int = TOKENS_AT_ONCE,
+    ) -> None:
+        check_count("tokens_at_once", tokens_at_once)
+        limit = model.context
+        if longest is not None:
+            check_count("longest", longest, 2)
+            check(limit is None or longest <= limit, f"longest is {longest:,}; expected at most "
+                  f"{limit:,}, the context of the model")
+        if n is not None:
+            check_count("n", n)
+        self.model, self.source, self.problems = model, source, problems
+        self.prepend_bos = model.begins(prepend_bos)
+        self.longest, self.n, self.tokens_at_once = longest, n, tokens_at_once
+        self._weight: Tensor = next(model.model.parameters())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of results: the model and the texts."""
+        return {**self.model.settings, "dtype": str(self._weight.dtype),
+                "texts": self.source.digest(), **self.model.beginning(self.prepend_bos),
+                "longest": self.longest, "n": self.n, "tokens_at_once": self.tokens_at_once,
+                "latentcode_version": package_version("latentcode")}
+
+    def first(self, n: int) -> Texts:
+        """Return the first n texts, or all that there are."""
+        check_count("n", n)
+        texts = copy(self)
+        texts.n = n if self.n is None else min(n, self.n)
+        return texts
+
+    def __iter__(self) -> Iterator[TextBatch]:
+        return self.batches()
+
+    def batches(self, progress: Callable[[int, int], None] | None = None) -> Iterator[TextBatch]:
+        """Yield all texts, from the first on, as often as asked.
+
+        Args:
+            progress: Called after each block with how much of the source is read, and its total.
+
+        Raises:
+            LatentCodeError: `ConfigError` names a text that is longer than the context and an
+                answer that is not one token, and is raised for texts of which none has two tokens.
+        """
+        rows: list[_Row] = []
+        n_tokens, readable = 0, False
+        numbers = TextNumbers()
+        for number, given in enumerate(islice(self.source.read(), self.n)):
+            row = self._tokenized(given, number, numbers)
+            if row is None:
+                numbers.skip()
+            else:
+                rows.append(row)
+                n_tokens, readable = n_tokens + len(row.tokens), True
+            if n_tokens >= GATHERED * self.tokens_at_once:
+                yield from self._batched(rows)
+                if progress is not None:
+                    progress(min(given.after, self.source.total), self.source.total)
+                rows, n_tokens = [], 0
+        yield from self._batched(rows)
+        check(readable, "no text has two tokens or more; expected texts in which something comes "
+              "next")
+        if progress is not None:
+            progress(self.source.total, self.source.total)
+
+    def _tokenized(self, given: Given, row: int, numbers: TextNumbers) -> _Row | None:
+        """Return the tokens of a text; None where nothing comes after its first."""
+        if given.tokens is not None:
+            assert given.number is not None
+            return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
+        assert given.text is not None
+        ids, _ = self.model.encode(given.text, self.prepend_bos)
+        limit = self.model.context
+        answer: list[int] = []
+        if given.is_prompt:
+            check(self.longest is None, f"longest is {self.longest}, which cuts texts, and "
+                  f"{given.where} is a prompt, whose end is read; expected longest=None")
+            check(limit is None or len(ids) <= limit, f"{given.where} has {len(ids):,} tokens; "
+                  f"expected at most {limit or 0:,}, the context of the model")
+            if given.answer is not None:
+                answer = [next_token(self.model, ANSWER, given.answer, given.text, ids, given.where,
+                                     self.prepend_bos)]
+        kept = len(ids) if self.longest is None else self.longest
+        check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
+              f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
+              f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
+              "the texts")
+        if len(ids) < (1 if given.is_prompt else 2):
+            return None
+        number = numbers.number(ids[:kept]) if given.number is None else given.number
+        if given.is_prompt:
+            return _Row(ids, answer, len(ids) - 1, number, row)
+        return _Row(ids[:kept], ids[1:kept + 1], 0, number, row)
+
+    def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
+        """Yield the rows of a block in batches of similar length."""
+        n_heads = self.model.model.cfg.n_heads
+        batch: list[_Row] = []
+        for row in sorted(rows, key=lambda row: len(row.tokens)):
+            length, n = len(row.tokens), len(batch) + 1
+            if batch and (n * length > self.tokens_at_once
+                          or 4 * n_heads * n * length**2 > PATTERN_BYTES):
+                yield self._padded(batch)
+                batch = []
+            batch.append(row)
+        if batch:
+            yield self._padded(batch)
+
+    def _padded(self, rows: Sequence[_Row]) -> TextBatch:
+        width = max(len(row.tokens) for row in rows)
+        tokens = torch.full((len(rows), width), self.model.padding)
+        targets = torch.zeros(len(rows), width, dtype=torch.int64)
+        read = torch.zeros(len(rows), width, dtype=torch.bool)
+        for i, row in enumerate(rows):
+            tokens[i, :len(row.tokens)] = torch.tensor(row.tokens)
+            places = slice(row.first, row.first + len(row.targets))
+            targets[i, places] = torch.tensor(row.targets, dtype=torch.int64)
+            read[i, places] = True
+        lengths, text, number = (torch.tensor(values) for values in zip(
+            *((len(row.tokens), row.number, row.row) for row in rows), strict=True))
+        padding = self.model.padded(torch.arange(width) < lengths[:, None])
+        return TextBatch(tokens, lengths, targets, read, text, padding, number).to(
+            self._weight.device)
+
+    def check_memory(self, batch: TextBatch) -> None:
+        """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
+        patterns of a layer (scores, codes, and what is made of them) and their weights."""
+        free = available(self._weight.device)
+        n, width = batch.tokens.shape
+        if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
+            raise self.too_large(batch, free)
+
+    def too_large(self, batch: TextBatch, free: int | None = None) -> ProbeError:
+        """Return the error of a batch that memory does not suffice for."""
+        n, width = batch.tokens.shape
+        pattern = 4 * self.model.model.cfg.n_heads * n * width**2 / 2**20
+        way_out = (f"tokens_at_once={max(self.tokens_at_once // 2, width)}" if n > 1
+                   else f"longest={max(width // 2, 2)}, which cuts texts")
+        left = "" if free is None else f"; {free / 2**20:,.0f} MiB are free"
+        return ProbeError(f"memory does not suffice for a batch of {n} texts of {width:,} tokens, "
+                          f"one layer's pattern of which takes {pattern:,.0f} MiB several times"
+                          f"{left}; expected less at once, such as {way_out}")

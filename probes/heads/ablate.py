@@ -1,0 +1,398 @@
+"""Effects of ablating each head by itself, beside a control.
+
+    mean      z_h <- the mean of z_h over the tokens of some texts
+    resample  z_h <- z_h of the same position of another text
+
+Both are the field's words (Wang et al., arXiv 2211.00593, section 2; Chan et al., causal scrubbing,
+2022). What a head writes, z_h W_O^h, changes by D_t = (z'_t - z_t) W_O^h at token t. The control
+changes the stream x_t that attention leaves by as much, and makes it as long:
+
+    (D_t . e_t) e_t + |D_t - (D_t . e_t) e_t| u_t / |u_t|,    e_t = x_t / |x_t|
+
+where u_t is (z'_t - z_t) R without its part along x_t, and the entries of R [d, D] are independent
+normal numbers. So it is a head that sees the same and whose output matrix is random: one that does
+no more than the control does what any change of that size does. The part along x_t is the same in
+both because norms take out the length of the stream: what removes a part of it turns it further
+than what adds as much.
+
+Of each layer and head there are K = 8 matrices R_k (`DIRECTIONS`), each for an eighth of the texts.
+On the texts of R_k the control has the effect c_k, the head itself e_k, and d_k = e_k - c_k. With
+the means c and d over all texts, another random matrix has, with 95 %, an effect and a difference
+from the control in
+
+    c +- t_(K-1) sd_k(c_k) sqrt(1 + 1/K)        0 +- t_(K-1) sd_k(d_k) sqrt(1 + 1/K)
+
+(a prediction interval). `control_low`, `control_high` are the first; the interval of the difference
+is d +- the second, so that it is beyond 0 where the head does more, or less, than a head with a
+random output matrix would. Both are a little wide: c_k and d_k differ by their texts, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from scipy.special import stdtrit
+from torch import Tensor
+
+from latentcode.errors import ProbeError, check
+from latentcode.models.layers import attention_layers
+from latentcode.models.read_out import look
+from latentcode.models.replay import NUMBERS, TOKENS, CleanPass, Write, clean_pass, unshared, z_hook
+from latentcode.probes.common.bootstrap import LEVEL, resampled_ratios
+from latentcode.probes.heads.clusters import DIFFERENCE
+from latentcode.probes.heads.metrics import Scores, groups
+from latentcode.probes.heads.result import EFFECTS, GROUPS
+from latentcode.progress import Progress
+from latentcode.prompts import LanguageModel
+from latentcode.prompts.texts import TextBatch
+from latentcode.seeds import checked_seed, make_generator
+
+KINDS = ("mean", "resample")
+QUANTITIES: Mapping[str, str] = {
+    "loss": "increase of the next token's loss, in nats",
+    "kl": "KL(clean || ablated) of the next token, in nats",
+    "changed": "share of tokens after which another token is the likeliest",
+    "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
+"""What is measured, as means over the tokens that are read."""
+CONTROL = "random direction"
+Key = TypeVar("Key")
+DIRECTIONS = 8
+"""Random output matrices of each head, among which the groups of texts are divided."""
+REFERENCE = 64
+"""Texts, the first ones, whose mean z is written."""
+KEPT = 2**26
+"""Activations that are kept of the tokens of a part of a batch."""
+
+
+class Ablation:
+    """The effects of ablating heads, summed up part by part of the texts.
+
+    Each head is a pass through the layers above it (`latentcode.models.replay`), where the model
+    allows it; else through all of them, as `settings` has it. For `resample` the other text is
+    drawn from the same part of a batch, among those that are as long or longer; where there is none
+    it is the longest other one, and only tokens that it has as well are read. A text that is alone
+    is left out.
+
+    Args:
+        model: The language model.
+        batches: The texts.
+        kinds: Some of `KINDS`.
+        control: Whether the control is computed, too: as many passes again.
+        n_read: Tokens of each text that are read, drawn at random; None: all that can be.
+        seed: Seed of these tokens, of other texts and of the directions of the control.
+        heads: Layer and number of those that are ablated; default: all.
+
+    Attributes:
+        parts: The texts in parts that fit into memory.
+        sums: float64 [kind, patch or control, quantity, L, H, group], L all layers, of the parts
+            that were added.
+        counts: float64 [kind, group], their tokens.
+    """
+
+    def __init__(
+        self, model: LanguageModel, batches: Sequence[TextBatch], *, kinds: Sequence[str] = KINDS,
+        control: bool = True, n_read: int | None = 64, seed: int = 0,
+        heads: Collection[tuple[int, int]] | None = None,
+    ) -> None:
+        self.model, self.kinds = model.model, tuple(dict.fromkeys(kinds))
+        self.control, self.n_read, self.seed = control, n_read, checked_seed(seed)
+        self.means = mean_z(model, batches) if "mean" in kinds else {}
+        self.whole_passes = unshared(self.model)
+        self.parts = [part for batch in batches
+                      for part in in_parts(batch, self.model, n_read, self.seed)]
+        n_layers, n_heads = self.model.cfg.n_layers, self.model.cfg.n_heads
+        self.heads = {layer: [head for head in range(n_heads)
+                              if heads is None or (layer, head) in heads]
+                      for layer in attention_layers(self.model)}
+        self.layers = [layer for layer, some in self.heads.items() if some]
+        self.sums = np.zeros((len(self.kinds), 2, len(QUANTITIES), n_layers, n_heads, GROUPS))
+        self.counts = np.zeros((len(self.kinds), GROUPS))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of results."""
+        return {"kinds": list(self.kinds), "n_read": self.n_read, "seed": self.seed,
+                "passes": f"whole: {self.whole_passes}" if self.whole_passes else
+                "layers below shared"}
+
+    def run(self, progress: Progress | None = None) -> Ablation:
+        """Add all parts, and return the same; `progress` is called layer by layer."""
+        total = len(self.parts) * len(self.layers)
+        for number, part in enumerate(self.parts):
+            def report(done: int, begun: int = number * len(self.layers)) -> None:
+                if progress is not None:
+                    progress(begun + done, total)
+            self.add(part, report)
+        return self
+
+    def add(self, part: TextBatch, progress: Callable[[int], None] | None = None) -> None:
+        """Add the effects on a part; `progress` is called with the layers that are done."""
+        clean = clean_pass(self.model, part.tokens, part.read, padding=part.padding,
+                           shared=not self.whole_passes)
+        before = Before(clean.logits, part.targets[part.read])
+        donor = donors(part, self.seed)
+        row, token = part.read.nonzero(as_tuple=True)
+        group = groups(part.text[row])
+        longest = torch.where(donor >= 0, part.lengths[donor], 0)
+        counted = {"mean": np.ones(len(group), dtype=bool),
+                   "resample": (token < longest[row]).cpu().numpy()}
+        sums = np.zeros_like(self.sums)
+        for done, layer in enumerate(self.layers, 1):
+            for (k, which, head), logits in passes(clean, self._writes(clean, part, donor, layer)):
+                tokens = counted[self.kinds[k]]
+                for q, values in enumerate(before.changes(logits)):
+                    np.add.at(sums[k, which, q, layer, head], group[tokens], values[tokens])
+            if progress is not None:
+                progress(done)
+        # At once, so that an interruption leaves sums and counts of the same texts.
+        self.sums += sums
+        for k, kind in enumerate(self.kinds):
+            np.add.at(self.counts[k], group[counted[kind]], 1.0)
+
+    def _writes(
+        self, clean: CleanPass, part: TextBatch, donor: Tensor, layer: int
+    ) -> Iterator[tuple[tuple[int, int, int], list[Write]]]:
+        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head."""
+        z = clean.z[layer]
+        if self.control:
+            matrices = torch.randn(
+                (DIRECTIONS, *z.shape[2:], self.model.cfg.d_model),
+                generator=make_generator(self.seed, f"directions of layer {layer}")).to(z)
+            direction = torch.as_tensor(directions(self.seed)[groups(part.text)], device=z.device)
+        for k, kind in enumerate(self.kinds):
+            for head in self.heads[layer]:
+                write = Write(layer, (head,), self.means[layer][head].to(z) if kind == "mean"
+                              else z[:, :, head:head + 1][donor])
+                yield (k, 0, head), [write]
+                if self.control:
+                    yield (k, 1, head), [
+                        in_random_direction(clean, write, matrices[direction, head])]
+
+    def table(self, n_bootstrap: int = 1_000) -> pd.DataFrame:
+        """Return the table of effects (`EFFECTS`): means of the `QUANTITIES` over tokens.
+
+        `low`, `high` resample whole texts; between `control_low` and `control_high` one random
+        matrix lies with 95 %; `difference` is effect minus control, with the interval above.
+
+        `ProbeError` for a kind of which no token could be read.
+        """
+        tables = []
+        for k, kind in enumerate(self.kinds):
+            filled = np.flatnonzero(self.counts[k])
+            check(len(filled) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
+                  "least two tokens" + (", and at least two of them in a batch"
+                                        if kind == "resample" else ""), ProbeError)
+            sums = np.moveaxis(self.sums[k][:, :, self.layers][..., filled], -1, 0)
+            sizes = self.counts[k, filled].reshape(-1, 1, 1, 1)
+            n = int(sizes.sum())
+            scores = Scores.of(sums[:, 0], sizes, n, n_bootstrap, self.seed)
+            draws = Draws.of_parts(sums, sizes[:, None], n, directions(self.seed)[filled])
+            tables.append(effects_table(kind, self.layers, tuple(QUANTITIES), scores,
+                                        (draws[0], draws[1]) if self.control else None, CONTROL))
+        table = pd.concat(tables, ignore_index=True)
+        ablated = [head in self.heads[layer]
+                   for layer, head in zip(table["layer"], table["head"], strict=True)]
+        return table[ablated].reset_index(drop=True)
+
+
+class Before:
+    """What a clean pass says at the tokens that are read, for others to be compared with."""
+
+    def __init__(self, logits: Float[Tensor, "R V"], targets: Int[Tensor, " R"]) -> None:
+        log_p = F.log_softmax(logits.float(), -1)
+        self.p = log_p.exp()
+        self.minus_entropy = torch.linalg.vecdot(self.p, log_p)
+        self.targets = targets[:, None]
+        self.loss = -log_p.gather(1, self.targets)[:, 0]
+        self.likeliest = logits.argmax(-1)
+
+    def changes(self, logits: Float[Tensor, "R V"]) -> Float[np.ndarray, "Q R"]:
+        """Return the `QUANTITIES` of another pass at every token."""
+        logits = logits.float()
+        norm, likeliest = logits.logsumexp(-1), logits.argmax(-1)
+        loss = norm - logits.gather(1, self.targets)[:, 0]
+        kl = self.minus_entropy - torch.linalg.vecdot(self.p, logits) + norm
+        right = [(tokens == self.targets[:, 0]).float() for tokens in (self.likeliest, likeliest)]
+        changes = torch.stack([
+            loss - self.loss, kl.clamp_min(0.0),  # below 0 by rounding alone
+            (likeliest != self.likeliest).float(), right[0] - right[1]])
+        return np.asarray(changes.double().cpu().numpy())
+
+
+def passes(
+    clean: CleanPass, writes: Iterable[tuple[Key, Sequence[Write]]]
+) -> Iterator[tuple[Key, Float[Tensor, "R V"]]]:
+    """Yield the logits of each pass in which something is written, after its key.
+
+    As many pass at once as fit into memory; they share the layers below the lowest that any writes.
+    """
+    writes = iter(writes)
+    while some := list(islice(writes, clean.room)):
+        yield from zip((key for key, _ in some), clean.after([of_pass for _, of_pass in some]),
+                       strict=True)
+
+
+@dataclass(frozen=True)
+class Draws(Scores):
+    """Scores of something that was drawn at random, several times: where another draw would lie.
+
+        interval = value +- t_(K-1) sd_k(replicates) sqrt(1 + 1/K)
+
+    Attributes:
+        replicates: The score of each draw over its own part of the groups, [K, ...].
+    """
+
+    @classmethod
+    def of_parts(cls, sums: np.ndarray, sizes: np.ndarray, n: int, draw: np.ndarray) -> Draws:
+        """Return the ratios of `Scores.of`, and those of the groups that each draw was given.
+
+        `draw`, int [G], is the draw of each group; one without groups is left out.
+        """
+        parts = (draw == np.unique(draw)[:, None]).astype(float)
+        value, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
+            np.ones((1, len(sums))), parts))
+        return cls(value[0], replicates, n, len(sums))
+
+    @cached_property
+    def interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of the 95 % prediction intervals of one draw, [...] each; NaN of one draw."""
+        k = len(self.replicates)
+        if k < 2:
+            nothing = np.full(self.value.shape, np.nan)
+            return nothing, nothing
+        half = (stdtrit(k - 1, (1.0 + LEVEL) / 2.0) * self.replicates.std(axis=0, ddof=1)
+                * np.sqrt(1.0 + 1.0 / k))
+        return self.value - half, self.value + half
+
+
+def effects_table(
+    patch: str, layers: Sequence[int], quantities: Sequence[str], scores: Scores,
+    paired: tuple[Scores, Scores] | None, control: str,
+) -> pd.DataFrame:
+    """Return the table of an effect (`EFFECTS`) from scores [Q, L, H].
+
+    `paired` are the same scores where there is a control, and those of the control there.
+    """
+    def columns(scores: Scores, names: Sequence[str]) -> dict[str, np.ndarray]:
+        return replace(scores, value=np.moveaxis(scores.value, 0, -1),
+                       replicates=np.moveaxis(scores.replicates, 1, -1)).columns(names)
+
+    table = pd.MultiIndex.from_product(
+        [layers, range(scores.value.shape[-1]), quantities],
+        names=["layer", "head", "quantity"]).to_frame(index=False)
+    table = table.assign(patch=patch, **columns(scores, ("value", "low", "high")), n=scores.n,
+                         n_clusters=scores.n_clusters)
+    if paired is not None:
+        table = table.assign(
+            against=control, **columns(paired[1], ("control", "control_low", "control_high")),
+            **columns(paired[0] - paired[1], DIFFERENCE))
+    return table.reindex(columns=list(EFFECTS))
+
+
+def mean_z(model: LanguageModel, batches: Iterable[TextBatch]) -> dict[int, Tensor]:
+    """Return by layer the mean of z [H, d] over all tokens of the first `REFERENCE` texts.
+
+    `ProbeError` where there are none.
+    """
+    bridge, n = model.model, 0
+    sums: dict[int, Tensor] = {}
+    texts: set[int] = set()
+    for batch in batches:
+        texts |= set(sorted({*batch.text.tolist()} - texts)[:REFERENCE - len(texts)])
+        some = batch.of_texts(texts).to(next(bridge.parameters()).device)
+        if not len(some):
+            break
+        is_text = torch.arange(some.tokens.shape[1], device=some.tokens.device) < (
+            some.lengths[:, None])
+        n += int(is_text.sum())
+
+        def add(z: Tensor, hook: object, *, layer: int, is_text: Tensor = is_text) -> None:
+            sums[layer] = sums.get(layer, 0.0) + z[is_text].double().sum(0)
+
+        look(bridge, some.tokens, ((z_hook(layer), partial(add, layer=layer))
+                                   for layer in attention_layers(bridge)), some.padding)
+    check(n > 0, "there are no texts to take a mean over", ProbeError)
+    dtype = next(bridge.parameters()).dtype
+    return {layer: (sums[layer] / n).to(dtype) for layer in sorted(sums)}
+
+
+def in_parts(
+    batch: TextBatch, model: Any, n_read: int | None, seed: int, *, backward: bool = False
+) -> list[TextBatch]:
+    """Return a batch on the device of a model, in parts that fit into memory.
+
+    A part has at least two rows, where the batch has and nothing goes backward, so that there is
+    another text. Rows without a token that is read are left out. With `backward` all is kept that a
+    backward pass needs.
+    """
+    batch = batch.to(next(model.parameters()).device)
+    batch = replace(batch, read=drawn(batch, n_read, seed))
+    batch = batch[batch.read.any(1)]
+    if not len(batch):
+        return []
+    config, n_tokens = model.cfg, batch.tokens.shape[1]
+    logits = int(batch.read.sum(1).max()) * int(getattr(config, "d_vocab", 1))
+    # Of each token: streams, and what blocks, attention and heads put out; or all activations of a
+    # block (Korthikanti et al., arXiv 2205.05198, equation 2, in numbers of two bytes there).
+    kept = n_tokens * config.n_layers * (
+        17 * config.d_model + 3 * config.n_heads * n_tokens if backward else 4 * config.d_model)
+    n_rows = max(1 if backward else 2, min(
+        NUMBERS // logits, TOKENS // n_tokens, KEPT // kept))
+    n_parts = max(1, len(batch) // n_rows)
+    return [batch[rows] for rows in torch.arange(len(batch)).tensor_split(n_parts)]
+
+
+def drawn(batch: TextBatch, n_read: int | None, seed: int) -> Bool[Tensor, "B T"]:
+    """Return where a batch is read: at most `n_read` tokens of each row."""
+    if n_read is None:
+        return batch.read
+    read = torch.zeros_like(batch.read)
+    for row, text in enumerate(batch.text.tolist()):
+        places = batch.read[row].nonzero().flatten()
+        generator = make_generator(seed, f"tokens of text {text}")
+        order = torch.randperm(len(places), generator=generator)[:n_read]
+        read[row, places[order.to(places.device)]] = True
+    return read
+
+
+def donors(batch: TextBatch, seed: int) -> Int[Tensor, " B"]:
+    """Return of each row the row of another text that is written; -1 where there is none."""
+    lengths, texts = batch.lengths.tolist(), batch.text.tolist()
+    rows = []
+    for text, length in zip(texts, lengths, strict=True):
+        others = [row for row, other in enumerate(texts) if other != text]
+        long = [row for row in others if lengths[row] >= length]
+        if not long and others:
+            long = [max(others, key=lambda row: lengths[row])]
+        generator = make_generator(seed, f"another text than {text}")
+        rows.append(long[int(torch.randint(len(long), (), generator=generator))] if long else -1)
+    return torch.tensor(rows, device=batch.tokens.device)
+
+
+def directions(seed: int) -> Int[np.ndarray, " G"]:
+    """Return which of the random matrices each group of texts is given.
+
+    Eight groups that follow each other get each once, in a random order: texts may come in turn.
+    """
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(DIRECTIONS) for _ in range(GROUPS // DIRECTIONS)])
+
+
+def in_random_direction(clean: CleanPass, write: Write, matrix: Float[Tensor, "B d D"]) -> Write:
+    """Return the control of a write of one head: as much, in a direction that R gives."""
+    assert write.z is not None
+    change, along = clean.moved(write), F.normalize(clean.stream(write.layer), dim=-1)
+    random = (write.z - clean.z[write.layer][:, :, list(write.heads)])[:, :, 0] @ matrix
+    kept, random_along = ((x * along).sum(-1, keepdim=True) * along for x in (change, random))
+    across = (change - kept).norm(dim=-1, keepdim=True)
+    return Write(write.layer,
+                 added=kept + across * F.normalize(random - random_along, dim=-1))
