@@ -14,13 +14,14 @@ from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import locked
+from latentcode.models.patched.passes import unshared
+from latentcode.models.patched.sites import check_written
 from latentcode.probes.attribution.checking import LEAST_RATE, SHARE, Search, checked, doublings
 from latentcode.probes.attribution.instances import Known, Patched, Setting
 from latentcode.probes.attribution.result import METHODS, AttributionResult
 from latentcode.probes.attribution.steps import ATTRIBUTED, default_source, named, rate_of
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.contrasts import Contrasts
-from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject
@@ -79,7 +80,7 @@ def attribute_model(
            n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size, n_bootstrap=n_bootstrap)
     layers = attention_layers(model)
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
-                      n_points)
+                      n_points, shared=not unshared(model, heads=False))
     n_batches = -(-n // batch_size)
     passes = iter(range(1, 10**9))
 

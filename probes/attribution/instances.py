@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from latentcode.models.patched.passes import CleanPass, clean_pass
+from latentcode.models.patched.sites import InScope, Place, Put, capture, gradients
 from latentcode.probes.attribution.steps import (
     SOURCES,
     by_cell,
     cells,
-    gradients,
     known_answers,
     masks,
     n_cells,
@@ -22,8 +23,6 @@ from latentcode.probes.attribution.steps import (
     step,
 )
 from latentcode.probes.interventions.intervention import CORE
-from latentcode.probes.interventions.passes import Unpatched, unpatched_pass
-from latentcode.probes.interventions.sites import Place, Put, capture, in_scope
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 
@@ -44,7 +43,7 @@ class Known:
     own: Tensor
     theirs: Tensor
     role: Tensor
-    unpatched: Unpatched
+    unpatched: CleanPass
     answered: Tensor
     activations: Mapping[Place, Tensor]
     parts: Mapping[tuple[str, Place], Tensor]
@@ -67,13 +66,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Setting:
-    """A model, what it is asked, whose activations are written, where, and points on the path."""
+    """A model, what it is asked, whose activations are written, where, and points on the path.
+
+    shared  whether passes share the layers below what is written
+    """
 
     model: Any
     task: Counterfactuals
     source: str
     places: Collection[Place]
     n_points: int
+    shared: bool = True
 
     def known(self, pairs: MinimalPairs) -> Known | None:
         """Return those of the pairs that count, with their attribution; None where there are none.
@@ -97,7 +100,8 @@ class Setting:
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = unpatched_pass(self.model, pairs.bases.inputs, self.places)
+        unpatched = clean_pass(self.model, pairs.bases.inputs, self.places,
+                               shared=self.shared)
         return Known(pairs, own, theirs, role, unpatched, answered[rows], sources, {
             (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
                                              n_cells(site, len(names)))
@@ -138,7 +142,7 @@ class Setting:
         clean = known.unpatched.logits
         layers = sorted({layer for name, layer in self.places if name == site})
         logits = known.unpatched.patched({
-            place: in_scope(Put(known.activations[place]), mask,
+            place: InScope(Put(known.activations[place]), mask,
                             mask[:, 0] if site == "code" else mask[..., 0])
             for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)

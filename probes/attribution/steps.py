@@ -17,9 +17,7 @@ Of answers that are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import torch
@@ -27,9 +25,7 @@ from torch import Tensor
 
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError, check, check_choice
-from latentcode.models.kernels.fused import written_out
-from latentcode.models.modes import evaluating
-from latentcode.probes.interventions.sites import SITES, Place
+from latentcode.models.patched.sites import Place
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
 
 ATTRIBUTED = ("code", "value")
@@ -135,34 +131,3 @@ def step(
     logs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
     to, since = (logs.gather(1, symbol.long()[:, None])[:, 0] for symbol in (theirs, own))
     return to - since
-
-
-def gradients(
-    model: Any, inputs: Tensor, places: Collection[Place], measure: Callable[[Tensor], Tensor],
-    at: Mapping[Place, Tensor] | None = None,
-) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return what is computed at some places, and d sum_b measure_b / d of it: one pass each way.
-
-    measure  logits -> [B], each from its own instance alone
-    at       what is written at other places before
-    """
-    found: dict[Place, Tensor] = {}
-    added: dict[Place, Tensor] = {}
-
-    def add(place: Place, activation: Tensor, hook: object) -> Tensor:
-        # Adding 0 changes nothing, and has a gradient whether or not weights have one.
-        found[place] = activation.detach().clone()
-        added[place] = torch.zeros_like(activation, requires_grad=True)
-        return activation + added[place]
-
-    def put(value: Tensor, activation: Tensor, hook: object) -> Tensor:
-        return value
-
-    with evaluating(model), written_out(), torch.enable_grad():
-        logits = model.run_with_hooks(inputs, fwd_hooks=[
-            *((SITES[site].hook.format(layer), partial(put, value))
-              for (site, layer), value in (at or {}).items()),
-            *((SITES[site].hook.format(layer), partial(add, (site, layer)))
-              for site, layer in places)])
-        slopes = torch.autograd.grad(measure(logits).sum(), list(added.values()))
-    return found, dict(zip(added, slopes, strict=True))

@@ -14,9 +14,9 @@ from torch import Tensor
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import locked
+from latentcode.models.patched.passes import clean_pass, computed, unshared
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.listed import as_patches, to_plain
-from latentcode.probes.interventions.passes import computed, unpatched_pass
 from latentcode.probes.interventions.patch import Added, Patch, edits_of, in_turn
 from latentcode.probes.interventions.patches import (
     PATCHES,
@@ -91,10 +91,11 @@ def intervene_model(
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
+    shared = not unshared(model, heads=False)
     with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
-            batch_size=batch_size, progress=progress)
+            batch_size=batch_size, shared=shared, progress=progress)
     settings = {
         **(dict(meta) if meta else {}), "split": split, "n": n, **counts, "seed": seed,
         "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,
@@ -150,7 +151,7 @@ def _parts(interventions: Sequence[Added]) -> list[Patch]:
 def outcomes_of_model(
     model: Any, task: Counterfactuals, interventions: Sequence[Added], *,
     split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
-    batch_size: int = 250, progress: Progress | None = None,
+    batch_size: int = 250, shared: bool = True, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """What became of each answer? What `intervene_model` puts into tables, instance by instance.
 
@@ -201,7 +202,7 @@ def outcomes_of_model(
         if len(known) == 0:
             continue
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = unpatched_pass(model, known.bases.inputs, places, task.n_read)
+        unpatched = clean_pass(model, known.bases.inputs, places, task.n_read, shared=shared)
         third = torch.full_like(known.slot, -1)
         if n_reference:
             third = thirds(known, references.count,

@@ -121,7 +121,7 @@ def test_whole_passes_say_the_same_and_that_they_are() -> None:
     model.layer(1).register_forward_hook(
         lambda module, inputs, output: output + keeping.pop("first"))
     whole, _, settings = effects(Asked(model), batches, kinds=("mean",))
-    assert settings["passes"].startswith("whole: layer 1")
+    assert settings["passes"].startswith("whole: hooks sit on the model")
     numbers = ["value", "low", "high", "control"]
     assert np.allclose(shared[numbers], whole[numbers], atol=1e-5)
 
