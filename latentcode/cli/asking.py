@@ -247,7 +247,7 @@ def patches(
         check(not others, f"{' and '.join(others)} given without --patch; expected --patch too, or "
               "neither for the most informative patches", ConfigError)
         return {}
-    from latentcode.probes.interventions.listed import every_patch
+    from latentcode.probes.interventions.patch import every_patch
 
     chosen = every_patch(
         {"site": site, "where": scope, "layers": layers, "alpha": alpha, "value": patch,

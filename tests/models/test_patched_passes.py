@@ -181,7 +181,8 @@ def test_what_follows_from_a_stream_has_gradients(kind: str) -> None:
     model, inputs = model_and_inputs(kind, torch.float64)
     _, own = capture(model, inputs, [("residual", 1), ("code", 2)])
     added = torch.zeros_like(own["code", 2][:, :, -2:], requires_grad=True)
-    logits = run_from(model, 1, Output(Tensor, own["residual", 1]), {("code", 2): lambda live: live + added}, 2,
+    entering = Output(Tensor, own["residual", 1])
+    logits = run_from(model, 1, entering, {("code", 2): lambda live: live + added}, 2,
                       cut=True)
     (slope,) = torch.autograd.grad(logits.square().sum(), [added])
     of = CleanPass(model, inputs, 2, logits.detach(), ())

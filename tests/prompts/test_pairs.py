@@ -18,8 +18,8 @@ from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameEr
 from latentcode.models import pretrained
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions import InterventionResult
+from latentcode.probes.interventions.intervention import prompt_interventions
 from latentcode.probes.interventions.sites import capture, run_patched
-from latentcode.probes.interventions.standard import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
 
