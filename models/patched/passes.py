@@ -239,7 +239,10 @@ class CleanPass:
             if z is not None and torch.equal(new_z, z):
                 return None
             return block.after_z(last_tokens(entering, read), _last_z(new_z, read))
-        return last_tokens(block.after_z(entering, new_z, partial(_behind, written)), read)
+        stream = last_tokens(block.after_z(entering, new_z, partial(_behind, written)), read)
+        above = None if is_last else self.layers[index + 1].entering
+        same = above is not None and torch.equal(stream, _repeated(above.first, n))
+        return None if same else stream
 
     def _through_hooks(self, edits: Mapping[Place, Edit], n: int) -> Tensor:
         lowest = min((layer for _, layer in edits), default=0)

@@ -102,7 +102,8 @@ def test_every_site_and_layer_as_in_a_whole_pass(
         assert kernels or torch.equal(logits, clean)
         for read, of in shared.items():
             torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
-        sites = ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual")
+        sites = ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual",
+                 "message", "mlp_in", "mlp_out", "code+message+mlp_out", "message+z")
         scopes = cycle(("row", "rows of some", "everything"))  # each meets every site and layers
         for (site, layers), scope in zip(
                 product(sites, ((0,), (2,), (0, 2), (1, 2))), scopes, strict=False):
