@@ -217,8 +217,8 @@ def usual(bench: Bench) -> Patch:
     upper ones; of texts that copy, codes of the query in the
     upper ones. The source has another operation and other operands, which tells the two apart.
     """
+    from latentcode.models.patched.sites import normalization_of
     from latentcode.probes.interventions.patch import Patch
-    from latentcode.probes.interventions.sites import normalization_of
 
     task, n = bench.task, bench.model.cfg.n_layers
     value = next(name for name in ("operation+operands", "interchange") if name in bench.values)

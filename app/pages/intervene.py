@@ -28,8 +28,8 @@ from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
+from latentcode.models.patched.sites import SITES as WRITTEN
 from latentcode.probes.interventions.outcomes import Ask, BenchOutcome
-from latentcode.probes.interventions.sites import SITES as WRITTEN
 
 if TYPE_CHECKING:
     from torch import Tensor

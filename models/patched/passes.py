@@ -26,11 +26,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentcode.errors import LatentCodeError, check, is_out_of_memory
+from latentcode.errors import check, is_out_of_memory
 from latentcode.models.blocks import Block, last_tokens
 from latentcode.models.hooks import is_hooked
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import evaluating
+from latentcode.models.modes import evaluating, locked
 from latentcode.models.patched.sites import (
     SITES,
     Edit,
@@ -45,18 +44,7 @@ from latentcode.models.patched.sites import (
 )
 from latentcode.models.read_out import read_out_hook
 from latentcode.models.transformer import HookedTransformer
-from latentcode.seeds import make_generator
 
-TOKENS = 4096
-"""Tokens that pass through the model at once, where they are those of one batch several times."""
-NUMBERS = 2**25
-"""Logits, and codes of a layer, that are computed at once."""
-AGREES = 1e-3
-"""How far a pass that shares layers may be from a whole one, as a share of what the change changes;
-in types of few bits `ROUNDINGS` times their rounding."""
-ROUNDINGS = 16
-FEW_TOKENS = 2, 4
-"""Texts and tokens on which `unshared` tries a model."""
 FEW_QUERIES = 0.25
 """Share of the tokens up to which those that change are computed one by one, not all of them."""
 BEHIND = {"attended", "mlp_in", "mlp_out"}
@@ -114,21 +102,6 @@ class Layer:
         return Layer(None if self.entering is None else self.entering[rows],
                      {site: x[rows] for site, x in self.sites.items()},
                      None if self.attended is None else self.attended[rows])
-
-
-@dataclass(frozen=True)
-class Write:
-    """What is put into the attention of a layer, in one pass.
-
-    layer  which
-    heads  whose z is replaced, and `z` by what: broadcastable to [B, T, heads, d]
-    added  [B, T, D], what is added to what attention puts out; None: nothing
-    """
-
-    layer: int
-    heads: tuple[int, ...] = ()
-    z: Tensor | None = None
-    added: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -288,58 +261,6 @@ class CleanPass:
         return last_tokens(hooked_pass(self.model, _repeated(self.inputs, n), hooks, **{
             name: _repeated(x, n) for name, x in self.padding.items()}), self.read)
 
-    # Of heads
-
-    @property
-    def z(self) -> dict[int, Float[Tensor, "B T H d"]]:
-        """What each head puts out before W_O, by layer with attention."""
-        return {index: layer.sites["z"] for index, layer in enumerate(self.layers)
-                if "z" in layer.sites}
-
-    @property
-    def room(self) -> int:
-        """How many passes fit into memory at once."""
-        n_texts, n_tokens = self.inputs.shape[:2]
-        codes = n_texts * next(iter(self.z.values())).shape[2] * n_tokens**2
-        return max(1, min(TOKENS // (n_texts * n_tokens), NUMBERS // max(1, self.logits.numel()),
-                          NUMBERS // codes))
-
-    def stream(self, layer: int) -> Float[Tensor, "B T D"]:
-        """Return the stream that attention leaves: what enters the block, and what it adds.
-
-        Where a norm follows attention, as in Gemma 2, without that norm.
-        """
-        attended = self.layers[layer].attended
-        assert attended is not None
-        return self.at(("residual", layer)) + attended.first
-
-    def moved(self, write: Write) -> Float[Tensor, "B T D"]:
-        """sum_h (z'_h - z_h) W_O^h: what a write of z adds to what attention puts out."""
-        assert write.z is not None
-        weight = _attention(self.model, write.layer).W_O[list(write.heads)]  # [h, d, D]
-        difference = write.z - self.z[write.layer][:, :, list(write.heads)]
-        return difference.flatten(2) @ weight.flatten(0, 1)
-
-    def after(self, passes: Sequence[Sequence[Write]]) -> Float[Tensor, "N R V"]:
-        """Return the logits of N passes, in each of which something is written.
-
-        passes  what each of them writes, no layer twice; they share the layers below the lowest
-                that any writes
-        """
-        n = len(passes)
-        writes: dict[int, list[tuple[int, Write]]] = {}
-        for number, some in enumerate(passes):
-            for write in some:
-                writes.setdefault(write.layer, []).append((number, write))
-        edits: dict[Place, Edit] = {}
-        for layer, of_layer in sorted(writes.items()):
-            if any(write.heads for _, write in of_layer):
-                edits["z", layer] = partial(_with_heads, of_layer, n)
-            if any(write.added is not None for _, write in of_layer):
-                edits["attended", layer] = partial(_with_added, of_layer, n)
-        return self.patched(edits, n)
-
-
 def computed_by_layers(model: Any) -> bool:
     """Whether passes of a model can start in any layer: it is ours, and nobody else looks at it."""
     return (isinstance(model, HookedTransformer) and model.n_members is None
@@ -359,10 +280,19 @@ def clean_pass(
              `unshared` says why
     padding  what a bridge is told of padding, by the names of its arguments [B, T]
     """
-    padding = dict(padding or {})
-    if shared and computed_by_layers(model):
-        return _clean_by_layers(model, inputs, places, read, shown=shown)
-    shared = shared and hasattr(model, "original_model")
+    with evaluating(model):  # whose lock keeps hooks of other threads away
+        if shared and computed_by_layers(model):
+            return _clean_by_layers(model, inputs, places, read, shown=shown)
+        return _clean_through_hooks(
+            model, inputs, places if shown else (), read,
+            shared=shared and hasattr(model, "original_model"), padding=dict(padding or {}))
+
+
+def _clean_through_hooks(
+    model: Any, inputs: Tensor, places: Collection[Place], read: int | Tensor | None, *,
+    shared: bool, padding: Mapping[str, Tensor],
+) -> CleanPass:
+    """Return the clean pass of any other model, of which the places are shown."""
     kept: dict[Place, Tensor] = {}
     returned: dict[nn.Module, Output] = {}
 
@@ -374,9 +304,9 @@ def clean_pass(
 
     blocks = list(model.blocks)
     attentions = {layer: _attention(model, layer) for site, layer in places if site == "attended"}
-    hooks = hooks_of(model, {place: partial(keep, place) for place in places
-                             if shown and place[0] in SITES})
-    with evaluating(model), ExitStack() as stack:
+    hooks = hooks_of(model, {
+        place: partial(keep, place) for place in places if place[0] in SITES})
+    with ExitStack() as stack:
         for module in (*(blocks if shared else ()), *attentions.values()):
             stack.callback(module.register_forward_hook(keep_output).remove)
         begun = CleanPass(model, inputs, read, torch.empty(0), padding=padding)
@@ -384,7 +314,7 @@ def clean_pass(
     layers = [Layer(returned[blocks[index - 1]] if shared and index else None,
                     {site: x for (site, layer), x in kept.items() if layer == index},
                     returned[attentions[index]] if index in attentions else None)
-              for index in range(len(blocks))] if shared or (places and shown) else ()
+              for index in range(len(blocks))] if shared or places else ()
     return CleanPass(model, inputs, read, logits[0] if isinstance(read, Tensor) else logits,
                      layers, shared, padding)
 
@@ -396,36 +326,35 @@ def _clean_by_layers(
     """Return the clean pass of one of our models, block by block."""
     last = None if isinstance(read, Tensor) else read
     layers = []
-    with evaluating(model):
-        stream = model.hook_embed(model.embed(inputs))
-        for index in range(model.config.n_layers):
-            block, n = model.layer(index), last if index == model.config.n_layers - 1 else None
-            wanted = {site for site, layer in places if layer == index}
-            code, value = block.codes(stream)
-            sites = {"residual": stream}
-            if wanted & {"code", "value", "z", "message"}:
-                sites |= {"code": code, "value": value}
-            entering, attended = Output(Tensor, stream), None
-            if not wanted & {"z", "message", *BEHIND}:
-                stream = block.after_codes(last_tokens(stream, n), last_tokens(code, n), value)
-                layers.append(Layer(entering, sites))
-                continue
-            sites["z"] = z = block.attn.z(code, value)
-            if shown and "message" in wanted:
-                sites["message"] = messages_of(block.attn, code, value)
-            if wanted & BEHIND:
-                behind: dict[str, Tensor] = {}
-                stream = last_tokens(block.after_z(
-                    stream, z, lambda site, x, kept=behind: kept.setdefault(site, x)), n)
-                attended = Output(Tensor, behind.pop("attended"))
-                sites |= {site: x for site, x in behind.items() if site in wanted}
-            else:
-                stream = block.after_z(last_tokens(stream, n), _last_z(z, n))
-            layers.append(Layer(entering, sites, attended))
-        logits = model.read_out(
-            _tokens(stream, read, 1) if isinstance(read, Tensor) else stream)
-        return CleanPass(model, inputs, read, logits[0] if isinstance(read, Tensor) else logits,
-                         layers, shares=True)
+    stream = model.hook_embed(model.embed(inputs))
+    for index in range(model.config.n_layers):
+        block, n = model.layer(index), last if index == model.config.n_layers - 1 else None
+        wanted = {site for site, layer in places if layer == index}
+        code, value = block.codes(stream)
+        sites = {"residual": stream}
+        if wanted & {"code", "value", "z", "message"}:
+            sites |= {"code": code, "value": value}
+        entering, attended = Output(Tensor, stream), None
+        if not wanted & {"z", "message", *BEHIND}:
+            stream = block.after_codes(last_tokens(stream, n), last_tokens(code, n), value)
+            layers.append(Layer(entering, sites))
+            continue
+        sites["z"] = z = block.attn.z(code, value)
+        if shown and "message" in wanted:
+            sites["message"] = messages_of(block.attn, code, value)
+        if wanted & BEHIND:
+            behind: dict[str, Tensor] = {}
+            stream = last_tokens(block.after_z(
+                stream, z, lambda site, x, kept=behind: kept.setdefault(site, x)), n)
+            attended = Output(Tensor, behind.pop("attended"))
+            sites |= {site: x for site, x in behind.items() if site in wanted}
+        else:
+            stream = block.after_z(last_tokens(stream, n), _last_z(z, n))
+        layers.append(Layer(entering, sites, attended))
+    logits = model.read_out(
+        _tokens(stream, read, 1) if isinstance(read, Tensor) else stream)
+    return CleanPass(model, inputs, read, logits[0] if isinstance(read, Tensor) else logits,
+                     layers, shares=True)
 
 
 def computed(
@@ -543,27 +472,6 @@ def _last_z(z: Tensor, read: int | None) -> Tensor:
     return z if read is None else z[:, -read:]
 
 
-def _with_heads(writes: Sequence[tuple[int, Write]], n: int, z: Tensor) -> Tensor:
-    """Replace z of some heads in some of n passes."""
-    z = _copy(z)
-    by_pass = z.view(n, -1, *z.shape[1:])  # [n, B, T, H, d]
-    for number, write in writes:
-        if write.heads:
-            assert write.z is not None
-            by_pass[number][:, :, list(write.heads)] = write.z.to(z.dtype)
-    return z
-
-
-def _with_added(writes: Sequence[tuple[int, Write]], n: int, attended: Tensor) -> Tensor:
-    """Add something to what attention puts out in some of n passes."""
-    attended = _copy(attended)
-    by_pass = attended.view(n, -1, *attended.shape[1:])
-    for number, write in writes:
-        if write.added is not None:
-            by_pass[number] += write.added
-    return attended
-
-
 def logits_at(
     model: Any, tokens: Tensor, padding: Mapping[str, Tensor], at: Int[Tensor, " R"],
     hooks: Sequence[Hook], n: int = 1,
@@ -587,110 +495,34 @@ def logits_at(
     return logits
 
 
-def z_hook(layer: int) -> str:
-    """Return the hook that shows what each head puts out, z [B, T, H, d], before W_O."""
-    return SITES["z"].hook.format(layer)
-
-
-def check_shown(model: Any) -> list[str]:
-    """Return the hooks that show z, and what enters, of every layer with attention.
-
-    `ConfigError` for a model that does not have them.
-    """
-    shown = [SITES[site].hook.format(layer) for layer in attention_layers(model)
-             for site in ("z", "residual")]
-    hidden = [name for name in shown if name not in model.hook_dict]
-    check(not hidden, f"the model has no hook {', '.join(hidden[:3])}; expected those that show "
-          "what each head puts out, and what enters each layer with attention")
-    return shown
-
-
-def clean_heads(
-    model: Any, tokens: Int[Tensor, "B T"], read: Bool[Tensor, "B T"], *,
-    padding: Mapping[str, Tensor] | None = None, shared: bool = True,
-) -> CleanPass:
-    """Return a pass of a language model for passes in which z of some heads is written (`Write`).
-
-    `ConfigError` for a model that does not show z, and what enters, of every layer. Arguments are
-    those of `clean_pass`.
-    """
-    check_shown(model)
-    clean = clean_pass(model, tokens, [
-        (site, layer) for layer in attention_layers(model)
-        for site in ("z", "residual", "attended")], read, shown=True, shared=shared,
-        padding=padding)
-    shapes = [tuple(x.shape) for x in clean.z.values()]
-    check(all(len(shape) == 4 and shape[:2] == tokens.shape for shape in shapes), "the model shows "
-          f"z {shapes[:3]} for tokens {tuple(tokens.shape)}; expected [B, T, H, d] in every layer")
-    return clean
-
-
 @torch.no_grad()
-def unshared(model: Any, *, heads: bool = True) -> str:
+def unshared(model: Any) -> str:
     """Why do passes of a model not share layers? "" where they do.
 
-    Tried on a few tokens: a pass that begins in any layer, with nothing written, gives the bits of
-    the whole pass. heads: so does one in which a head's z is put back, and one with another z gives
-    what a whole pass gives. `ConfigError` where another z changes nothing in any layer, also in
-    whole passes; in a layer alone it may write where nothing reads. Without `heads` our own models
-    need no trial.
+    Ours share them, or pass as a whole where hooks sit on them. A bridge is tried on a few tokens:
+    a pass that begins in any layer, with nothing written, gives the bits of the whole pass.
     """
-    if not heads and not hasattr(model, "original_model"):
+    if not hasattr(model, "original_model"):
         return ""
+    with locked(model):
+        clean = clean_pass(model, few_tokens(model))
+        for layer in range(len(clean.layers)):
+            try:
+                same = clean.patched({("residual", layer): lambda live: live})
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                return f"layer {layer}: {error}"
+            if not torch.equal(same, clean.logits):
+                return f"layer {layer} is not computed from what the layer below puts out"
+    return ""
+
+
+def few_tokens(model: Any) -> Int[Tensor, "B T"]:
+    """Return a few texts on which a language model is tried."""
+    n_ids = int(getattr(model.cfg, "d_vocab", 8))
     device = next(model.parameters()).device
-    n_ids = int(getattr(model.cfg, "d_vocab", FEW_TOKENS[0] * FEW_TOKENS[1]))
-    tokens = (torch.arange(FEW_TOKENS[0] * FEW_TOKENS[1], device=device)
-              % max(1, n_ids)).view(FEW_TOKENS)
-    read = torch.ones(FEW_TOKENS, dtype=torch.bool, device=device) if heads else None
-    begin = clean_heads if heads else partial(clean_pass, places=())
-    whole = begin(model, tokens, read=read, shared=False)
-    generator = make_generator(0, "another z")
-    try:
-        shared = begin(model, tokens, read=read)
-    except LatentCodeError as error:
-        return str(error)
-    if not shared.shares:
-        return "hooks sit on the model, and see whole passes"
-    reason, changed = "", False
-    for layer in range(len(shared.layers)):
-        try:
-            same = shared.patched({("residual", layer): _same})
-            if not torch.equal(same, shared.logits[None] if heads else shared.logits):
-                reason = reason or (f"layer {layer} is not computed from what the layer below puts "
-                                    "out")
-            if not heads or layer not in whole.z:
-                continue
-            z = whole.z[layer]
-            head = layer % z.shape[2]
-            noise = torch.randn(z[:, :, :1].shape, generator=generator).to(z)
-            # Of the size of what is there, so that layers of small z change something, too.
-            other = z[:, :, head:head + 1] + noise * z.float().std().to(z)
-            writes = [Write(layer, (head,), other)]
-            by_hook = whole.after([writes])
-            changed = changed or not torch.equal(by_hook[0], whole.logits)
-            # Ours are computed from what is written; rounding is all that can differ.
-            if not computed_by_layers(model) and not agrees(
-                    shared.after([writes]), by_hook, whole.logits):
-                reason = reason or (f"what attention puts out in layer {layer} is not "
-                                    "sum_h z_h W_O^h")
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            reason = reason or f"layer {layer}: {error}"
-    check(changed or not heads, "another z of a head changes no logit of this model, in any layer; "
-          "expected an architecture that goes on with what is written there")
-    return reason
-
-
-def agrees(one: Tensor, other: Tensor, clean: Tensor) -> bool:
-    """Whether the logits of two passes are the same but for rounding, beside what they change."""
-    within = max(AGREES, ROUNDINGS * torch.finfo(clean.dtype).eps)
-    changed = (other.float() - clean.float()).norm()
-    return bool((one.float() - other.float()).norm() <= within * changed)
-
-
-def _same(live: Tensor) -> Tensor:
-    return live
+    return (torch.arange(8, device=device) % max(1, n_ids)).view(2, 4)
 
 
 def _at(stream: Tensor, at: Tensor, n: int) -> Float[Tensor, "n R D"]:

@@ -80,7 +80,7 @@ def attribute_model(
            n_checked=n_checked, n_ranked=n_ranked, batch_size=batch_size, n_bootstrap=n_bootstrap)
     layers = attention_layers(model)
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
-                      n_points, shared=not unshared(model, heads=False))
+                      n_points, shared=not unshared(model))
     n_batches = -(-n // batch_size)
     passes = iter(range(1, 10**9))
 

@@ -100,7 +100,7 @@ def hold(
     if not computed_by_layers(model):
         check_written(model, pairs.bases.inputs[:2], [place])
     clean, own, entering = _passed(model, pairs.bases.inputs, place, query,
-                                   shared=not unshared(model, heads=False))
+                                   shared=not unshared(model))
     kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
     found: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}

@@ -21,12 +21,12 @@ from torch import Tensor
 from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError, check
 from latentcode.models.modes import evaluating
+from latentcode.models.patched.sites import Place
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.contrasts import paired_rates
 from latentcode.probes.das.places import BATCH, Held, first_computed, hold, logits_from
 from latentcode.probes.das.result import SOURCE
 from latentcode.probes.interventions.patches import PATCHES, lacked
-from latentcode.probes.interventions.sites import Place
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 

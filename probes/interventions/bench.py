@@ -125,7 +125,7 @@ class Bench:
         self.batch = batch.to(self.device)
         self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
         check_written(model, self.batch.inputs[:2], self.places)
-        self._shared = not unshared(model, heads=False)
+        self._shared = not unshared(model)
         self._written, self._measured = {"code"}, dict[tuple[str, ...], References]()
         self._pairs: dict[tuple[int, int, str, int], MinimalPairs] = {}
 

@@ -101,7 +101,7 @@ def intervene_model(
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
-    shared = not unshared(model, heads=False)
+    shared = not unshared(model)
     with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,

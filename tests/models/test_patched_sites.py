@@ -58,7 +58,7 @@ def test_messages_of_all_keys_are_z(model: Any, problems: tuple[Tensor, Tensor])
     scope[:, QUERY] = True
     _, own = capture(model, base, [("message", LAYER), ("z", LAYER)])
     torch.testing.assert_close(own["message", LAYER].sum(2), own["z", LAYER], rtol=1e-4, atol=1e-5)
-    clean = clean_pass(model, base, [("message", LAYER)], shared=not unshared(model, heads=False))
+    clean = clean_pass(model, base, [("message", LAYER)], shared=not unshared(model))
     edits = from_source(model, source, "message", scope)
     whole, shared = run_patched(model, base, edits), clean.patched(edits)
     z = run_patched(model, base, from_source(model, source, "z", scope))
@@ -98,7 +98,7 @@ def test_what_the_feed_forward_layer_adds(model: Any, problems: tuple[Tensor, Te
         torch.testing.assert_close(added[2], added[0], rtol=1e-4, atol=1e-5)
     # What it is given decides what it adds.
     clean = clean_pass(model, base, [(site, LAYER) for site in ("mlp_in", "mlp_out")],
-                       shared=not unshared(model, heads=False))
+                       shared=not unshared(model))
     by_out = clean.patched(given)
     assert (by_out - clean.logits).abs().max() > 1e-4
     for edits in (given, from_source(model, source, "mlp_in", everything)):

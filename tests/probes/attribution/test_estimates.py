@@ -14,10 +14,9 @@ import torch
 
 import latentcode as lc
 from latentcode.config import SravenConfig
-from latentcode.models.patched.sites import gradients
+from latentcode.models.patched.sites import capture, gradients, run_patched
 from latentcode.probes.attribution.checking import Search, doublings
 from latentcode.probes.attribution.steps import by_cell, cells, masks
-from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.sraven.sources import feature_of

@@ -17,12 +17,11 @@ from torch import Tensor
 from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
 
 import latentcode as lc
-from latentcode.models.patched.sites import gradients
+from latentcode.models.patched.sites import SITES, capture, gradients, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.attribution import AttributionResult, attribute_model
 from latentcode.probes.attribution.instances import Setting
 from latentcode.probes.attribution.steps import known_answers, step
-from latentcode.probes.interventions.sites import SITES, capture, run_patched
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator

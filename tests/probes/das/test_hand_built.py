@@ -15,11 +15,11 @@ from hand_built import FIRST, MODELS, RULE_0, RULE_1, SECOND
 from selector import K, Selector
 
 from latentcode.errors import LatentCodeError
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
 from latentcode.probes.das.places import logits_from
 from latentcode.probes.das.search import Search
-from latentcode.probes.interventions.sites import capture, run_patched
 
 BOTH = "operation+operands"
 STEPS = 60

@@ -8,12 +8,12 @@ from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_text import small_text, text_model
 
 from latentcode.answers import CLASSES
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, das_model
 from latentcode.probes.das.places import logits_from
 from latentcode.probes.das.search import Search
-from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 

@@ -12,10 +12,10 @@ import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
+from latentcode.models.patched.sites import SITES, capture, constrained, run_patched
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
-from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 

@@ -8,9 +8,9 @@ import torch
 from asked import untrained_bench
 
 from latentcode.errors import ConfigError
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Bench
 from latentcode.probes.interventions.outcomes import Answers, Cells
-from latentcode.probes.interventions.sites import capture, run_patched
 
 
 @pytest.fixture(params=["sraven", "logic"])

@@ -12,15 +12,8 @@ from small_language_models import SmallModels
 from latentcode.errors import ConfigError
 from latentcode.models import load_pretrained
 from latentcode.models.config import ModelConfig, with_kind
-from latentcode.models.patched.passes import (
-    Output,
-    Write,
-    agrees,
-    clean_heads,
-    computed_by_layers,
-    unshared,
-    z_hook,
-)
+from latentcode.models.patched.heads import Write, agrees, clean_heads, unshared, z_hook
+from latentcode.models.patched.passes import Output, computed_by_layers
 from latentcode.models.transformer import HookedTransformer
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "gemma2", "gptj", "opt", "softmax", "hyla")
