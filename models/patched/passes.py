@@ -206,7 +206,8 @@ class CleanPass:
             code, value = new_code, new_value
         new_z = z if same and z is not None else block.attn.z(code, value)
         if "message" in written:
-            new_z = with_messages(written["message"], messages_of(block.attn, code, value), new_z)
+            assert code is not None and value is not None
+            new_z = _with_messages(block, code, value, written["message"], new_z)
         new_z = written["z"](new_z) if "z" in written else new_z
         if not written.keys() & BEHIND:
             if z is not None and torch.equal(new_z, z):
@@ -436,7 +437,7 @@ def _through(
         return block.after_codes(queries, last_tokens(code, read), value)
     z = block.attn.z(last_tokens(code, computed_queries), value)
     if "message" in written:
-        z = with_messages(written["message"], messages_of(block.attn, code, value), z)
+        z = _with_messages(block, code, value, written["message"], z)
     if "z" in written:
         z = written["z"](z)
     return last_tokens(block.after_z(queries, _last_z(z, whole), write), read)
@@ -447,6 +448,11 @@ def _written(code: Tensor, value: Tensor, written: Mapping[str, Edit]) -> tuple[
     if "value" in written:
         value = written["value"](value)
     return (written["code"](code) if "code" in written else code), value
+
+
+def _with_messages(block: Block, code: Tensor, value: Tensor, edit: Edit, z: Tensor) -> Tensor:
+    own = messages_of(block.attn, code, value)
+    return with_messages(own, edit(own), z)
 
 
 def _behind(written: Mapping[str, Edit], site: str, live: Tensor) -> Tensor:
@@ -552,7 +558,8 @@ def _replayed(model: Any, first: int, entering: Output | None, n: int) -> Iterat
     That of the lowest of them goes on to the next, and so on; None: all of them compute.
     """
     with ExitStack() as stack:
-        for layer in range(first if entering is not None else 0):
+        for layer in () if entering is None else range(first):
+            assert entering is not None
             stack.enter_context(_replaced(model.blocks[layer], partial(_given_back, entering, n)))
         yield
 

@@ -29,6 +29,8 @@ Place = tuple[str, int]
 Edit = Callable[[Tensor], Tensor]
 """What is computed at a place -> what is put there instead. It leaves the tensor that it is given
 as it is, and returns another."""
+Function = Callable[[Tensor], Tensor | None]
+"""An edit, or one that only looks: it returns None."""
 Hook = tuple[str, Callable[..., Any]]
 """The name of a hook, and a function of the activation and the hook, as TransformerLens has them.
 """
@@ -153,47 +155,43 @@ def messages_of(
     return messages(code, value, kind, phi, attention.W_V2 if kind == "deep" else None)
 
 
-def with_messages(edit: Edit, own: Tensor, z: Tensor) -> Tensor:
-    """z_qh + sum_k (m'_qkh - m_qkh): z, after an edit of the messages that it is the sum of."""
-    return z + (edit(own) - own).sum(2).to(z.dtype)
+def with_messages(own: Tensor, new: Tensor, z: Tensor) -> Tensor:
+    """z_qh + sum_k (m'_qkh - m_qkh): z, where the messages that it is the sum of are others."""
+    return z + (new - own).sum(2).to(z.dtype)
 
 
-def hooks_of(model: Any, functions: Mapping[Place, Callable[[Tensor], Tensor | None]]
-             ) -> list[Hook]:
+def hooks_of(model: Any, functions: Mapping[Place, Function]) -> list[Hook]:
     """Return the hooks that call functions of what is computed at some places.
 
     What a function returns is put there, unless it is None. Messages have no hook: they are made of
     codes and values, as these are written, and written in z, before z itself is.
     """
-    first, of_messages, last = [], [], []
-    seen: dict[tuple[str, int], Tensor] = {}
+    first: list[Hook] = []
+    of_messages: list[Hook] = []
+    of_z: list[Hook] = []
+    seen: dict[Place, Tensor] = {}
 
-    def call(function: Callable[[Tensor], Tensor | None], live: Tensor, hook: object
-             ) -> Tensor | None:
+    def call(function: Function, live: Tensor, hook: object) -> Tensor | None:
         return function(live)
 
-    def look(site: str, layer: int, live: Tensor, hook: object) -> None:
-        seen[site, layer] = live
+    def look(place: Place, live: Tensor, hook: object) -> None:
+        seen[place] = live
 
-    def put(layer: int, function: Callable[[Tensor], Tensor | None], z: Tensor, hook: object
-            ) -> Tensor:
+    def put(layer: int, function: Function, z: Tensor, hook: object) -> Tensor | None:
         own = messages_of(model.blocks[layer].attn, seen.pop(("code", layer)),
                           seen.pop(("value", layer)))
-
-        def edit(live: Tensor) -> Tensor:
-            new = function(live)
-            return live if new is None else new
-
-        return with_messages(edit, own, z)
+        new = function(own)
+        return None if new is None else with_messages(own, new, z)
 
     for (site, layer), function in functions.items():
-        name = SITES[site].hook.format(layer)
+        name = _hook((site, layer))
         if site == "message":
-            of_messages += [*((SITES[part].hook.format(layer), partial(look, part, layer))
-                              for part in ("code", "value")), (name, partial(put, layer, function))]
+            of_messages += [(_hook(part), partial(look, part))
+                            for part in (("code", layer), ("value", layer))]
+            of_messages.append((name, partial(put, layer, function)))
         else:
-            (last if site == "z" else first).append((name, partial(call, function)))
-    return [*first, *of_messages, *last]
+            (of_z if site == "z" else first).append((name, partial(call, function)))
+    return [*first, *of_messages, *of_z]
 
 
 def hooked_pass(model: Any, inputs: Tensor, hooks: Collection[Hook], **options: Any) -> Tensor:
