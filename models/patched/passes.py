@@ -206,7 +206,8 @@ class CleanPass:
             code, value = new_code, new_value
         new_z = z if same and z is not None else block.attn.z(code, value)
         if "message" in written:
-            assert code is not None and value is not None
+            assert code is not None
+            assert value is not None
             new_z = _with_messages(block, code, value, written["message"], new_z)
         new_z = written["z"](new_z) if "z" in written else new_z
         if not written.keys() & BEHIND:
@@ -261,6 +262,7 @@ class CleanPass:
                              self.read.flatten().nonzero().flatten(), hooks, n)
         return last_tokens(hooked_pass(self.model, _repeated(self.inputs, n), hooks, **{
             name: _repeated(x, n) for name, x in self.padding.items()}), self.read)
+
 
 def computed_by_layers(model: Any) -> bool:
     """Whether passes of a model can start in any layer: it is ours, and nobody else looks at it."""

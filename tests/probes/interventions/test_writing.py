@@ -182,6 +182,28 @@ def test_every_write_does_something_of_its_own(
         assert others[patch] > changed[patch]
 
 
+def test_messages_and_feed_forward_layers_are_sites(sraven: Counterfactuals) -> None:
+    sites, names = ("message", "mlp_in", "mlp_out"), ("interchange", "class_mean", "identity")
+    table = intervene_model(model_of("hyla"), sraven, [
+        *(Patch(name, "row", (0, 1), site) for site in sites for name in names),
+        Patch("interchange", "row", (0,), "z"), Patch("interchange", "row", (0,), "message"),
+        Patch("interchange", "row", (0,), "message", keys="context", heads=(1,)),
+    ], n=600, n_reference=200, n_bootstrap=100).table
+    place = ["patch", "site", "layers", "scope"]
+    changed = table[table["metric"] == "kl"].set_index(place)["value"]
+    for site in sites:
+        assert changed["identity", site, "0,1", "row"] == 0.0
+        assert changed["interchange", site, "0,1", "row"] > 0.0
+        assert changed["class_mean", site, "0,1", "row"] > 0.0
+    whole = changed["interchange", "message", "0", "row"]
+    assert whole == pytest.approx(changed["interchange", "z", "0", "row"], rel=1e-3)
+    assert 0.0 < changed["interchange", "message", "0", "row, keys context"] != whole
+    for wrong, message in ((Patch(site="mlp_in", keys=0), "mlp_in is of queries alone"),
+                           (Patch(site="mlp_out", heads=1), "head 1 at site 'mlp_out'")):
+        with pytest.raises(ConfigError, match=message):
+            intervene_model(model_of("hyla"), sraven, [wrong], n=10)
+
+
 def test_shuffled_labels_erase_something_else_than_the_label(logic: Counterfactuals) -> None:
     model = model_of("hyla", "logic")
     place = ("code", 1)
