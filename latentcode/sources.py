@@ -13,7 +13,7 @@ NOWHERE = "a notebook, a script or an interpreter"
 """What stands for a file where there is none that could be imported."""
 REGISTER = frozenset({
     "latentcode.registry", "latentcode.sources", "latentcode.tasks.registry",
-    "latentcode.models.registering", "latentcode.probes.interventions.registering",
+    "latentcode.models.registering", "latentcode.probes.interventions.patches",
     "latentcode.probes.registered", "latentcode.codes.features"})
 """Modules whose functions users call to register something."""
 

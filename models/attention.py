@@ -172,6 +172,36 @@ def apply_value_network(
         return own.fn(code, v, phi, **(parameters or {}), **seen)
     if kind == "linear":
         return torch.einsum("...hqk,...khd->...qhd", code, phi(v))
+    hidden = _hidden(code, v, kind, phi, w_v2)
+    if hook_hidden is not None:
+        hidden = hook_hidden(hidden)
+    return torch.einsum("...hqk,...qkd->...qhd", code, hidden)
+
+
+def messages(
+    code: Float[Tensor, "B H Q K"],
+    v: Float[Tensor, "B K H d"],
+    kind: str,
+    phi: Callable[[Tensor], Tensor] = _identity,
+    w_v2: Float[Tensor, "H d d"] | None = None,
+) -> Float[Tensor, "B Q K H d"]:
+    """m_qkh, what key k contributes to z_qh = sum_k m_qkh of `apply_value_network`.
+
+    `ConfigError` for a registered kind, which need not be a sum over keys.
+    """
+    if VALUE_NETWORKS.find(kind) is not None:
+        raise ConfigError(f"value network {kind!r} was registered as a function, and what each key "
+                          "contributes to it is not known; expected linear, hyla, hyla_linear or "
+                          "deep, to write messages")
+    if kind == "linear":
+        return torch.einsum("bhqk,bkhd->bqkhd", code, phi(v))
+    return torch.einsum("bhqk,bqkd->bqkhd", code, _hidden(code, v, kind, phi, w_v2))
+
+
+def _hidden(
+    code: Tensor, v: Tensor, kind: str, phi: Callable[[Tensor], Tensor], w_v2: Tensor | None
+) -> Float[Tensor, "*E B Q K d"]:
+    """Return the units of the last hidden layer of the networks that codes generate."""
     hidden = torch.einsum("...hqk,...khd->...qkd", code, v)
     if kind != "hyla_linear":
         hidden = phi(hidden)
@@ -180,6 +210,4 @@ def apply_value_network(
         # One d x d matrix per pair, smaller than H mapped hidden vectors while d < H.
         generated = torch.einsum("...bhqk,...hde->...bqkde", code, w_v2)
         hidden = phi(torch.einsum("...d,...de->...e", hidden, generated))
-    if hook_hidden is not None:
-        hidden = hook_hidden(hidden)
-    return torch.einsum("...hqk,...qkd->...qhd", code, hidden)
+    return hidden

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -399,10 +399,19 @@ class Block(nn.Module):
         return self.after_z(x, self.attn.z(code, v))
 
     def after_z(
-        self, x: Float[Tensor, "B Q D"], z: Float[Tensor, "B Q H d"]
+        self, x: Float[Tensor, "B Q D"], z: Float[Tensor, "B Q H d"],
+        write: Callable[[str, Tensor], Tensor] | None = None,
     ) -> Float[Tensor, "B Q D"]:
-        """Return the same from what the heads put out at these tokens, before W_O."""
-        return self._fed_forward(x + self.hook_attn_out(self.attn.summed(z)))
+        """Return the same from what the heads put out at these tokens, before W_O.
+
+        write  what is put in the place of `attended`, what attention adds to the stream, `mlp_in`
+               and `mlp_out` [B, Q, D], given which of these it is and what is computed
+        """
+        if write is None:
+            return self._fed_forward(x + self.hook_attn_out(self.attn.summed(z)))
+        x = self.hook_resid_mid(x + write("attended", self.hook_attn_out(self.attn.summed(z))))
+        out = self.mlp(write("mlp_in", self.ln2(x)))
+        return self.hook_resid_post(x + write("mlp_out", self.hook_mlp_out(out)))
 
     def _fed_forward(self, x: Tensor, feedforward_dtype: torch.dtype | None = None) -> Tensor:
         x = self.hook_resid_mid(x)

@@ -23,10 +23,12 @@ class GeluLayer(nn.Module):
         self.b_in = nn.Parameter(torch.zeros(hidden))
         self.W_out = nn.Parameter(torch.zeros(hidden, d))
         self.b_out = nn.Parameter(torch.zeros(d))
+        self.hook_in = HookPoint()  # [B, T, D]
         self.hook_pre = HookPoint()  # [B, T, d_mlp]
         self.hook_post = HookPoint()  # [B, T, d_mlp]
 
     def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        x = self.hook_in(x)
         pre = self.hook_pre(dense(x, self.W_in, self.b_in))
         post = self.hook_post(gelu(pre))
         return dense(post, self.W_out, self.b_out)
@@ -41,11 +43,13 @@ class SwiGLU(nn.Module):
         self.W_gate = nn.Parameter(torch.zeros(d, hidden))
         self.W_in = nn.Parameter(torch.zeros(d, hidden))
         self.W_out = nn.Parameter(torch.zeros(hidden, d))
+        self.hook_in = HookPoint()  # [B, T, D]
         self.hook_pre = HookPoint()  # [B, T, d_mlp], the gate before silu
         self.hook_pre_linear = HookPoint()  # [B, T, d_mlp], the value
         self.hook_post = HookPoint()  # [B, T, d_mlp]
 
     def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        x = self.hook_in(x)
         gate = self.hook_pre(dense(x, self.W_gate))
         value = self.hook_pre_linear(dense(x, self.W_in))
         return dense(self.hook_post(F.silu(gate) * value), self.W_out)
@@ -66,11 +70,13 @@ class MixtureOfExperts(nn.Module):
         self.W_gate = nn.Parameter(torch.zeros(d, experts))
         self.W_in = nn.Parameter(torch.zeros(experts, d, hidden))
         self.W_out = nn.Parameter(torch.zeros(experts, hidden, d))
+        self.hook_in = HookPoint()  # [B, T, D]
         self.hook_gate = HookPoint()  # [B, T, n_experts], zero for experts not chosen
         self.hook_pre = HookPoint()  # [B, T, n_experts, d_mlp]
         self.hook_post = HookPoint()  # [B, T, n_experts, d_mlp]
 
     def forward(self, x: Float[Tensor, "*E B T D"]) -> Float[Tensor, "*E B T D"]:
+        x = self.hook_in(x)
         logits = dense(x, self.W_gate)
         top, chosen = logits.topk(self.top_k, dim=-1)
         gate = torch.zeros_like(logits).scatter(-1, chosen, top.softmax(dim=-1).to(logits.dtype))

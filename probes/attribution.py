@@ -39,6 +39,8 @@ from latentcode.figures.heat_maps import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import locked
+from latentcode.models.patched.passes import unshared
+from latentcode.models.patched.sites import check_written
 from latentcode.probes.common.bootstrap import (
     LEVEL,
     cluster_sums,
@@ -50,7 +52,6 @@ from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.figures import layers_in, panels, reach
 from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.interventions.estimates import Known, Patched, Setting, rate_of
-from latentcode.probes.interventions.sites import check_written
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as opened
@@ -194,7 +195,7 @@ def attribute_model(
         check_count(name, value, least)
     layers = attention_layers(model)
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
-                      n_points)
+                      n_points, shared=not unshared(model))
     total = -(-n // batch_size) + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
     done = 0
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +36,14 @@ from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.layers import attention_layers, check_layer
 from latentcode.models.modes import evaluating, locked
+from latentcode.models.patched.passes import (
+    Output,
+    clean_pass,
+    computed_by_layers,
+    run_from,
+    unshared,
+)
+from latentcode.models.patched.sites import Place, check_written
 from latentcode.probes.common.bootstrap import LEVEL, mean_and_interval
 from latentcode.probes.common.contrasts import (
     NONE,
@@ -47,9 +55,7 @@ from latentcode.probes.common.contrasts import (
 from latentcode.probes.common.figures import panels, reach
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.interventions.intervention import CORE
-from latentcode.probes.interventions.passes import computed, computed_by_layers, run_from
 from latentcode.probes.interventions.patches import PATCHES, lacked
-from latentcode.probes.interventions.sites import SITES, Place, check_written
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as opened
@@ -405,7 +411,7 @@ class Held:
     """N pairs that count, and what a model computes of them below a place.
 
     clean   [N, T, V], the logits of the bases
-    stream  [N, T, D], the residual stream of the bases that enters the layer, of our models
+    entering  what enters the layer in the bases; None where passes share nothing
     query   int64 [N], the position of the response, where is written
     token   int64 [N], where the answer is read (`Counterfactuals.answer_token`)
     own     [N, d], the activation of the bases at the place
@@ -416,7 +422,7 @@ class Held:
 
     pairs: MinimalPairs
     clean: Tensor
-    stream: Tensor | None
+    entering: Output | None
     query: Tensor
     token: Tensor
     own: Tensor
@@ -442,13 +448,15 @@ def hold(
     query = task.scope("row", pairs).any(2).long().argmax(1)
     if not computed_by_layers(model):
         check_written(model, pairs.bases.inputs[:2], [place])
-    clean, own, stream = _passed(model, pairs.bases.inputs, place, query)
+    clean, own, entering = _passed(model, pairs.bases.inputs, place, query,
+                                   shared=not unshared(model))
     kept = task.right(pairs, clean, "bases") if known else torch.ones_like(pairs.counts)
     activations: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
     batches = sorted({PATCHES[name].source for name in sources})
     for name in dict.fromkeys((*(ANSWERED[1:] if known else ()), *batches)):
-        logits, activations[name], _ = _passed(model, pairs.batch(name).inputs, place, query)
+        logits, activations[name], _ = _passed(model, pairs.batch(name).inputs, place, query,
+                                               shared=computed_by_layers(model))
         # Whether the model answers a problem that shares nothing does not matter.
         right[name] = (task.right(pairs, logits, name) if known and name != "unrelated"
                        else torch.ones_like(kept))
@@ -458,31 +466,32 @@ def hold(
     check(len(rows) >= 2, f"of {n} instances of {split}, the model gives the four different "
           f"answers in {len(rows)}; expected at least two. Is it trained, and n large "
           f"enough?{task.doubt}", ProbeError)
-    return Held(pairs[rows], clean[rows], None if stream is None else stream[rows], query[rows],
+    return Held(pairs[rows], clean[rows], None if entering is None else entering[rows], query[rows],
                 task.answer_token(pairs)[rows], own[rows],
                 {name: activations[PATCHES[name].source][rows] for name in sources},
                 {name: right[PATCHES[name].source][rows] for name in sources}, rows)
 
 
 def _passed(
-    model: Any, inputs: Tensor, place: Place, query: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the logits, the response's activation at a place [N, d] and, of our models, the stream
-    entering its layer."""
-    below = ("residual", place[1])
-    ours = computed_by_layers(model)
-    logits, own, streams = [], [], []
+    model: Any, inputs: Tensor, place: Place, query: Tensor, *, shared: bool
+) -> tuple[Tensor, Tensor, Output | None]:
+    """Return the logits, the response's activation at a place [N, d] and what enters its layer,
+    where that is shared."""
+    logits, own, below = [], [], []
     for x, at in zip(inputs.split(BATCH), query.split(BATCH), strict=True):
         with written_out():
-            said, activations = computed(model, x, {place, below} if ours else {place})
-        logits.append(said)
-        activation, rows = activations[place], torch.arange(len(at), device=at.device)
+            clean = clean_pass(model, x, [place], shown=True, shared=shared)
+        logits.append(clean.logits)
+        below.append(clean.layers[place[1]].entering)
+        activation, rows = clean.at(place), torch.arange(len(at), device=at.device)
         # [B, H, Q, K] -> [B, H K], [B, T, H, d] -> [B, H d], [B, T, D] -> [B, D]
         vectors = activation[rows, :, at] if place[0] == "code" else activation[rows, at]
         # A subspace of few bits would hardly be orthonormal.
         own.append(vectors.flatten(1).to(torch.promote_types(vectors.dtype, torch.float32)))
-        streams += [activations[below]] if ours else []
-    return torch.cat(logits), torch.cat(own), torch.cat(streams) if ours else None
+    streams = [kept.first for kept in below if kept is not None]
+    entering = below[0]
+    return torch.cat(logits), torch.cat(own), None if entering is None else replace(
+        entering, first=torch.cat(streams))
 
 
 def logits_from(
@@ -496,7 +505,7 @@ def logits_from(
     n_tokens = held.pairs.bases.inputs.shape[1]
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
 
-    def put(activation: Tensor, hook: object = None) -> Tensor:
+    def put(activation: Tensor) -> Tensor:
         new = written.to(activation.dtype)
         if place[0] != "code":
             own = activation.shape[2:]
@@ -505,15 +514,12 @@ def logits_from(
         row = new.view(*activation.shape[:2], 1, n_tokens)
         return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
 
-    if held.stream is not None:
-        first = int(held.query.min())
-        with written_out():  # fits and scores alike: the kernels for codes have no gradients
-            logits = run_from(model, place[1], held.stream[rows], {place: put}, n_tokens - first,
-                              cut=True)
-        return torch.cat([held.clean[rows, :first], logits], 1)
-    with written_out():
-        return model.run_with_hooks(held.pairs.bases.inputs[rows], fwd_hooks=[
-            (SITES[place[0]].hook.format(place[1]), put)])
+    first = int(held.query.min())
+    with written_out():  # fits and scores alike: the kernels for codes have no gradients
+        logits = run_from(model, place[1], None if held.entering is None else held.entering[rows],
+                          {place: put}, n_tokens - first, inputs=held.pairs.bases.inputs[rows],
+                          cut=True)
+    return torch.cat([held.clean[rows, :first], logits], 1)
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,10 +24,10 @@ from latentcode.models.kernels.fused import written_out
 from latentcode.models.layers import check_layer
 from latentcode.models.memory import available, readable
 from latentcode.models.modes import evaluating
+from latentcode.models.patched.sites import SITES, Edit, Place, check_written
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.patch import Added, Patch, Tokens
-from latentcode.probes.interventions.problem import Problem
-from latentcode.probes.interventions.sites import SITES, Edit, Place, check_written
+from latentcode.probes.interventions.patches import Problem
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_model
 from latentcode.seeds import checked_seed
@@ -310,11 +310,13 @@ class Writing:
             _check(part, model, self.n_prompt, n_new)
         for site, layer in self.edits:
             check_choice("site", site, SITES)
-            check_layer(model, layer, attention=site != "residual")
+            check_layer(model, layer, attention=SITES[site].attention)
         for name, _ in self.fwd_hooks:
             if isinstance(name, str) and name not in model.hook_dict:
                 raise UnknownNameError("hook", name, model.hook_dict)
         places = [*self.edits, *(place for part in self.patches for place in part.own_places)]
+        check(all(site != "message" for site, _ in places), "a patch is at site 'message', and "
+              "values of earlier tokens are not computed again; expected another site")
         if any(site == "code" for site, _ in places):
             layout(model).check_writable()
         if places:

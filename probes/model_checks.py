@@ -27,10 +27,10 @@ from latentcode.models.gates import Gate, gates
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers, other_layers
 from latentcode.models.modes import evaluating
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import as_bridge, layout, load_network
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult
-from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.progress import Progress, watched
 from latentcode.seeds import make_generator
 

@@ -19,7 +19,7 @@ from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
     from latentcode.app.data.benches import OpenBench
-    from latentcode.probes.interventions.bench.written import Answers
+    from latentcode.probes.interventions.outcomes import Answers
 
 SHOWN = 10
 """Symbols of which a bar is drawn, where there are more."""
@@ -31,7 +31,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     wrote    what is written where, as a sentence
     control  what the others are
     """
-    from latentcode.probes.interventions.bench.ask import answer_text
+    from latentcode.probes.interventions.outcomes import answer_text
 
     task = open_.bench.task
 

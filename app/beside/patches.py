@@ -16,15 +16,14 @@ from latentcode.app.handles.numbers import choose_numbers
 from latentcode.app.handles.tokens import ROLES, from_text, to_text
 from latentcode.app.state.url import choose, choose_several, remember, remembered
 from latentcode.app.words import literal
-from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.models.patched.sites import SITES as WRITTEN
+from latentcode.probes.interventions.outcomes import Ask
 from latentcode.probes.interventions.patch import Added, Patch
-from latentcode.probes.interventions.patches import PATCHES
-from latentcode.probes.interventions.sites import SITES as WRITTEN
-from latentcode.probes.interventions.values import ByHand
+from latentcode.probes.interventions.patches import PATCHES, ByHand
 from latentcode.tasks.counterfactuals import PLACES, SCOPES
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.probes.interventions.bench import Bench
 
 WHAT = {"operation+operands": "other {kind} and operands", "interchange": "minimal pair",
         "operands": "other operands", "rest": "other rest",

@@ -10,7 +10,7 @@ import streamlit as st
 
 from latentcode.app.state.messages import answering
 from latentcode.app.state.url import address, go_to
-from latentcode.probes.interventions.bench.outcome import BenchOutcome
+from latentcode.probes.interventions.outcomes import BenchOutcome
 
 KEPT = "tried in this session"
 """Name in the session."""

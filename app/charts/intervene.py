@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from latentcode.app.charts.replicate import TITLES
 from latentcode.app.charts.theme import LEGEND_OVER, grey, ink, styled
 from latentcode.figures.colours import DIVERGING
-from latentcode.probes.interventions.bench.outcome import BenchOutcome, short
+from latentcode.probes.interventions.outcomes import BenchOutcome
 from latentcode.probes.interventions.result import COLOURS as CLASS_COLOURS
 
 COLOURS = {name: colour for name, colour in CLASS_COLOURS.items() if name != "else"}
@@ -37,7 +37,7 @@ def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
         figure.add_bar(y=at, x=values[symbols], name=name, marker_color=color, orientation="h",
                        customdata=[_hover(outcome, symbol) for symbol in symbols],
                        hovertemplate="%{customdata}: %{x:.1%}<extra>" + name + "</extra>")
-    whose, names = short(outcome), []
+    whose, names = outcome.in_short(), []
     for symbol in symbols:
         owners = [f"{escape(whose[name])} {_square(name)}"
                   for name, answer in outcome.known.items() if answer == symbol]
@@ -76,7 +76,7 @@ def controls(outcome: BenchOutcome, kind: str, *, dark: bool) -> go.Figure:
     lines = {outcome.ask.named: "what was put",
              **{name: title.format(kind=kind) for name, title in TITLES.items()}}
     drawn = {title: outcome.drawn(name) for name, title in lines.items()}
-    whose = short(outcome)
+    whose = outcome.in_short()
     figure = go.Figure()
     for name in (*outcome.known, "else"):
         counts = [found[name] for found in drawn.values()]
@@ -104,7 +104,7 @@ def _numbers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
         figure.add_scatter(x=[float(values[0])], y=[name], mode="markers", name=name,
                            hovertemplate="%{x:.3f}<extra>" + name + "</extra>",
                            marker={"size": 15, "color": color})
-    whose, known = short(outcome), sorted(outcome.known.items(), key=lambda item: item[1])
+    whose, known = outcome.in_short(), sorted(outcome.known.items(), key=lambda item: item[1])
     every = [*(answer for _, answer in known), outcome.answer_before, outcome.answer_after]
     margin = 0.12 * (max(every) - min(every)) + 0.02
     low, high = min(every) - margin, max(every) + margin

@@ -13,12 +13,16 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.bench.ask import ANSWERS, Ask, answer_text
-from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.bench.replication import Replication
+from latentcode.probes.interventions.outcomes import (
+    ANSWERS,
+    Ask,
+    BenchOutcome,
+    Replication,
+    answer_text,
+)
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.probes.interventions.bench import Bench
     from latentcode.probes.interventions.patch import Patch
     from latentcode.tasks import Batch
     from latentcode.tasks.counterfactuals import MinimalPairs
@@ -84,7 +88,7 @@ class OpenBench:
                 return self._outcome(ask, controls=controls)
 
     def _outcome(self, ask: Ask, *, controls: bool) -> BenchOutcome:
-        from latentcode.probes.interventions.bench.bench import DRAWS
+        from latentcode.probes.interventions.bench import DRAWS
 
         asked = ask, DRAWS if controls else 0
         if asked not in self._outcomes:
@@ -213,8 +217,8 @@ def usual(bench: Bench) -> Patch:
     upper ones; of texts that copy, codes of the query in the
     upper ones. The source has another operation and other operands, which tells the two apart.
     """
+    from latentcode.models.patched.sites import normalization_of
     from latentcode.probes.interventions.patch import Patch
-    from latentcode.probes.interventions.sites import normalization_of
 
     task, n = bench.task, bench.model.cfg.n_layers
     value = next(name for name in ("operation+operands", "interchange") if name in bench.values)
@@ -255,7 +259,7 @@ def _bench(entry: Entry, split: str, n: int) -> OpenBench:
 
 
 def _opened(entry: Entry, split: str, task: Any, batch: Batch) -> OpenBench:
-    from latentcode.probes.interventions.bench.bench import Bench
+    from latentcode.probes.interventions.bench import Bench
     from latentcode.runs import Run
     from latentcode.tasks import make_counterfactuals
 

@@ -15,7 +15,7 @@ DRAWS = "latentcode.codes.instances"
 """The last of the modules that draw a problem and let a model answer it."""
 MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
            "latentcode.probes.common.logistic",
-           "latentcode.probes.interventions.bench.bench", "latentcode.models.hypernetwork")
+           "latentcode.probes.interventions.bench", "latentcode.models.hypernetwork")
 """What fits a probe to a selection, and what patches a problem and shows its attention.
 
 One after the other: who asks for one meanwhile waits for that one alone.

@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from latentcode.app.data.benches import DRAWN, OpenBench
-from latentcode.probes.interventions.bench.written import Answers, Cells, codes_at, written
+from latentcode.probes.interventions.outcomes import Answers, Cells
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +66,7 @@ def means(open_: OpenBench, at: Cells, rows: Sequence[int]) -> Tensor:
     rng = np.random.default_rng(0)
     chosen = rng.permutation(np.asarray(rows))[:MOST]
     with open_.alone():
-        own = codes_at(open_.bench, chosen.tolist(), at).mean(0)
+        own = open_.bench.codes_at(chosen.tolist(), at).mean(0)
     pool = _pool(open_, at)
     return torch.stack([own, *(pool[torch.from_numpy(
         rng.permutation(len(pool))[:len(chosen)])].mean(0) for _ in range(CONTROLS))])
@@ -78,10 +78,10 @@ def _pool(open_: OpenBench, at: Cells) -> Tensor:
     """Return the codes of random problems of a split, [N, H, q, k]."""
     drawn = np.random.default_rng(1).permutation(min(len(open_.bench), DRAWN))[:POOL]
     with open_.alone():
-        return codes_at(open_.bench, drawn.tolist(), at)
+        return open_.bench.codes_at(drawn.tolist(), at)
 
 
 def answers(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answers:
     """Return what a model answers to a problem with each of some codes."""
     with open_.alone():
-        return written(open_.bench, instance, at, codes)
+        return open_.bench.written(instance, at, codes)

@@ -16,9 +16,9 @@ from latentcode.app.language.work import Job
 from latentcode.errors import ConfigError, check
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.modes import evaluating
+from latentcode.models.patched.sites import SITES as WRITTEN
 from latentcode.models.pretrained import layout
 from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.probes.interventions.sites import SITES as WRITTEN
 from latentcode.seeds import make_generator
 
 SITES: Mapping[str, str] = {

@@ -28,9 +28,8 @@ from latentcode.app.state.sidebar import choose_entry, choose_split
 from latentcode.app.state.url import remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
-from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.bench.outcome import BenchOutcome
-from latentcode.probes.interventions.sites import SITES as WRITTEN
+from latentcode.models.patched.sites import SITES as WRITTEN
+from latentcode.probes.interventions.outcomes import Ask, BenchOutcome
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -33,10 +33,10 @@ from latentcode.experiments.benchmarks.harness import (
     verdict,
 )
 from latentcode.figures.markdown import markdown_table
+from latentcode.models.patched.sites import has_constraint
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import first_interventions, standard_interventions
 from latentcode.probes.interventions.intervention import outcomes_of_model
-from latentcode.probes.interventions.sites import has_constraint
 from latentcode.progress import Bar
 from latentcode.subjects import subject
 

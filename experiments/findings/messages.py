@@ -18,8 +18,7 @@ a source with a third rule, and two with the base's own rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +29,11 @@ import tyro
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.models.attention import apply_value_network, nonlinearity
 from latentcode.models.config import kind_of
+from latentcode.models.patched.passes import CleanPass, clean_pass, computed
+from latentcode.models.patched.sites import Place
 from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.interventions import Problem
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
@@ -47,28 +48,29 @@ DRAWN, MOST_DRAWS = 512, 40
 """Problems that are drawn at a time, and how often at most."""
 
 
-@dataclass(frozen=True)
-class Patch:
-    """What of the source is put in: messages or codes of queries, or values of keys, in layers.
+def cells(
+    queries: str, keys: str, task: SravenCounterfactuals, pairs: MinimalPairs
+) -> Tensor:
+    """Return the codes, or messages, of sets of queries and keys (`tokens`), bool [B, Q, K]."""
+    return tokens(queries, task, pairs)[:, :, None] & tokens(keys, task, pairs)[:, None]
 
-    queries, keys  names of sets of tokens, see `tokens`; a value is that of its keys, for all
-                   queries
-    """
 
-    site: str
-    layers: tuple[int, ...]
-    queries: str
-    keys: str
+def patch(
+    task: SravenCounterfactuals, site: str, layers: tuple[int, ...], queries: str, keys: str
+) -> lc.Patch:
+    """Return what puts messages or codes of queries, or values of keys, of the source in."""
+    return lc.Patch("interchange", partial(cells, queries, keys, task), layers, site)
 
 
 PATCHES = {
-    "messages, context to the feature's last row": Patch("message", (0, 1), "own row", "context"),
-    "messages, context to other features' last row": Patch(
+    "messages, context to the feature's last row": ("message", (0, 1), "own row", "context"),
+    "messages, context to other features' last row": (
         "message", (0, 1), "other rows", "context"),
-    "values of the context": Patch("value", (0, 1), "all", "context"),
-    "codes of the response": Patch("code", (1, 2, 3), "response", "all"),
-    "codes of the context": Patch("code", (0, 1, 2, 3), "context", "all"),
+    "values of the context": ("value", (0, 1), "all", "context"),
+    "codes of the response": ("code", (1, 2, 3), "response", "all"),
+    "codes of the context": ("code", (0, 1, 2, 3), "context", "all"),
 }
+"""Site, layers, queries and keys of each."""
 ALIGNED = "messages, context to the feature's last row"
 """The patch that is also taken from sources whose features are permuted otherwise."""
 OTHERWISE = f"{ALIGNED}, other permutations"
@@ -93,83 +95,36 @@ def tokens(name: str, task: SravenCounterfactuals, pairs: MinimalPairs) -> Tenso
     return ~context & (own if name == "own row" else ~own)
 
 
-def messages_to_z(model: Any, code: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """sum_k m_qkh over the queries and keys of a mask [B, 1, Q, K]: [B, Q, H, d]."""
-    return apply_value_network(code * mask, v, model.cfg.value_network,
-                               nonlinearity(model.cfg.nonlinearity))
-
-
-def activations(model: Any, inputs: Tensor) -> dict[str, Tensor]:
-    """Return codes and values of all layers, by the names of their hooks."""
-    kept: dict[str, Tensor] = {}
-    names = [f"blocks.{layer}.attn.{hook}" for layer in range(model.cfg.n_layers)
-             for hook in ("hook_pattern", "hook_v")]
-
-    def keep(x: Tensor, hook: Any, name: str) -> None:
-        kept[name] = x
-
-    model.run_with_hooks(inputs, fwd_hooks=[(name, partial(keep, name=name)) for name in names])
-    return kept
-
-
 def patched_logits(
-    model: Any, inputs: Tensor, source: dict[str, Tensor], patch: Patch, queries: Tensor,
-    keys: Tensor,
+    clean: CleanPass, task: SravenCounterfactuals, pairs: MinimalPairs, patch: lc.Patch,
+    source: Mapping[Place, Tensor],
 ) -> Tensor:
-    """Return the logits with the source's activations put in.
+    """Return the logits of bases with the source's activations put in.
 
-    source         what `activations` returns of the source
-    queries, keys  bool [B, T]
+    source  place -> its activations, of all places of the patch
     """
-    mask = (queries[:, :, None] & keys[:, None, :])[:, None]
-    live: dict[str, Tensor] = {}
-    hooks: list[tuple[str, Callable[..., Tensor | None]]] = []
-    for layer in patch.layers:
-        at = f"blocks.{layer}.attn."
-        if patch.site == "code":
-            hooks.append((f"{at}hook_pattern", partial(_put, source[f"{at}hook_pattern"], mask)))
-        elif patch.site == "value":
-            hooks.append((f"{at}hook_v", partial(
-                _put, source[f"{at}hook_v"], keys[:, :, None, None])))
-        else:
-            theirs = messages_to_z(model, source[f"{at}hook_pattern"], source[f"{at}hook_v"], mask)
-            hooks += [(f"{at}hook_v", partial(_look, live, "v")),
-                      (f"{at}hook_pattern", partial(_look, live, "code")),
-                      (f"{at}hook_z", partial(_exchange, model, live, mask, theirs))]
-    return model.run_with_hooks(inputs, fwd_hooks=hooks)
-
-
-def _put(source: Tensor, mask: Tensor, x: Tensor, hook: Any) -> Tensor:
-    return torch.where(mask, source, x)
-
-
-def _look(live: dict[str, Tensor], name: str, x: Tensor, hook: Any) -> None:
-    live[name] = x
-
-
-def _exchange(
-    model: Any, live: dict[str, Tensor], mask: Tensor, theirs: Tensor, z: Tensor, hook: Any
-) -> Tensor:
-    return z - messages_to_z(model, live["code"], live["v"], mask) + theirs
+    problem = Problem(pairs, {"sources": source}, patch.cells(task, pairs), torch.Generator())
+    return clean.patched(patch.edits(clean.model, problem))
 
 
 def aligned_activations(
-    model: Any, task: SravenCounterfactuals, inputs: Tensor, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """Return what `activations` gives of inputs [B, T, ...] whose features are permuted otherwise.
+    model: Any, task: SravenCounterfactuals, inputs: Tensor, places: tuple[Place, ...],
+    generator: torch.Generator,
+) -> dict[Place, Tensor]:
+    """Return messages, codes or values of inputs [B, T, ...] whose features are permuted otherwise.
 
-    In each column of the matrix the tokens of a panel change places, the same in all rows; codes
-    and values are given where the tokens of the same feature and column were before.
+    In each column of the matrix the tokens of a panel change places, the same in all rows; what is
+    computed is given where the tokens of the same feature and column were before.
     """
     grid, n_features = task.task.config.grid_size, task.task.config.n_features
     order = torch.rand((len(inputs), grid, n_features), generator=generator).argsort(-1)
     panel = n_features * torch.arange(grid * grid)  # its first token
     moved = (panel[:, None] + order[:, torch.arange(grid * grid) % grid]).flatten(1)  # [B, T]
     rows, back = torch.arange(len(inputs))[:, None], moved.argsort(-1)
-    kept = activations(model, inputs[rows, moved])
-    return {name: x[rows, back] if name.endswith("hook_v")
-            else x[rows[..., None], :, back[:, :, None], back[:, None]].movedim(-1, 1)
-            for name, x in kept.items()}
+    of_pair = rows[..., None], back[:, :, None], back[:, None]
+    _, kept = computed(model, inputs[rows, moved], places)
+    return {place: x[rows, back] if place[0] == "value" else x[of_pair] if place[0] == "message"
+            else x.movedim(1, -1)[of_pair].movedim(-1, 1) for place, x in kept.items()}
 
 
 def directions(task: SravenCounterfactuals) -> dict[str, SravenCounterfactuals]:
@@ -211,15 +166,16 @@ def patched(
     """Patch some bases: a row per base, a column per patch and source, with the outcome."""
     inputs, columns = pairs.bases.inputs, {}
     context = tokens("context", task, pairs)[:, :, None]
+    patches = {name: patch(task, *where) for name, where in PATCHES.items()}
+    places = tuple(dict.fromkeys(place for each in patches.values() for place in each.places))
+    clean = clean_pass(model, inputs, places)
     for source in SOURCES:
         theirs = pairs.batch(source).inputs
-        kept = activations(model, theirs)
-        otherwise = aligned_activations(model, task, theirs, generator)
-        for name, patch, of_source in (*((name, patch, kept) for name, patch in PATCHES.items()),
-                                       (OTHERWISE, PATCHES[ALIGNED], otherwise)):
-            columns[name, source] = patched_logits(
-                model, inputs, of_source, patch, tokens(patch.queries, task, pairs),
-                tokens(patch.keys, task, pairs))
+        _, kept = computed(model, theirs, places)
+        otherwise = aligned_activations(model, task, theirs, patches[ALIGNED].places, generator)
+        for name, each in patches.items():
+            columns[name, source] = patched_logits(clean, task, pairs, each, kept)
+        columns[OTHERWISE, source] = patched_logits(clean, task, pairs, patches[ALIGNED], otherwise)
         columns[CEILING, source] = model(torch.where(context, theirs, inputs))
     table = pd.DataFrame({place: outcomes(task, pairs, logits).numpy()
                           for place, logits in columns.items()})

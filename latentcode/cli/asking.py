@@ -229,8 +229,8 @@ def patches(
             context" (in quotes).
         layers: In which layers: each, upward (the lowest two, three and so on), first, lower,
             upper, above (all but the lowest), all, or sets such as 2,3.
-        site: What to overwrite: code, value, z (the output of each head, before W_O), residual;
-            code+value writes both in one run.
+        site: What to overwrite: code, value, z (the output of each head, before W_O), message (what
+            a key contributes to z), residual, mlp_in, mlp_out; code+value writes both in one run.
         alpha: How far to steer, in multiples of the difference between means.
         heads: Overwrite these heads only; default: all.
         queries: Overwrite the codes of these queries only, a place or numbers of tokens; default:
@@ -247,7 +247,7 @@ def patches(
         check(not others, f"{' and '.join(others)} given without --patch; expected --patch too, or "
               "neither for the most informative patches", ConfigError)
         return {}
-    from latentcode.probes.interventions.listed import every_patch
+    from latentcode.probes.interventions.patch import every_patch
 
     chosen = every_patch(
         {"site": site, "where": scope, "layers": layers, "alpha": alpha, "value": patch,

@@ -151,7 +151,7 @@ class Counterfactuals(ABC):
     least_problems: int = 10
     """Instances that the mean of a constituent is at least over; one that none has has no mean."""
     lacks: Mapping[str, str] = {}
-    """What a patch may need (`PatchKind.needs`, or its source) and the task does not offer, and
+    """What a patch may need (`Kind.needs`, or its source) and the task does not offer, and
     why."""
     notes: tuple[str, ...] = ()
     """What a reader of the outcomes must know, one sentence each."""

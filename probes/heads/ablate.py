@@ -45,8 +45,16 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check
 from latentcode.models.layers import attention_layers
+from latentcode.models.patched.heads import (
+    NUMBERS,
+    TOKENS,
+    HeadPass,
+    Write,
+    clean_heads,
+    unshared,
+    z_hook,
+)
 from latentcode.models.read_out import look
-from latentcode.models.replay import NUMBERS, TOKENS, CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import LEVEL, resampled_ratios
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
@@ -76,7 +84,7 @@ KEPT = 2**26
 class Ablation:
     """The effects of ablating heads, summed up part by part of the texts.
 
-    Each head is a pass through the layers above it (`latentcode.models.replay`), where the model
+    Each head is a pass through the layers above it (`latentcode.models.patched`), where the model
     allows it; else through all of them, as `settings` has it. For `resample` the other text is
     drawn from the same part of a batch, among those that are as long or longer; where there is none
     it is the longest other one, and only tokens that it has as well are read. A text that is alone
@@ -136,7 +144,7 @@ class Ablation:
 
     def add(self, part: TextBatch, progress: Callable[[int], None] | None = None) -> None:
         """Add the effects on a part; `progress` is called with the layers that are done."""
-        clean = clean_pass(self.model, part.tokens, part.read, padding=part.padding,
+        clean = clean_heads(self.model, part.tokens, part.read, padding=part.padding,
                            shared=not self.whole_passes)
         before = Before(clean.logits, part.targets[part.read])
         donor = donors(part, self.seed)
@@ -159,7 +167,7 @@ class Ablation:
             np.add.at(self.counts[k], group[counted[kind]], 1.0)
 
     def _writes(
-        self, clean: CleanPass, part: TextBatch, donor: Tensor, layer: int
+        self, clean: HeadPass, part: TextBatch, donor: Tensor, layer: int
     ) -> Iterator[tuple[tuple[int, int, int], list[Write]]]:
         """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head."""
         z = clean.z[layer]
@@ -229,7 +237,7 @@ class Before:
 
 
 def passes(
-    clean: CleanPass, writes: Iterable[tuple[Key, Sequence[Write]]]
+    clean: HeadPass, writes: Iterable[tuple[Key, Sequence[Write]]]
 ) -> Iterator[tuple[Key, Float[Tensor, "R V"]]]:
     """Yield the logits of each pass in which something is written, after its key.
 
@@ -387,7 +395,7 @@ def directions(seed: int) -> Int[np.ndarray, " G"]:
     return np.concatenate([rng.permutation(DIRECTIONS) for _ in range(GROUPS // DIRECTIONS)])
 
 
-def in_random_direction(clean: CleanPass, write: Write, matrix: Float[Tensor, "B d D"]) -> Write:
+def in_random_direction(clean: HeadPass, write: Write, matrix: Float[Tensor, "B d D"]) -> Write:
     """Return the control of a write of one head: as much, in a direction that R gives."""
     assert write.z is not None
     change, along = clean.moved(write), F.normalize(clean.stream(write.layer), dim=-1)

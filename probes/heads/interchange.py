@@ -29,8 +29,8 @@ from latentcode.errors import TooFewCountError, check
 from latentcode.models.hooks import see
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import evaluating
+from latentcode.models.patched.heads import HeadPass, Write, clean_heads, unshared, z_hook
 from latentcode.models.pretrained import layout
-from latentcode.models.replay import CleanPass, Write, clean_pass, unshared, z_hook
 from latentcode.probes.common.bootstrap import cluster_sums
 from latentcode.probes.heads.ablate import effects_table, passes
 from latentcode.probes.heads.metrics import Scores
@@ -110,11 +110,11 @@ def _answered(bridge: Any, task: Counterfactuals, pairs: MinimalPairs) -> Minima
     return pairs[(pairs.counts & right[0] & right[1]).nonzero()[:, 0]]
 
 
-def _pass(bridge: Any, batch: Batch, *, shared: bool) -> CleanPass:
+def _pass(bridge: Any, batch: Batch, *, shared: bool) -> HeadPass:
     """Return a pass of prompts of one length, read at the last token."""
     read = torch.zeros_like(batch.inputs, dtype=torch.bool)
     read[:, -1] = True
-    return clean_pass(bridge, batch.inputs, read, shared=shared)
+    return clean_heads(bridge, batch.inputs, read, shared=shared)
 
 
 def _effects(

@@ -25,7 +25,7 @@ from latentcode.errors import (
 from latentcode.files.storage import check_free
 from latentcode.models.layers import attention_layers
 from latentcode.models.memory import available
-from latentcode.models.replay import check_shown
+from latentcode.models.patched.heads import check_shown
 from latentcode.models.untrained import untrained
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode

@@ -44,7 +44,8 @@ from torch import Tensor
 
 from latentcode.errors import ProbeError, check
 from latentcode.models.modes import evaluating
-from latentcode.models.replay import Write, clean_pass, logits_at, unshared, z_hook
+from latentcode.models.patched.heads import Write, clean_heads, unshared, z_hook
+from latentcode.models.patched.passes import logits_at
 from latentcode.probes.heads.ablate import (
     QUANTITIES,
     REFERENCE,
@@ -233,7 +234,7 @@ def ablated(
         by_lowest.setdefault(min(heads)[0], []).append(heads)
     for batch in batches:
         for part in in_parts(batch, model.model, n_read, seed):
-            clean = clean_pass(model.model, part.tokens, part.read, padding=part.padding,
+            clean = clean_heads(model.model, part.tokens, part.read, padding=part.padding,
                                shared=shared)
             before = Before(clean.logits, part.targets[part.read])
             group = groups(part.text[part.read.nonzero()[:, 0]])

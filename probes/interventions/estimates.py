@@ -16,9 +16,8 @@ over heads and over tokens of the same roles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +26,9 @@ from torch import Tensor
 
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError, check, check_choice
-from latentcode.models.kernels.fused import written_out
-from latentcode.models.modes import evaluating
+from latentcode.models.patched.passes import CleanPass, clean_pass
+from latentcode.models.patched.sites import InScope, Place, Put, capture, gradients
 from latentcode.probes.interventions.intervention import CORE
-from latentcode.probes.interventions.passes import Unpatched, unpatched_pass
-from latentcode.probes.interventions.sites import SITES, Place, Put, capture, in_scope
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
 
 SOURCES: Mapping[str, tuple[str, int]] = {"interchange": ("sources", 1), **{
@@ -58,7 +55,7 @@ class Known:
     own: Tensor
     theirs: Tensor
     role: Tensor
-    unpatched: Unpatched
+    unpatched: CleanPass
     answered: Tensor
     activations: Mapping[Place, Tensor]
     parts: Mapping[tuple[str, Place], Tensor]
@@ -81,13 +78,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Setting:
-    """A model, what it is asked, whose activations are written, where, and points on the path."""
+    """A model, what it is asked, whose activations are written, where, and points on the path.
+
+    shared  whether passes share the layers below what is written
+    """
 
     model: Any
     task: Counterfactuals
     source: str
     places: Collection[Place]
     n_points: int
+    shared: bool = True
 
     def known(self, pairs: MinimalPairs) -> Known | None:
         """Return those of the pairs that count, with their attribution; None where there are none.
@@ -111,7 +112,7 @@ class Setting:
         names, role = task.roles(pairs)
         parts = self.estimates(pairs, own, theirs, sources)
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = unpatched_pass(self.model, pairs.bases.inputs, self.places)
+        unpatched = clean_pass(self.model, pairs.bases.inputs, self.places, shared=self.shared)
         return Known(pairs, own, theirs, role, unpatched, answered[rows], sources, {
             (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
                                              n_cells(site, len(names)))
@@ -152,8 +153,8 @@ class Setting:
         clean = known.unpatched.logits
         layers = sorted({layer for name, layer in self.places if name == site})
         logits = known.unpatched.patched({
-            place: in_scope(Put(known.activations[place]), mask,
-                            mask[:, 0] if site == "code" else mask[..., 0])
+            place: InScope(Put(known.activations[place]), mask,
+                           mask[:, 0] if site == "code" else mask[..., 0])
             for place, mask in masks(site, layers, chosen, known.role, len(names)).items()})
         moved = (step(self.task, known.pairs, known.own, known.theirs, logits)
                  - step(self.task, known.pairs, known.own, known.theirs, clean))
@@ -271,34 +272,3 @@ def step(
     logs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
     to, since = (logs.gather(1, symbol.long()[:, None])[:, 0] for symbol in (theirs, own))
     return to - since
-
-
-def gradients(
-    model: Any, inputs: Tensor, places: Collection[Place], measure: Callable[[Tensor], Tensor],
-    at: Mapping[Place, Tensor] | None = None,
-) -> tuple[dict[Place, Tensor], dict[Place, Tensor]]:
-    """Return what is computed at some places, and d sum_b measure_b / d of it: one pass each way.
-
-    measure  logits -> [B], each from its own instance alone
-    at       what is written at other places before
-    """
-    computed: dict[Place, Tensor] = {}
-    added: dict[Place, Tensor] = {}
-
-    def add(place: Place, activation: Tensor, hook: object) -> Tensor:
-        # Adding 0 changes nothing, and has a gradient whether or not weights have one.
-        computed[place] = activation.detach().clone()
-        added[place] = torch.zeros_like(activation, requires_grad=True)
-        return activation + added[place]
-
-    def put(value: Tensor, activation: Tensor, hook: object) -> Tensor:
-        return value
-
-    with evaluating(model), written_out(), torch.enable_grad():
-        logits = model.run_with_hooks(inputs, fwd_hooks=[
-            *((SITES[site].hook.format(layer), partial(put, value))
-              for (site, layer), value in (at or {}).items()),
-            *((SITES[site].hook.format(layer), partial(add, (site, layer)))
-              for site, layer in places)])
-        slopes = torch.autograd.grad(measure(logits).sum(), list(added.values()))
-    return computed, dict(zip(added, slopes, strict=True))

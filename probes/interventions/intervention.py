@@ -1,4 +1,4 @@
-"""What do codes cause? Patches in many problems, beside controls."""
+"""Measure what codes cause: patches in many problems, beside controls."""
 
 from __future__ import annotations
 
@@ -14,21 +14,8 @@ from torch import Tensor
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
 from latentcode.models.layers import attention_layers
 from latentcode.models.modes import locked
-from latentcode.models.pretrained import layout
-from latentcode.probes.interventions.listed import as_patches, to_plain
-from latentcode.probes.interventions.passes import computed, unpatched_pass
-from latentcode.probes.interventions.patch import Added, Patch, edits_of, in_turn
-from latentcode.probes.interventions.patches import (
-    PATCHES,
-    PatchKind,
-    possible,
-    resample,
-    thirds,
-)
-from latentcode.probes.interventions.problem import Clean, Problem
-from latentcode.probes.interventions.references import References, label_to_erase, measure
-from latentcode.probes.interventions.result import InterventionResult, name_of, tables
-from latentcode.probes.interventions.sites import (
+from latentcode.models.patched.passes import clean_pass, computed, unshared
+from latentcode.models.patched.sites import (
     Edit,
     Place,
     Put,
@@ -36,14 +23,37 @@ from latentcode.probes.interventions.sites import (
     has_constraint,
     normalization_of,
 )
-from latentcode.probes.interventions.standard import (
-    first_interventions,
-    prompt_interventions,
-    standard_interventions,
+from latentcode.models.pretrained import layout
+from latentcode.probes.interventions.patch import (
+    Added,
+    Patch,
+    as_patches,
+    edits_of,
+    in_turn,
+    to_plain,
 )
+from latentcode.probes.interventions.patches import (
+    PATCHES,
+    Clean,
+    Erased,
+    Frozen,
+    Kind,
+    Mean,
+    Problem,
+    draw_resampled,
+    draw_thirds,
+    lacked,
+)
+from latentcode.probes.interventions.references import (
+    ERASABLE,
+    References,
+    label_to_erase,
+    measure,
+)
+from latentcode.probes.interventions.result import InterventionResult, name_of, tables
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed, make_generator
-from latentcode.subjects import subject
+from latentcode.subjects import subject as resolve
 from latentcode.subjects.of_prompts import PromptSubject
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -91,10 +101,11 @@ def intervene_model(
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
     check_count("n_bootstrap", n_bootstrap, 100)
+    shared = not unshared(model)
     with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,
-            batch_size=batch_size, progress=progress)
+            batch_size=batch_size, shared=shared, progress=progress)
     settings = {
         **(dict(meta) if meta else {}), "split": split, "n": n, **counts, "seed": seed,
         "batch_size": batch_size, "n_bootstrap": n_bootstrap, "level": 0.95,
@@ -115,8 +126,9 @@ def _check(
     """Raise `ConfigError` for what cannot be asked, before anything is computed."""
     check(len(interventions) > 0, "there are no interventions; expected at least one", ConfigError)
     for i in interventions:
+        value = repr(i) if isinstance(i, str) and i in PATCHES else "'interchange'"
         check(isinstance(i, Added), f"interventions has {i!r}; expected lc.Patch, which says what "
-              f"is put where, such as lc.Patch({_named(i)}, layers=0)")
+              f"is put where, such as lc.Patch({value}, layers=0)")
         check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
               "each intervention once", ConfigError)
     rows = [tuple(map(str, i.row().values())) for i in interventions]
@@ -124,51 +136,45 @@ def _check(
         check(rows.count(row) == 1, f"{rows.count(row)} interventions go by {' '.join(row)!r} in "
               f"tables, {i} among them; expected functions of different names, or patches that are "
               "registered with lc.register_patch")
-    for name, value, least in (("n", n, 2), ("batch_size", batch_size, 2)):
-        check_count(name, value, least)
+    check_count("n", n, 2)
+    check_count("batch_size", batch_size, 2)
     for intervention in interventions:
         intervention.check(task, model)
-    if any(part.renormalize for part in _parts(interventions)):
+    parts = [part for i in interventions for part in i.parts]
+    if any(part.renormalize for part in parts):
         layout(model).check_normalized()
-    if _need_references(interventions):
+    if any(part.kind.needs in ("means", "erasers") for part in parts):
         check_count("n_reference", n_reference, 2)
-
-
-def _named(given: object) -> str:
-    """Return the patch that somebody meant who gave its name alone."""
-    return repr(given) if isinstance(given, str) and given in PATCHES else "'interchange'"
-
-
-def _need_references(interventions: Sequence[Added]) -> bool:
-    return any(part.kind.needs in ("means", "erasers") for part in _parts(interventions))
-
-
-def _parts(interventions: Sequence[Added]) -> list[Patch]:
-    return [part for i in interventions for part in i.parts]
 
 
 def outcomes_of_model(
     model: Any, task: Counterfactuals, interventions: Sequence[Added], *,
     split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
-    batch_size: int = 250, progress: Progress | None = None,
+    batch_size: int = 250, shared: bool = True, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """What became of each answer? What `intervene_model` puts into tables, instance by instance.
 
-    The arguments are those of `intervene_model`. Returns a row per intervention and instance that
+    shared  whether passes share the layers below what is written (`unshared`)
+
+    Other arguments are those of `intervene_model`. Returns a row per intervention and instance that
     counts: `intervention` (its place in the list), `number` of the instance, `combination`,
     `base_label` and `source_label` (numbers of constituents) and what `Counterfactuals.outcomes`
     says; and how many instances have different answers (`n_counted`), how many of these the model
     answers (`n_known`), and over how many means are taken. Raises what `intervene_model` raises.
     """
     _check(model, task, interventions, n, batch_size, n_reference)
-    n_reference = n_reference if _need_references(interventions) else 0
+    parts = [part for i in interventions for part in i.parts]
+    if not any(part.kind.needs in ("means", "erasers") for part in parts):
+        n_reference = 0
     device = next(model.parameters()).device
-    frozen = any(part.kind.frozen for part in _parts(interventions))
-    held = tuple(("code", layer) for layer in attention_layers(model)) if frozen else ()
+    # While a residual stream is written, `frozen` holds all codes.
+    held: tuple[Place, ...] = ()
+    if any(isinstance(part.kind, Frozen) for part in parts):
+        held = tuple(("code", layer) for layer in attention_layers(model))
     places = sorted({*held, *(place for i in interventions for place in i.places)})
-    sources = {part.kind.source for part in _parts(interventions)} - {""}
-    answered = {"sources", "control", *(CORE if task.factorial else ())}
-    n_passes = len(interventions) + 1 + len(answered | sources)
+    sources = {part.kind.source for part in parts} - {""}
+    n_clean = 1 + len({"sources", "control", *(CORE if task.factorial else ()), *sources})
+    n_passes = len(interventions) + n_clean
     total = n_reference + n * n_passes
 
     def advance(done: int, doing: str = "") -> None:
@@ -180,48 +186,49 @@ def outcomes_of_model(
     if n_reference:
         references = measure(
             model, task, places, n=n_reference, seed=seed, batch_size=batch_size,
-            erase={_eraser(part) for part in _parts(interventions)
-                   if part.kind.needs == "erasers"},
+            erase={(str(part.where), part.kind.shuffled) for part in parts
+                   if isinstance(part.kind, Erased)},
             progress=lambda done, _: advance(done, "means and erasers"))
+    counts = references.count.cpu().numpy()
+    few = bool(((counts > 0) & (counts < task.least_problems)).any())
     names = [name_of(SimpleNamespace(**i.row())) for i in interventions]
-    few = _means_of_few(references, task)
     generator = make_generator(seed, f"interventions {split}", device)
     frames: list[pd.DataFrame] = []
     n_drawn = n_counted = n_known = 0
     for index, pairs in enumerate(task.batches(split, n, batch_size, generator)):
         if index == 0:
             check_written(model, pairs.bases.inputs[:2], places)
-        advance(n_reference + n_drawn * n_passes, "unpatched")
+        done = n_reference + n_drawn * n_passes
+        advance(done, "unpatched")
         clean = _clean(model, task, pairs, places, sources, held)
         known = clean.pairs
-        done = n_reference + n_drawn * n_passes
-        before = n_passes - len(interventions)
         n_drawn += len(pairs)
-        n_counted, n_known = n_counted + int(pairs.counts.sum()), n_known + len(known)
+        first, n_counted, n_known = n_known, n_counted + int(pairs.counts.sum()), n_known + len(
+            known)
         if len(known) == 0:
             continue
         # Once more, because the last digits depend on which instances are computed together.
-        unpatched = unpatched_pass(model, known.bases.inputs, places, task.n_read)
+        unpatched = clean_pass(model, known.bases.inputs, places, task.n_read, shared=shared)
         third = torch.full_like(known.slot, -1)
         if n_reference:
-            third = thirds(known, references.count,
-                           make_generator(seed, f"thirds batch {index}", device))
+            third = draw_thirds(known, references.count,
+                                make_generator(seed, f"thirds batch {index}", device))
         for number, intervention in enumerate(interventions):
             noise = make_generator(seed, f"intervention {number} batch {index}", device)
-            advance(done + (before + number) * len(pairs), names[number])
-            resampled = resample(clean.membership, known, noise)
+            advance(done + (n_clean + number) * len(pairs), names[number])
+            resampled = draw_resampled(clean.membership, known, noise)
             problems = []
             for part in intervention.parts:
                 scope = part.cells(task, known)
-                problems.append(Problem(
+                problem = Problem(
                     known, clean.sources, scope, noise, references=references,
                     erasers=_erasers(part, references, scope, known, task), pool=clean.pool,
-                    resampled=resampled, third=third))
-            if few:
-                for part, problem in zip(intervention.parts, problems, strict=True):
+                    resampled=resampled, third=third)
+                if few:
                     _check_means(part.kind, problem, task)
+                problems.append(problem)
             edits = edits_of(intervention, model, problems)
-            if any(part.kind.frozen for part in intervention.parts):
+            if any(isinstance(part.kind, Frozen) for part in intervention.parts):
                 # What other parts put is put after that.
                 edits = edits | {place: in_turn(Put(clean.own[place]), edits.get(place))
                                  for place in held}
@@ -232,13 +239,18 @@ def outcomes_of_model(
             written = (known.with_sources(intervention.source)
                        if intervention.source and not intervention.control else known)
             outcomes = task.outcomes(written, unpatched.logits, clean.answered, patched)
-            counted = torch.stack([
-                possible(part.kind, problem, clean)
-                for part, problem in zip(intervention.parts, problems, strict=True)]).all(0)
-            frames.append(_frame(number, n_known - len(known), outcomes, known, counted))
+            possible = torch.stack([part.kind.possible(problem, clean) for part, problem in zip(
+                intervention.parts, problems, strict=True)]).all(0).cpu().numpy()
+            frame = pd.DataFrame({
+                "intervention": number, "number": first + np.arange(len(known)),
+                "combination": known.bases.combination.cpu().numpy(),
+                "base_label": known.base_label.cpu().numpy(),
+                "source_label": known.source_label.cpu().numpy(),
+                **{name: x.double().cpu().numpy() for name, x in outcomes.items()}})
+            frames.append(frame if possible.all() else frame[possible])
     advance(total)
-    asked = "four different answers" if task.factorial else "two different answers"
-    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {asked}, and the model "
+    answers = "four different answers" if task.factorial else "two different answers"
+    check(n_known >= 2, f"of {n} instances of {split}, {n_counted} have {answers}, and the model "
           f"gives all of them in {n_known}; expected at least two. Is it trained, and n large "
           "enough?"
           + (" Minimal pairs need two right answers alone (factorial=False, --no-factorial)"
@@ -272,24 +284,17 @@ def _clean(
     known = kept.nonzero()[:, 0]
     return Clean(
         pairs[known], logits["sources"][known],
-        {name: {place: x[known] for place, x in found.items()}
-         for name, found in activations.items()},
+        {name: {place: x[known] for place, x in of_batch.items()}
+         for name, of_batch in activations.items()},
         {name: mask[known] for name, mask in right.items()}, pool,
         {place: pool[place][known] for place in held}, task.membership(pairs.bases))
 
 
-def _means_of_few(references: References, task: Counterfactuals) -> bool:
-    """Say whether some mean is over fewer instances than wanted: asked once, not of every batch."""
-    count = references.count.cpu().numpy()
-    return bool(((count > 0) & (count < task.least_problems)).any())
-
-
-def _check_means(how: PatchKind, problem: Problem, task: Counterfactuals) -> None:
+def _check_means(kind: Kind, problem: Problem, task: Counterfactuals) -> None:
     """Raise `TooFewCountError` for a mean of fewer than `Counterfactuals.least_problems`."""
     count, pairs = problem.measured.count, problem.pairs
-    for name in how.measured if how.needs == "means" else ():
-        constituent = problem.third if name == "third" else getattr(pairs, name)
-        assert constituent is not None
+    for name in kind.measured if kind.needs == "means" else ():
+        constituent = problem.constituent(name)
         n = count[pairs.slot, constituent.clamp_min(0)]
         few = ((n > 0) & (n < task.least_problems) & (constituent >= 0)).nonzero()[:, 0]
         if len(few):
@@ -299,38 +304,16 @@ def _check_means(how: PatchKind, problem: Problem, task: Counterfactuals) -> Non
                 f"least {task.least_problems}, which a larger n_reference gives")
 
 
-def _eraser(patch: Patch) -> tuple[str, bool]:
-    """Return which eraser a patch needs: of a scope, and whether its labels are shuffled."""
-    return str(patch.where), patch.value == "erase_shuffled"
-
-
 def _erasers(
     patch: Patch, references: References, scope: Tensor, pairs: MinimalPairs,
     task: Counterfactuals,
 ) -> dict[Place, Edit]:
     """Return what erases the label of each instance in each layer, where that is wanted."""
-    if patch.kind.needs != "erasers":
+    if not isinstance(patch.kind, Erased):
         return {}
-    fitted = references.erasers[_eraser(patch)]
+    fitted = references.erasers[str(patch.where), patch.kind.shuffled]
     label = label_to_erase(task, pairs)
     return {place: fitted[place].edit(scope, pairs.slot, label) for place in patch.places}
-
-
-def _frame(
-    number: int, first: int, outcomes: Mapping[str, Tensor], pairs: MinimalPairs, counted: Tensor,
-) -> pd.DataFrame:
-    """Return one row per instance that counts.
-
-    first  how many instances of earlier batches count; the numbers of these go on from there
-    """
-    frame = pd.DataFrame({
-        "intervention": number, "number": first + np.arange(len(pairs)),
-        "combination": pairs.bases.combination.cpu().numpy(),
-        "base_label": pairs.base_label.cpu().numpy(),
-        "source_label": pairs.source_label.cpu().numpy(),
-        **{name: values.double().cpu().numpy() for name, values in outcomes.items()}})
-    rows = counted.cpu().numpy()
-    return frame if rows.all() else frame[rows]
 
 
 @watched("forward passes")
@@ -389,10 +372,10 @@ def intervene(
             go on with what is written.
     """
     seed = checked_seed(seed)
-    of = subject(model, problems, step=step, device=device, batch_size=batch_size)
-    task = of.counterfactuals(factorial=factorial, among=among)
-    patched = of.model()
-    prompts = isinstance(of, PromptSubject)
+    subject = resolve(model, problems, step=step, device=device, batch_size=batch_size)
+    task = subject.counterfactuals(factorial=factorial, among=among)
+    patched = subject.model()
+    prompts = isinstance(subject, PromptSubject)
     check(not whole or interventions is None, "whole is True, and interventions are given; "
           "expected one or the other", ConfigError)
     if interventions is None:
@@ -400,17 +383,166 @@ def intervene(
         normalized = has_constraint(normalization_of(patched)) and layout(patched).normalized
         if whole:
             interventions = standard_interventions(
-                of.layers, config.n_heads, task.scopes, normalized, task.lacking,
+                subject.layers, config.n_heads, task.scopes, normalized, task.lacking,
                 task.places)
         elif prompts:
-            interventions = prompt_interventions(task, of.layers, normalized)
+            interventions = prompt_interventions(task, subject.layers, normalized)
         else:
-            interventions = first_interventions(of.layers, task.scopes, task.lacking)
+            interventions = first_interventions(subject.layers, task.scopes, task.lacking)
     return intervene_model(
-        patched, task, interventions, split=of.split_name(split),
-        n=of.n_of("n", n, 2_000, split),
+        patched, task, interventions, split=subject.split_name(split),
+        n=subject.n_of("n", n, 2_000, split),
         n_reference=(0 if "means" in task.lacks
-                     else of.n_of("n_reference", n_reference, 4_096, "train")),
-        seed=seed, batch_size=of.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
+                     else subject.n_of("n_reference", n_reference, 4_096, "train")),
+        seed=seed, batch_size=subject.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
         progress=progress, meta={
-            **of.settings, **({} if among == "vocabulary" and not prompts else {"among": among})})
+            **subject.settings,
+            **({} if among == "vocabulary" and not prompts else {"among": among})})
+
+
+SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
+"""Patches that tell operation, operands and answer apart; without a factorial there are two."""
+MAPPED: tuple[str, ...] = ("row", "everything")
+"""Scopes at which the sources of a factorial are written into every set of layers."""
+OF_PROMPTS = (*SOURCES, "elsewhere", "shuffled", "random", "identity")
+"""Patches that are put into prompts where nothing else is asked for."""
+CONTROLS = ("elsewhere", "shuffled", "random", "zero_ablation", "identity")
+"""Patches that stand beside the sources where only what tells most is asked for."""
+
+
+def first_interventions(
+    layers: Sequence[int], scopes: Sequence[str], lacks: Collection[str] = (),
+) -> tuple[Patch, ...]:
+    """Return what tells whether codes cause the answer, and the operation or the answer alone.
+
+    Of `standard_interventions`: the sources at the response's row, in each layer, in the upper half
+    and in all, and in all codes in the upper half and in all layers; of a factorial codes and
+    values together, too, which are the source's whole computation; and another position, another
+    instance's source, noise, zero and the identity at the row in the upper half.
+
+    layers  those with attention
+    """
+    every, upper = _every_and_upper(layers)
+    chosen = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
+
+    def tells(i: Patch) -> bool:
+        if i.value in CONTROLS:
+            return (i.site, i.where, i.layers) == ("code", "row", upper)
+        return i.value in SOURCES and (
+            i.site == "code+value"
+            or (i.site == "code" and i.layers in chosen.get(str(i.where), ())))
+
+    return tuple(filter(tells, standard_interventions(layers, 0, scopes, False, lacks)))
+
+
+def standard_interventions(
+    layers: Sequence[int], n_heads: int, scopes: Sequence[str], normalized: bool = True,
+    lacks: Collection[str] = (), places: Sequence[str] = (),
+) -> tuple[Patch, ...]:
+    """Return every way to patch, with its controls, once over.
+
+    - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
+      both) beside the same constituents and an unrelated problem: rows and all codes in each
+      layer, in each with those below it, in the upper half and in all; codes of other scopes in
+      the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
+      Values, residual streams, and codes and values together, at some places;
+    - without a factorial: the minimal pair's codes and the same constituents' (control), at every
+      scope and layer, in the upper half of the layers and in all;
+    - every other way to patch, with its controls, at the response's row in the upper half of the
+      layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
+      (where `normalized` says that the model's codes obey a constraint) renormalised;
+    - the source's codes of one head alone, for every head: is one of them doing it all?
+    - labels erased at every scope that allows it;
+    - values (of all keys: a row sees them all; of the examples alone) and residual streams in
+      place of codes.
+
+    layers  those with attention
+    lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
+    places  the task's places; of a factorial alone
+
+    Means of a third constituent or pooled over positions, and held codes, are left out.
+    """
+    every, upper = _every_and_upper(layers)
+    factorial = "factorial" not in lacks
+    sources = SOURCES if factorial else SOURCES[:2]
+    chosen = [Patch(patch, scope, some)
+              for scope in scopes for some in _layer_sets(layers, factorial, scope)
+              for patch in sources]
+    for name, kind in PATCHES.items():
+        pooled = isinstance(kind, Mean) and kind.pooled
+        if pooled or isinstance(kind, Frozen) or kind.own or "third" in kind.measured:
+            continue
+        if isinstance(kind, Erased):
+            chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]
+            continue
+        alphas = (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,)
+        for alpha in alphas:
+            chosen.append(Patch(name, "row", upper, alpha=alpha))
+            if normalized and not kind.real and name != "zero_ablation":
+                chosen.append(Patch(name, "row", upper, alpha=alpha, renormalize=True))
+    chosen += [Patch("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
+    # Sources of another rest: at the row above, and in all codes here.
+    chosen += [Patch(name, "everything", every)
+               for name in PATCHES
+               if name in ("shuffled", "resample", "random", "permuted")
+               or name.endswith("rest")]
+    if normalized:  # a pair alone breaks the sum over keys of a softmax
+        chosen += [Patch(patch, scope, upper, renormalize=True)
+                   for scope in scopes if scope.startswith("pair")
+                   for patch in ("interchange", "control")]
+    chosen += [Patch(patch, scope, some, site=site)
+               for site, scope, some in (
+                   ("value", "everything", every[:1]), ("value", "everything", upper),
+                   ("value", "everything", every),
+                   ("residual", "row", upper), ("residual", "row", every),
+                   ("residual", "everything", every[:1]), ("residual", "everything", upper))
+               for patch in (sources if site == "value" else ("interchange", "control"))]
+    if factorial:
+        lower = every[:max(1, len(every) // 2)]
+        chosen += [Patch(patch, place, lower) for place in places for patch in sources]
+        chosen += [Patch(patch, "everything", every, site="code+value")
+                   for patch in sources]
+        if "examples" in scopes:
+            chosen += [Patch(patch, "examples", every, site="value")
+                       for patch in (*sources, "permuted")]
+    return tuple(i for i in dict.fromkeys(chosen) if not lacked(i.kind, lacks))
+
+
+def prompt_interventions(
+    task: Counterfactuals, layers: Sequence[int], normalized: bool = True
+) -> tuple[Patch, ...]:
+    """Return what is written by default: the source's codes, and codes that change nothing.
+
+    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
+    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
+    sources, too; another position, another instance's source, noise and the identity at rows of
+    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
+    only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
+    heads, values, z and residual streams have to be asked for.
+    """
+    every, _ = _every_and_upper(layers)
+    chosen = [
+        i for i in standard_interventions(every, 0, task.scopes, normalized, task.lacking)
+        if i.value in OF_PROMPTS and i.site == "code"
+        and (i.where != "everything" or i.layers == every)
+        and (not i.renormalize or i.kind.real)]
+    return (*chosen, Patch("identity", "everything", every))
+
+
+def _every_and_upper(layers: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    every = tuple(layers)
+    return every, every[len(every) // 2:]
+
+
+def _layer_sets(
+    layers: Sequence[int], factorial: bool, scope: str
+) -> tuple[tuple[int, ...], ...]:
+    """Return each layer alone, the upper half, and all; of a factorial also each with all below.
+
+    There, a scope that is not one of `MAPPED` has the upper half alone.
+    """
+    every, upper = _every_and_upper(layers)
+    if factorial and scope not in MAPPED:
+        return (upper,)
+    below = [every[:n] for n in range(2, len(every))] if factorial else []
+    return tuple(dict.fromkeys([*((layer,) for layer in every), *below, upper, every]))

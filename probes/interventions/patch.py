@@ -1,33 +1,49 @@
-"""What is put where: one patch, and several that are put in the same pass."""
+"""A patch: value, site, layers, heads, positions. Patches add, and are written and read as data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
 from hashlib import sha256
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from latentcode.arguments import as_tuple
 from latentcode.errors import ConfigError, called, check, check_choice
 from latentcode.models.layers import check_layer
-from latentcode.probes.interventions.patches import PATCHES, PatchKind, lacked
-from latentcode.probes.interventions.problem import Problem, Value
-from latentcode.probes.interventions.references import ERASABLE
-from latentcode.probes.interventions.sites import (
+from latentcode.models.patched.sites import (
     SITES,
     Edit,
+    InScope,
     Place,
     Put,
     check_constraint,
-    in_scope,
     normalization_of,
 )
-from latentcode.probes.interventions.values import HOW, ByHand, checked_value, name_of, plain
+from latentcode.probes.interventions.patches import (
+    HOW,
+    PATCHES,
+    ByHand,
+    Elsewhere,
+    Erased,
+    Formula,
+    Frozen,
+    Function,
+    Kind,
+    Problem,
+    Source,
+    Value,
+    lacked,
+    name_of,
+    plain,
+)
+from latentcode.probes.interventions.references import ERASABLE
 from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
 
 Tokens: TypeAlias = str | int | Sequence[int] | None
@@ -126,8 +142,9 @@ class Patch(Added):
                  function of the problems (`MinimalPairs`) that returns bool [B, query, key]
     layers       in which layers, all in one pass
     site         the activation that is written: `code`; `value`; `z`, what heads put out before
-                 W_O; or `residual`, the stream entering the layer. Several joined by `+`, such as
-                 `code+value`, are written in one pass
+                 W_O; `message`, what a key contributes to z of a query; `residual`, the stream
+                 entering the layer; `mlp_in` and `mlp_out`, what the feed-forward layer is given
+                 and adds. Several joined by `+`, such as `code+value`, are written in one pass
     alpha        how far `steer` goes
     heads        of which heads alone; None: all
     renormalize  bring what was written back to the constraint of the model's codes
@@ -180,14 +197,14 @@ class Patch(Added):
         return self.value if isinstance(self.value, str) else name_of(self.value)
 
     @property
-    def kind(self) -> PatchKind:
+    def kind(self) -> Kind:
         """What is put, with what it needs; `UnknownNameError` for a name that is not registered."""
         if isinstance(self.value, str):
             return PATCHES.find(self.value)
         if isinstance(self.value, ByHand):
-            return PatchKind(self.value, f"numbers set by hand: {HOW[self.value.how]}",
-                             sites=("code",))
-        return PatchKind(self.value, name_of(self.value), source="sources", own=True)
+            return Formula(f"numbers set by hand: {HOW[self.value.how]}", sites=("code",),
+                           function=self.value)
+        return Function(name_of(self.value), "sources", function=self.value, name=self.named)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -207,7 +224,7 @@ class Patch(Added):
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
         if isinstance(self.where, str):
-            scope = task.scope(self.where, pairs, elsewhere=self.kind.needs == "elsewhere")
+            scope = task.scope(self.where, pairs, elsewhere=isinstance(self.kind, Elsewhere))
         else:
             scope = (torch.tensor(self.where.cells).expand(n, -1, -1)
                      if isinstance(self.where, Mask) else
@@ -248,8 +265,8 @@ class Patch(Added):
                 check_choice("place", tokens, task.places)
         for site in self.sites:
             for layer in self.layers:
-                check_layer(model, layer, attention=site != "residual")
-        needs, lacks = how.needs, lacked(how, lacking)
+                check_layer(model, layer, attention=SITES[site].attention)
+        lacks = lacked(how, lacking)
         if lacks:
             raise ConfigError(f"{self.named!r} cannot be written: {lacking[lacks]}")
         if isinstance(self.value, ByHand):
@@ -257,7 +274,7 @@ class Patch(Added):
         for site in self.sites:
             check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
                   f"{' or '.join(map(repr, how.sites))}, where it can be put")
-        check(needs != "elsewhere" or (
+        check(not isinstance(how, Elsewhere) or (
             isinstance(self.where, str) and not self.restriction()
             and self.where not in ("examples", "everything", *task.place_scopes)),
               f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
@@ -274,7 +291,7 @@ class Patch(Added):
               f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
               "all queries; expected 'everything', the keys of a place with 'within ...', single "
               "keys with 'pair' or 'pairs', or keys=")
-        check(needs != "erasers" or (self.where in ERASABLE and not self.restriction()),
+        check(not isinstance(how, Erased) or (self.where in ERASABLE and not self.restriction()),
               f"scope is {self._where()!r}; expected one of {', '.join(ERASABLE)}, whole, to erase "
               "a label")
         if self.renormalize:
@@ -284,9 +301,10 @@ class Patch(Added):
               f"heads is {self.heads} at site {self.site!r}; expected None, as the "
               f"{model.cfg.n_heads} heads of this model share the values of {groups}")
         for head in self.heads or ():
-            check("residual" not in self.sites and head in range(model.cfg.n_heads),
+            check(all(SITES[site].heads is not None for site in self.sites)
+                  and head in range(model.cfg.n_heads),
                   f"head {head} at site {self.site!r}; expected 0 to {model.cfg.n_heads - 1}, "
-                  "heads of codes, values or z")
+                  "heads of codes, values, messages or z")
 
     def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
         """Return what puts the value into the codes, or whatever the site holds, of each layer."""
@@ -295,20 +313,18 @@ class Patch(Added):
                  for site in self.sites}
         normalization = normalization_of(model) if self.renormalize else None
 
+        def put(place: Place, base: Tensor) -> Tensor:
+            source = problem.sources[how.source][place] if how.source else None
+            return how.value(base, source, replace(problem, place=place, alpha=self.alpha))
+
         def edit_of(place: Place) -> Edit:
-            if not how.as_is:
-                return in_scope(partial(put, place), masks[place[0]], problem.scope, normalization)
+            if type(how) not in GIVEN:
+                return InScope(partial(put, place), masks[place[0]], problem.scope, normalization)
             given = Put(problem.sources[how.source][place])
             whole = (self.where == "everything" and self.heads is None and normalization is None
                      and not self.restriction())
-            return given if whole else in_scope(given, masks[place[0]], problem.scope,
-                                                normalization)
-
-        def put(place: Place, base: Tensor) -> Tensor:
-            source = problem.sources[how.source][place] if how.source else None
-            at = replace(problem, place=place, alpha=self.alpha)
-            return (checked_value(self.named, how.value, base, source, at) if how.own
-                    else how.value(base, source, at))
+            return given if whole else InScope(given, masks[place[0]], problem.scope,
+                                               normalization)
 
         return {place: edit_of(place) for place in self.own_places}
 
@@ -340,6 +356,8 @@ class Patch(Added):
                 + (", renormalized" if self.renormalize else ""))
 
 
+GIVEN = (Source, Frozen, Elsewhere)
+"""Kinds that put a source's activations, whatever is computed at the place."""
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Patch))
 
 
@@ -393,3 +411,119 @@ def _chosen(
     chosen = torch.zeros(n_tokens, dtype=torch.bool, device=pairs.slot.device)
     chosen[list(tokens)] = True
     return chosen.expand(n, -1)
+
+
+LAYERS: dict[str, str] = {
+    "each": "each layer alone",
+    "upward": "the lowest two, the lowest three and so on up to all",
+    "first": "the lowest",
+    "lower": "the lower half, at least one",
+    "upper": "the upper half",
+    "above": "all but the lowest",
+    "all": "all in one pass",
+}
+"""Sets of layers by name."""
+
+
+def layer_sets(words: Any, layers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return sets of layers, each once: names of `LAYERS`, numbers, or text such as `2,3`.
+
+    layers  those with attention
+
+    `UnknownNameError` for what is neither.
+    """
+    every = tuple(layers)
+    named: dict[str, list[tuple[int, ...]]] = {
+        "each": [(layer,) for layer in every],
+        "upward": [every[:last] for last in range(2, len(every) + 1)], "first": [every[:1]],
+        "lower": [every[:max(1, len(every) // 2)]],
+        "upper": [every[len(every) // 2:]], "above": [every[1:]] if len(every) > 1 else [],
+        "all": [every]}
+    found: list[tuple[int, ...]] = []
+    for word in as_tuple(words):
+        if isinstance(word, str) and word not in named:
+            parts = word.split(",")
+            check(all(part.isdecimal() for part in parts), f"layers is {word!r}; expected "
+                  f"{', '.join(LAYERS)}, or numbers such as 2,3")
+            found.append(tuple(map(int, parts)))
+        else:
+            found += named[word] if isinstance(word, str) else [as_tuple(word)]
+    return tuple(dict.fromkeys(found))
+
+
+def every_patch(
+    words: Mapping[str, Any], layers: Sequence[int], places: Sequence[str] | None = None
+) -> Iterator[Patch]:
+    """Yield the patches of lists of words, one per combination.
+
+    layers  those with attention
+    words   field of `lc.Patch` -> a word or several; of layers see `LAYERS`. Sites vary slowest,
+            then scopes, layers, alphas and values; alphas vary for values that steer, and one's own
+    places  those of the task; scopes at others are left out. None: nothing is left out
+    """
+    for name in words:
+        check_choice("field of a patch", name, FIELDS)
+    listed = {name: as_tuple(words[name]) for name in ("site", "where", "alpha", "value")
+              if name in words}
+    rest = {name: words[name] for name in words if name not in {*listed, "layers"}}
+    for site, where, some, alpha, value in product(
+            listed.get("site", ("code",)), listed.get("where", ("row",)),
+            layer_sets(words.get("layers", "upper"), layers), listed.get("alpha", (1.0,)),
+            listed.get("value", ("interchange",))):
+        lacked = places is not None and _place(where) not in (None, *places)
+        kind = Patch(value).kind
+        steers = kind.steers or kind.own
+        if not lacked and (steers or alpha == listed.get("alpha", (1.0,))[0]):
+            yield Patch(value, where, some, site, alpha if steers else 1.0, **rest)
+
+
+def _place(where: str) -> str | None:
+    """Return the place that a scope is at; None for a scope that is at none."""
+    return next((place for place in PLACES if place in where.split()), None)
+
+
+def as_patches(given: Any) -> tuple[Added, ...]:
+    """Return patches that are given as such or, as results hold them, as data."""
+    several = [given] if isinstance(given, Mapping) else as_tuple(given)
+    return tuple(from_plain(one) if isinstance(one, Mapping | list) else one for one in several)
+
+
+def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
+    """Return a patch as JSON holds it, a dictionary; of several a list of them."""
+    plain = [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
+    return plain[0] if len(plain) == 1 else plain
+
+
+def from_plain(parts: Any) -> Patch | Patches:
+    """Return the patch that `to_plain` wrote, to be run again.
+
+    `ConfigError` for a function that is not registered, of which the name alone is known.
+    """
+    found = [_part(part) for part in ([parts] if isinstance(parts, Mapping) else parts)]
+    return found[0] if len(found) == 1 else Patches(tuple(found))
+
+
+def _part(plain: Mapping[str, Any]) -> Patch:
+    known = dict(plain)
+    for name in known:
+        check_choice("field of a patch", name, FIELDS)
+    for name in ("value", "where"):
+        value = known.get(name)
+        if isinstance(value, Mapping):
+            instead = ("a patch that is registered with lc.register_patch" if name == "value"
+                       else "a scope, a mask, or queries and keys")
+            check("function" not in value, f"{name} is the function {value.get('function')!r}, "
+                  f"which a result does not hold; expected {instead}")
+            known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
+                           else Mask.of(np.asarray(value["mask"], dtype=bool)))
+    return Patch(**known)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, ByHand):
+        return {"numbers": list(value.numbers), "how": value.how}
+    if isinstance(value, Mask):
+        return {"mask": [[int(cell) for cell in row] for row in value.cells]}
+    if callable(value):
+        return {"function": name_of(value)}
+    return list(value) if isinstance(value, tuple) else value

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentcode.probes.interventions.sites import Edit, Place, capture
+from latentcode.models.patched.sites import Edit, Place, capture
 from latentcode.progress import Progress
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs

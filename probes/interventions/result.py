@@ -89,7 +89,7 @@ class InterventionResult(TableResult):
         """Return what was patched, to be run again; `ConfigError` for a function that is not
         registered."""
         # Here: opening a result needs no torch.
-        from latentcode.probes.interventions.listed import from_plain
+        from latentcode.probes.interventions.patch import from_plain
 
         return [from_plain(plain) for plain in self.settings["interventions"]]
 

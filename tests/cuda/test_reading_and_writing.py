@@ -17,10 +17,10 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
+from latentcode.models.patched.sites import SITES, InScope, capture, run_patched
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.patches import lacked
-from latentcode.probes.interventions.sites import SITES, capture, in_scope, run_patched
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
@@ -86,7 +86,7 @@ def test_what_is_written_never_waits(kind: str, task: str) -> None:
         with device.never_waits():
             clean, sources = capture(model, pairs.sources.inputs, places)
             scope = problems.scope("row", pairs)
-            patched = run_patched(model, inputs, {place: in_scope(
+            patched = run_patched(model, inputs, {place: InScope(
                 lambda live, x=sources[place]: x, SITES[place[0]].mask(scope, None, 4), scope,
                 None if normalization == "none" or place[0] != "code" else normalization)
                 for place in places})

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.codes.instances import instances
+from latentcode.models.patched.sites import Edit, Place
 from latentcode.probes.interventions import Bench, Patch
-from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.problem import Problem
-from latentcode.probes.interventions.sites import Edit, Place
+from latentcode.probes.interventions.outcomes import Ask
+from latentcode.probes.interventions.patches import Problem
 
 
 def asked(

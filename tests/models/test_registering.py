@@ -18,7 +18,7 @@ from latentcode.models.config import ATTENTION_KINDS, kind_of, own_parts
 from latentcode.models.hypernetwork import two_ways
 from latentcode.models.kernels.fused import Case, kernel_for
 from latentcode.models.names import NORMALIZATIONS
-from latentcode.probes.interventions.sites import constrained, has_constraint
+from latentcode.models.patched.sites import constrained, has_constraint
 from latentcode.seeds import make_generator
 from latentcode.training import train_ensemble
 

@@ -25,6 +25,7 @@ from transformer_lens.tools.analysis.attribution_patching import cache_activatio
 import latentcode as lc
 from latentcode.config import SravenConfig
 from latentcode.errors import ConfigError, ProbeError
+from latentcode.models.patched.sites import SITES, capture, gradients, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.attribution import (
     SHARE,
@@ -34,8 +35,7 @@ from latentcode.probes.attribution import (
     named,
     smallest_set,
 )
-from latentcode.probes.interventions.estimates import Setting, gradients, known_answers, step
-from latentcode.probes.interventions.sites import SITES, capture, run_patched
+from latentcode.probes.interventions.estimates import Setting, known_answers, step
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator

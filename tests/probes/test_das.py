@@ -19,10 +19,10 @@ from small_text import small_text, text_model
 
 from latentcode.answers import CLASSES
 from latentcode.errors import LatentCodeError
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
 from latentcode.probes.das import DASResult, Search, das_model, logits_from
-from latentcode.probes.interventions.sites import capture, run_patched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 

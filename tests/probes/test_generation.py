@@ -22,8 +22,8 @@ import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.models.gates import effective_codes
 from latentcode.models.hypernetwork import two_ways
+from latentcode.models.patched.heads import unshared
 from latentcode.models.pretrained import load_pretrained
-from latentcode.models.replay import unshared
 from latentcode.probes import generation
 from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model

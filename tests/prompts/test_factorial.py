@@ -16,7 +16,10 @@ from latentcode import Patch, intervene
 from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.interventions.standard import prompt_interventions, standard_interventions
+from latentcode.probes.interventions.intervention import (
+    prompt_interventions,
+    standard_interventions,
+)
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs

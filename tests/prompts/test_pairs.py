@@ -16,10 +16,10 @@ from small_language_models import SmallModels
 from latentcode import Patch, intervene
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.models import pretrained
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.sites import capture, run_patched
-from latentcode.probes.interventions.standard import prompt_interventions
+from latentcode.probes.interventions.intervention import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.seeds import make_generator
 

@@ -9,7 +9,7 @@ pytest.importorskip("streamlit")
 
 from latentcode.app.charts.replicate import bars
 from latentcode.probes.interventions import Patch, Replication
-from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.outcomes import Ask
 
 
 def outcome(n: int = 24) -> Replication:

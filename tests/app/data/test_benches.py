@@ -14,7 +14,7 @@ from latentcode.app.data import benches
 from latentcode.app.data.benches import OpenBench, usual
 from latentcode.app.data.catalog import find_entry
 from latentcode.probes.interventions import Bench, Patch
-from latentcode.probes.interventions.bench.ask import Ask
+from latentcode.probes.interventions.outcomes import Ask
 
 
 class Named:

@@ -10,7 +10,7 @@ pytest.importorskip("streamlit")
 from latentcode.app.data import written
 from latentcode.app.data.benches import OpenBench, open_bench
 from latentcode.app.data.catalog import find_entry
-from latentcode.probes.interventions.sites import capture, run_patched
+from latentcode.models.patched.sites import capture, run_patched
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.probes.interventions import Bench, ByHand, Patch
-from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.bench.outcome import short
+from latentcode.probes.interventions.outcomes import Ask
 
 Open = Callable[..., AppTest]
 BenchOf = Callable[[str], Bench]
@@ -61,7 +60,7 @@ def test_controls_say_whose_answers_come(shown: Open, bench_of: BenchOf) -> None
     for row, name in enumerate((ask.named, "control", "unrelated", "random")):
         drawn = outcome.drawn(name)
         assert {bar.name: int(bar.text[row] or 0) for bar in bars if bar.text[row]} == {
-            short(outcome)[one]: n for one, n in drawn.items() if n}
+            outcome.in_short()[one]: n for one, n in drawn.items() if n}
 
 
 def test_controls_that_cannot_tell_are_left_out(shown: Open, bench_of: BenchOf) -> None:

@@ -11,14 +11,13 @@ import torch
 import latentcode as lc
 from latentcode.experiments.findings.messages import (
     OUTCOMES,
-    Patch,
-    activations,
     aligned_activations,
     directions,
     main,
+    patch,
     patched_logits,
-    tokens,
 )
+from latentcode.models.patched.passes import clean_pass, computed
 from latentcode.seeds import make_generator
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
@@ -29,14 +28,13 @@ def test_exchanged_messages(kind: str) -> None:
     run = lc.load_run(f"sraven-{kind}")
     model, task = run.load_model().eval(), lc.make_counterfactuals(lc.make_task(run.config.task))
     pairs = task.sample("ood", 4, make_generator(0, "test", "cpu"))
-    inputs, source = pairs.bases.inputs, activations(model, pairs.sources.inputs)
-    everything = torch.ones(inputs.shape[:2], dtype=torch.bool)
-    context, row = tokens("context", task, pairs), tokens("own row", task, pairs)
-    patch = Patch("message", (0, 1), "own row", "context")
-
-    same = patched_logits(model, inputs, activations(model, inputs), patch, row, context)
-    torch.testing.assert_close(same, model(inputs), atol=1e-4, rtol=1e-4)
-    other = patched_logits(model, inputs, source, patch, row, context)
+    inputs = pairs.bases.inputs
+    own_row = patch(task, "message", (0, 1), "own row", "context")
+    clean = clean_pass(model, inputs, own_row.places)
+    (_, same), (_, source) = (computed(model, batch.inputs, own_row.places)
+                              for batch in (pairs.bases, pairs.sources))
+    assert torch.equal(patched_logits(clean, task, pairs, own_row, same), clean.logits)
+    other = patched_logits(clean, task, pairs, own_row, source)
     assert (other - model(inputs)).abs().max() > 0.1
 
     # All messages of a layer are all that its attention puts out.
@@ -45,8 +43,7 @@ def test_exchanged_messages(kind: str) -> None:
         ("blocks.1.attn.hook_z", lambda z, hook: kept.update(z=z))])
     expected = model.run_with_hooks(inputs, fwd_hooks=[
         ("blocks.1.attn.hook_z", lambda z, hook: kept["z"])])
-    whole = patched_logits(model, inputs, source, Patch("message", (1,), "all", "all"), everything,
-                           everything)
+    whole = patched_logits(clean, task, pairs, patch(task, "message", (1,), "all", "all"), source)
     torch.testing.assert_close(whole, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -77,10 +74,12 @@ def test_activations_of_other_permutations() -> None:
     assert isinstance(task, SravenCounterfactuals)
     inputs = task.sample("ood", 4, make_generator(0, "test", "cpu")).bases.inputs
 
+    places = tuple((site, layer) for site in ("code", "value", "message") for layer in (0, 1))
+
     def largest_difference() -> float:
-        moved = aligned_activations(model, task, inputs, make_generator(0, "order", "cpu"))
-        return max(float((x - moved[name]).abs().max())
-                   for name, x in activations(model, inputs).items())
+        moved = aligned_activations(model, task, inputs, places, make_generator(0, "order", "cpu"))
+        return max(float((x - moved[place]).abs().max())
+                   for place, x in computed(model, inputs, places)[1].items())
 
     assert largest_difference() > 0.1
     for block in model.blocks:

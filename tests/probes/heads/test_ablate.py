@@ -14,8 +14,8 @@ from known_heads import Asked, known_model, random_model, signed_texts
 from small_language_models import SmallModels
 
 from latentcode.errors import ProbeError
+from latentcode.models.patched.heads import clean_heads, z_hook
 from latentcode.models.pretrained import load_pretrained
-from latentcode.models.replay import clean_pass, z_hook
 from latentcode.probes.common.results import where
 from latentcode.probes.heads.ablate import (
     DIRECTIONS,
@@ -122,7 +122,7 @@ def test_whole_passes_say_the_same_and_that_they_are() -> None:
     model.layer(1).register_forward_hook(
         lambda module, inputs, output: output + keeping.pop("first"))
     whole = Ablation(Asked(model), batches, kinds=("mean",)).run()
-    assert whole.settings["passes"].startswith("whole: layer 1")
+    assert whole.settings["passes"].startswith("whole: hooks sit on the model")
     numbers = ["value", "low", "high", "control"]
     assert np.allclose(shared[numbers], whole.table()[numbers], atol=1e-5)
 
@@ -201,7 +201,7 @@ def test_a_matrix_is_the_same_in_all_batches() -> None:
     first = next(i for i in range(1, len(batch)) if of[i] == of[0])
     pair = batch[torch.tensor([0, first])]  # one text twice, under the numbers of two
     twice = replace(pair, tokens=pair.tokens[:1].repeat(2, 1), lengths=pair.lengths[:1].repeat(2))
-    clean = clean_pass(model, twice.tokens, twice.read)
+    clean = clean_heads(model, twice.tokens, twice.read)
     (control,) = dict(ablation._writes(clean, twice, donors(twice, 0), 1))[0, 1, 2]
     assert control.added is not None
     assert torch.allclose(control.added[0], control.added[1])
@@ -212,7 +212,7 @@ def test_the_control_writes_as_much() -> None:
     model = random_model()
     ablation = Ablation(Asked(model), batches, kinds=("mean",), n_read=None)
     batch = batches[0]
-    clean = clean_pass(model, batch.tokens, batch.read)
+    clean = clean_heads(model, batch.tokens, batch.read)
     writes = dict(ablation._writes(clean, batch, donors(batch, 0), 1))
     (change,), (control,) = (writes[0, which, 2] for which in (0, 1))
     assert control.added is not None

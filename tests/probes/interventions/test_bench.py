@@ -15,9 +15,9 @@ from selector import K, Selector
 
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, UnknownNameError
 from latentcode.probes.interventions import Bench, ByHand
-from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.bench.bench import DRAWS
+from latentcode.probes.interventions.bench import DRAWS
 from latentcode.probes.interventions.intervention import _check_means
+from latentcode.probes.interventions.outcomes import Ask
 from latentcode.tasks.sraven.sources import operands_of
 
 N = 60
@@ -285,11 +285,11 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
 
 def test_a_mean_over_few_is_refused_where_it_is_needed() -> None:
     def check_means(*constituents: int) -> None:
-        how: Any = SimpleNamespace(needs="means", measured=("source",))
+        how: Any = SimpleNamespace(needs="means", measured=("third",))
         problem: Any = SimpleNamespace(
             measured=SimpleNamespace(count=torch.tensor([[5, 99]])),
-            pairs=SimpleNamespace(slot=torch.zeros(2, dtype=torch.long),
-                                  source=torch.tensor(constituents)))
+            pairs=SimpleNamespace(slot=torch.zeros(2, dtype=torch.long)),
+            constituent={"third": torch.tensor(constituents)}.get)
         task: Any = SimpleNamespace(least_problems=20, constituents=("sum", "constant"))
         _check_means(how, problem, task)
 

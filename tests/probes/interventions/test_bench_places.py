@@ -12,11 +12,10 @@ from hand_built import operation_model
 from selector import Selector
 
 from latentcode.errors import ConfigError
+from latentcode.models.patched.sites import capture
 from latentcode.probes.interventions import Bench, Patch, intervene_model
-from latentcode.probes.interventions.bench.ask import Ask
-from latentcode.probes.interventions.bench.bench import DRAWS
-from latentcode.probes.interventions.bench.passes import with_value
-from latentcode.probes.interventions.sites import capture
+from latentcode.probes.interventions.bench import DRAWS, with_value
+from latentcode.probes.interventions.outcomes import Ask
 
 BOTH = "operation+operands"
 

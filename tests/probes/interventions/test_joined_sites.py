@@ -10,9 +10,9 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import ConfigError
+from latentcode.models.patched.sites import Place, capture, run_patched
 from latentcode.probes.interventions import Patch
-from latentcode.probes.interventions.problem import Problem
-from latentcode.probes.interventions.sites import Place, capture, run_patched
+from latentcode.probes.interventions.patches import Problem
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 

@@ -18,8 +18,7 @@ from torch import Tensor
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
 from latentcode.probes.interventions import InterventionResult, intervene_model
-from latentcode.probes.interventions.listed import every_patch, layer_sets
-from latentcode.probes.interventions.patch import Mask, Patch
+from latentcode.probes.interventions.patch import Mask, Patch, every_patch, layer_sets
 from latentcode.tasks.counterfactuals import MinimalPairs
 
 Value = Callable[..., Any]
@@ -92,7 +91,7 @@ def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: st
 
 
 @pytest.mark.parametrize(("field", "value", "message"), [
-    ("site", "mlp", "unknown site 'mlp'; expected one of: code, value, z, residual"),
+    ("site", "mlp", "unknown site 'mlp'; expected one of: code, value, z, message"),
     ("site", "code+key", "unknown site 'key'"),
     ("site", "code+value+code", "expected each of its parts once"),
     ("layers", (0, 0), "expected each layer once"), ("alpha", float("inf"), "alpha is inf"),

@@ -10,8 +10,8 @@ import torch
 from hand_built import operation_model
 from selector import K, Selector
 
+from latentcode.models.patched.sites import capture
 from latentcode.probes.interventions import Patch, intervene_model
-from latentcode.probes.interventions.sites import capture
 
 N = 200
 

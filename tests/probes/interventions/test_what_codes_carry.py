@@ -17,8 +17,8 @@ from torch import Tensor
 
 from latentcode.answers import CLASSES
 from latentcode.experiments.findings.operation import verdict
+from latentcode.models.patched.sites import capture
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
-from latentcode.probes.interventions.sites import capture
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 

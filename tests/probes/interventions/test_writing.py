@@ -12,10 +12,10 @@ import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
+from latentcode.models.patched.sites import SITES, capture, constrained, run_patched
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
-from latentcode.probes.interventions.sites import SITES, capture, constrained, run_patched
 from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -180,6 +180,28 @@ def test_every_write_does_something_of_its_own(
     assert changed[patch] != changed[treatment]
     if patch == "elsewhere":  # the answer elsewhere changes, not this one
         assert others[patch] > changed[patch]
+
+
+def test_messages_and_feed_forward_layers_are_sites(sraven: Counterfactuals) -> None:
+    sites, names = ("message", "mlp_in", "mlp_out"), ("interchange", "class_mean", "identity")
+    table = intervene_model(model_of("hyla"), sraven, [
+        *(Patch(name, "row", (0, 1), site) for site in sites for name in names),
+        Patch("interchange", "row", (0,), "z"), Patch("interchange", "row", (0,), "message"),
+        Patch("interchange", "row", (0,), "message", keys="context", heads=(1,)),
+    ], n=600, n_reference=200, n_bootstrap=100).table
+    place = ["patch", "site", "layers", "scope"]
+    changed = table[table["metric"] == "kl"].set_index(place)["value"]
+    for site in sites:
+        assert changed["identity", site, "0,1", "row"] == 0.0
+        assert changed["interchange", site, "0,1", "row"] > 0.0
+        assert changed["class_mean", site, "0,1", "row"] > 0.0
+    whole = changed["interchange", "message", "0", "row"]
+    assert whole == pytest.approx(changed["interchange", "z", "0", "row"], rel=1e-3)
+    assert 0.0 < changed["interchange", "message", "0", "row, keys context"] != whole
+    for wrong, message in ((Patch(site="mlp_in", keys=0), "mlp_in is of queries alone"),
+                           (Patch(site="mlp_out", heads=1), "head 1 at site 'mlp_out'")):
+        with pytest.raises(ConfigError, match=message):
+            intervene_model(model_of("hyla"), sraven, [wrong], n=10)
 
 
 def test_shuffled_labels_erase_something_else_than_the_label(logic: Counterfactuals) -> None:

@@ -8,9 +8,9 @@ import torch
 from asked import untrained_bench
 
 from latentcode.errors import ConfigError
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Bench
-from latentcode.probes.interventions.bench.written import Answers, Cells, codes_at, written
-from latentcode.probes.interventions.sites import capture, run_patched
+from latentcode.probes.interventions.outcomes import Answers, Cells
 
 
 @pytest.fixture(params=["sraven", "logic"])
@@ -25,8 +25,8 @@ def row(bench: Bench, layer: int = 1) -> Cells:
 
 def test_own_codes_leave_the_answer_and_random_ones_do_not(bench: Bench) -> None:
     cells = row(bench)
-    own = codes_at(bench, [3], cells)
-    found = written(bench, 3, cells, torch.cat([own, torch.randn_like(own)]))
+    own = bench.codes_at([3], cells)
+    found = bench.written(3, cells, torch.cat([own, torch.randn_like(own)]))
     # Not to the last bit: processors add up a batch of two in another order than a single one.
     assert found.outputs[0] == pytest.approx(found.before, abs=1e-6)
     assert np.abs(found.outputs[1] - found.before).max() > 1e-4
@@ -34,9 +34,9 @@ def test_own_codes_leave_the_answer_and_random_ones_do_not(bench: Bench) -> None
 
 def test_each_of_them_is_what_a_patch_of_these_cells_gives(bench: Bench) -> None:
     cells = Cells(0, (2, 5), (1, 4))
-    codes = torch.cat([codes_at(bench, [3], cells), 3.0 * torch.randn(
-        2, *codes_at(bench, [3], cells).shape[1:], generator=torch.Generator().manual_seed(0))])
-    found = written(bench, 3, cells, codes)
+    codes = torch.cat([bench.codes_at([3], cells), 3.0 * torch.randn(
+        2, *bench.codes_at([3], cells).shape[1:], generator=torch.Generator().manual_seed(0))])
+    found = bench.written(3, cells, codes)
     one = bench.pairs(3, found.which, bench.targets(3, found.which)[0], 1)
     token = bench.task.answer_token(one)
 
@@ -51,12 +51,12 @@ def test_each_of_them_is_what_a_patch_of_these_cells_gives(bench: Bench) -> None
     assert found.outputs[2] == pytest.approx(
         bench.task.outputs(token, logits)[0].numpy(), abs=1e-5)
     _, seen = capture(bench.model, one.bases.inputs, [("code", 0)])
-    assert torch.equal(codes_at(bench, [3], cells), seen["code", 0][:, :, [2, 5]][..., [1, 4]])
+    assert torch.equal(bench.codes_at([3], cells), seen["code", 0][:, :, [2, 5]][..., [1, 4]])
 
 
 def test_the_answer_is_that_of_the_query(bench: Bench) -> None:
     cells = row(bench)
-    found = written(bench, 3, cells, codes_at(bench, [4, 5], cells))
+    found = bench.written(3, cells, bench.codes_at([4, 5], cells))
     held = bench.constituents(3)
     if bench.task.symbolic:  # the last token answers the last of them
         assert found.which == len(held) - 1
@@ -76,4 +76,4 @@ def test_answers_that_cannot_be_told_apart_are_the_same() -> None:
     (Cells(0, (0,), ()), "keys are"), (Cells(0, (0,), (0, 1)), "codes have shape")])
 def test_what_does_not_fit_is_named(bench: Bench, cells: Cells, wrong: str) -> None:
     with pytest.raises(ConfigError, match=wrong):
-        written(bench, 0, cells, torch.zeros(1, bench.model.cfg.n_heads, 1, 1))
+        bench.written(0, cells, torch.zeros(1, bench.model.cfg.n_heads, 1, 1))

@@ -15,21 +15,21 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.models.kernels.fused import written_out
-from latentcode.probes.interventions.passes import (
-    Unpatched,
+from latentcode.models.patched.passes import (
+    CleanPass,
+    Output,
+    clean_pass,
     computed,
     computed_by_layers,
     run_from,
-    unpatched_pass,
 )
-from latentcode.probes.interventions.sites import (
+from latentcode.models.patched.sites import (
     SITES,
     Edit,
     InScope,
     Place,
     Put,
     capture,
-    in_scope,
     normalization_of,
     run_patched,
 )
@@ -75,7 +75,7 @@ def edits_of(
     layers: tuple[int, ...], site: str = "code", *, renormalize: bool = False,
 ) -> dict[Place, Edit]:
     codes, normalization = scope_of(scope), normalization_of(model) if renormalize else None
-    return {(part, layer): in_scope(partial(values, (part, layer)),
+    return {(part, layer): InScope(partial(values, (part, layer)),
                                     SITES[part].mask(codes, None, model.cfg.n_heads), codes,
                                     normalization)
             for part in site.split("+") for layer in layers}
@@ -94,7 +94,7 @@ def test_every_site_and_layer_as_in_a_whole_pass(
     model, inputs = model_and_inputs(kind, dtype)
     clean, own = capture(model, inputs, PLACES)
     with nullcontext() if kernels else written_out():
-        shared = {read: unpatched_pass(model, inputs, PLACES, read) for read in (None, 2)}
+        shared = {read: clean_pass(model, inputs, PLACES, read) for read in (None, 2)}
         logits, found = computed(model, inputs, PLACES)
         for place in PLACES:
             torch.testing.assert_close(found[place], own[place], **CLOSE[dtype])
@@ -102,7 +102,8 @@ def test_every_site_and_layer_as_in_a_whole_pass(
         assert kernels or torch.equal(logits, clean)
         for read, of in shared.items():
             torch.testing.assert_close(of.logits, _last(clean, read), **CLOSE[dtype])
-        sites = ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual")
+        sites = ("code", "value", "z", "residual", "code+value", "code+z", "value+z+residual",
+                 "message", "mlp_in", "mlp_out", "code+message+mlp_out", "message+z")
         scopes = cycle(("row", "rows of some", "everything"))  # each meets every site and layers
         for (site, layers), scope in zip(
                 product(sites, ((0,), (2,), (0, 2), (1, 2))), scopes, strict=False):
@@ -111,7 +112,7 @@ def test_every_site_and_layer_as_in_a_whole_pass(
 
 
 def _as_in_a_whole_pass(
-    model: lc.HookedTransformer, shared: dict[int | None, Unpatched], own: dict[Place, Tensor],
+    model: lc.HookedTransformer, shared: dict[int | None, CleanPass], own: dict[Place, Tensor],
     where: tuple[str, tuple[int, ...], str], dtype: torch.dtype, *, equal: bool,
 ) -> None:
     given = {place: Put(noise(4)(place, x)) for place, x in own.items()}
@@ -143,7 +144,7 @@ def _last(logits: Tensor, read: int | None) -> Tensor:
 @pytest.mark.parametrize("kind", ["softmax", "hyla"])
 def test_renormalised_codes_as_in_a_whole_pass(kind: str, scope: str) -> None:
     model, inputs = model_and_inputs(kind, torch.float64)
-    of = unpatched_pass(model, inputs, PLACES)
+    of = clean_pass(model, inputs, PLACES)
     whole, patched = (run(edits_of(model, noise(0), scope, (0, 1), renormalize=True)) for run in (
         lambda edits: run_patched(model, inputs, edits), of.patched))
     torch.testing.assert_close(patched, whole, **CLOSE[torch.float64])
@@ -151,7 +152,7 @@ def test_renormalised_codes_as_in_a_whole_pass(kind: str, scope: str) -> None:
 
 def test_layers_below_the_patch_are_not_computed_again() -> None:
     model, inputs = model_and_inputs("hyla", torch.float32)
-    of = unpatched_pass(model, inputs, PLACES)
+    of = clean_pass(model, inputs, PLACES)
     for name, weight in model.named_parameters():
         if name.startswith(("embed", "blocks.0", "blocks.1")):
             weight.data.fill_(torch.nan)
@@ -166,7 +167,7 @@ def test_who_looks_at_a_model_sees_whole_passes() -> None:
     with model.hooks(fwd_hooks=[("blocks.0.hook_resid_pre",
                                  lambda x, hook: seen.append(x.shape))]):
         assert not computed_by_layers(model)
-        of = unpatched_pass(model, inputs, PLACES, 2)
+        of = clean_pass(model, inputs, PLACES, 2)
         assert of.layers == ()
         patched = of.patched(edits_of(model, noise(0), "row", (2,)))
     assert seen == [(9, N_TOKENS, model.config.d_model)] * 2
@@ -181,10 +182,11 @@ def test_what_follows_from_a_stream_has_gradients(kind: str) -> None:
     model, inputs = model_and_inputs(kind, torch.float64)
     _, own = capture(model, inputs, [("residual", 1), ("code", 2)])
     added = torch.zeros_like(own["code", 2][:, :, -2:], requires_grad=True)
-    logits = run_from(model, 1, own["residual", 1], {("code", 2): lambda live: live + added}, 2,
+    entering = Output(Tensor, own["residual", 1])
+    logits = run_from(model, 1, entering, {("code", 2): lambda live: live + added}, 2,
                       cut=True)
     (slope,) = torch.autograd.grad(logits.square().sum(), [added])
-    of = Unpatched(model, inputs, 2, logits.detach(), ())
+    of = CleanPass(model, inputs, 2, logits.detach(), ())
     direction = noise(0)(("code", 2), torch.zeros_like(own["code", 2]))
     steps = [of.patched({("code", 2): lambda live, h=h: live + h * direction}).square().sum()
              for h in (1e-5, -1e-5)]

@@ -1,0 +1,794 @@
+"""Write other codes into one problem, and see its answer beside those of controls.
+
+`intervene` says what codes cause over thousands of problems; here is one of them to look at, with
+a source that is made for a chosen constituent, and its replication over others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from latentcode.answers import CLASSES
+from latentcode.arguments import as_tuple
+from latentcode.codes.instances import instances
+from latentcode.config import TaskConfig
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_count
+from latentcode.models.kernels.fused import written_out
+from latentcode.models.layers import attention_layers
+from latentcode.models.patched.passes import clean_pass, unshared
+from latentcode.models.patched.sites import Place, capture, check_written
+from latentcode.probes.interventions.outcomes import (
+    ANSWERS,
+    LEFT_OUT,
+    Answers,
+    Ask,
+    BenchOutcome,
+    Cells,
+    Replication,
+    answer_of,
+    is_target,
+)
+from latentcode.probes.interventions.patch import Added, Patch, Patches, edits_of
+from latentcode.probes.interventions.patches import PATCHES, Frozen, Mean, Problem, lacked
+from latentcode.probes.interventions.references import References, measure
+from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.seeds import make_generator
+from latentcode.subjects import subject as resolve
+from latentcode.subjects.of_tasks import TaskSubject
+from latentcode.tasks import Task
+from latentcode.tasks.batch import Batch
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, all_differ
+from latentcode.tasks.registry import chosen_pairs
+
+DRAWS = 8
+"""How often each control is drawn: one same-rule source or random code more or less says little."""
+KEPT = 256
+"""Minimal pairs that are kept: what shows an outcome asks for the same ones again."""
+Sources = Mapping[str, Mapping[Place, Tensor]]
+"""Name of a batch of `MinimalPairs` -> place -> its activations."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """N instances into which the same is put, and with each d draws of every control.
+
+    A row is an instance and a patch: first what was asked for (N), then d sources with the same
+    constituents, d unrelated instances and d random codes for each (N d each, those of an instance
+    side by side), at last the instances' own codes (N).
+
+    pairs    the N minimal pairs
+    patches  the name of each row's patch
+    draws    which of the draws of its control a row is
+    owner    int64 [rows], the instance of each row
+    source   logits of the sources that are put [N, ...]
+    clean, patched  logits of the rows before and after
+    before, after   place -> codes of the instances before and after what was asked for
+    exact    whether own codes, put back, leave all logits as they are, bit for bit
+    """
+
+    pairs: MinimalPairs
+    patches: tuple[str, ...]
+    draws: tuple[int, ...]
+    owner: Tensor
+    source: Tensor
+    clean: Tensor
+    patched: Tensor
+    before: Mapping[Place, Tensor]
+    after: Mapping[Place, Tensor]
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows into which the same patch is put: numbers of instances int64 [n], and their sources."""
+
+    patch: Added
+    rows: Tensor
+    sources: Sources
+    generator: torch.Generator
+
+
+class Bench:
+    """A model, instances, and what can be written into their codes.
+
+    model  anything with `cfg` and `run_with_hooks`
+    task   `make_counterfactuals(make_task(...), factorial=False)`
+    batch  the instances, numbered from 0
+    seed   of sources and of noise: the same patch gives the same outcome
+    n_reference  training instances that `mean` codes are taken of, when they are first asked for
+
+    `ConfigError` for a task that offers no minimal pairs of a chosen constituent, or a model that
+    does not go on with the codes that are written.
+    """
+
+    def __init__(
+        self, model: Any, task: Counterfactuals, batch: Batch, *, seed: int = 0,
+        n_reference: int = 1_024,
+    ) -> None:
+        pairs = chosen_pairs(task)
+        check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
+              f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
+        check_count("n_reference", n_reference, 2)
+        self.model, self.task, self.seed, self.n_reference = model, pairs, seed, n_reference
+        self.device = next(model.parameters()).device
+        self.batch = batch.to(self.device)
+        self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
+        check_written(model, self.batch.inputs[:2], self.places)
+        self._shared = not unshared(model)
+        self._written, self._measured = {"code"}, dict[tuple[str, ...], References]()
+        self._pairs: dict[tuple[int, int, str, int], MinimalPairs] = {}
+
+    @classmethod
+    def of_run(
+        cls, run: Run | str | Path, problems: Task | TaskConfig | None = None, *,
+        split: str = "ood", n: int = 2_000, n_reference: int = 1_024, step: int | None = None,
+        seed: int = 0, device: str | None = None,
+    ) -> Self:
+        """Return the bench of a trained run; its instances are those of `extract`, by row.
+
+        run       a run, its folder, or the name of a model of the zoo
+        problems  the task that the codes were drawn from; default: the run's own
+        split     which combinations
+        n         instances, from the first
+        n_reference  training instances that means are taken over
+        step      the checkpoint; default: the newest
+        seed      that of the extraction
+        device    cpu or cuda; default: cpu
+        """
+        subject = resolve(run, problems, step=step, device=device)
+        check(isinstance(subject, TaskSubject), "the problems are prompts, whose constituents "
+              "nobody can choose; expected a task", ConfigError)
+        assert isinstance(subject, TaskSubject)
+        model = subject.model()
+        batch = instances(subject.task, split, range(n), seed=seed,
+                          device=next(model.parameters()).device)
+        return cls(model, subject.counterfactuals(factorial=False), batch, seed=seed,
+                   n_reference=n_reference)
+
+    # What there is
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def rows(self, rows: list[int]) -> Batch:
+        """Return instances by their numbers."""
+        for row in set(rows):
+            check(row in range(len(self)), f"instance is {row}; expected 0 to {len(self) - 1}")
+        return self.batch[torch.tensor(rows, device=self.device)]
+
+    def constituents(self, instance: int) -> tuple[str, ...]:
+        """Return the constituents of an instance, in the order in which `which` numbers them."""
+        held = self.task.held(self.rows([instance]))[0].tolist()
+        return tuple(self.task.constituents[c] for c in held)
+
+    def targets(self, instance: int, which: int) -> tuple[str, ...]:
+        """Return what can stand in place of a constituent of an instance."""
+        self._check_which(instance, which)
+        choices = self.task.choices(self.rows([instance]), self._number(which))[0]
+        return tuple(name for name, possible in zip(
+            self.task.constituents, choices.tolist(), strict=True) if possible)
+
+    def pairs(self, instance: int, which: int, target: str, n: int = DRAWS) -> MinimalPairs:
+        """Return n minimal pairs of one instance, with fresh sources each; `patch` has the
+        first."""
+        if target not in self.task.constituents:
+            raise UnknownNameError("target", target, self.targets(instance, which))
+        key = instance, which, target, n
+        if key not in self._pairs:
+            if len(self._pairs) >= KEPT:
+                self._pairs.pop(next(iter(self._pairs)))
+            wanted = self._number(self.task.constituents.index(target))
+            self._pairs[key] = self.task.with_target(
+                self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+                self.generator("donors", instance, which, target))
+        return self._pairs[key]
+
+    def answers(self, instance: int, which: int = 0) -> dict[str, float]:
+        """Return what each constituent would answer in place of one of an instance.
+
+        Those that have no defined answer there are left out.
+        """
+        answers = self.task.answers(self._first_pair(instance, which))[0].tolist()
+        return {name: answer for name, answer in zip(self.task.constituents, answers, strict=True)
+                if not np.isnan(answer)}
+
+    def code(self, instance: int, which: int = 0, key: int | None = None) -> np.ndarray:
+        """Return the code of the response attending to a key (None: to itself), float [L, H]."""
+        pair = self._first_pair(instance, which)
+        _, codes = capture(self.model, pair.bases.inputs, self.places)
+        return self._response_code({place: x[0] for place, x in codes.items()}, pair, key)
+
+    def mean_codes(
+        self, instance: int, which: int = 0, key: int | None = None, *, centred: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return mean_i a_i[:, q, k] over training instances i by constituent, float [L, H].
+
+        q is the response of an instance's constituent `which`, k a key (None: q itself); the
+        constituents are those that training instances have in that place. Centred: minus the mean
+        over all training instances.
+        """
+        pair, measured = self._first_pair(instance, which), self.references
+        slot = int(pair.slot)
+        overall = self._response_code(measured.overall, pair, key) if centred else 0.0
+        return {name: self._response_code(
+            {place: means[slot, c] for place, means in measured.means.items()}, pair, key) - overall
+            for c, name in enumerate(self.task.constituents) if measured.count[slot, c] > 0}
+
+    def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
+        """Return the keys of a scope, by the numbers of their tokens."""
+        cells = self.task.scope(scope, self._first_pair(instance, which))[0]  # [Q, K]
+        return tuple(cells.any(0).nonzero().flatten().tolist())
+
+    @property
+    def references(self) -> References:
+        """The mean codes of training instances, by layer, slot and constituent."""
+        return self.references_at(("code",))
+
+    def references_at(self, sites: tuple[str, ...]) -> References:
+        """Return the mean activations of training instances at some sites of every layer."""
+        if sites not in self._measured:
+            places = [(site, layer) for site in sites for _, layer in self.places]
+            self._measured[sites] = measure(
+                self.model, self.task, places, n=self.n_reference, seed=self.seed)
+        return self._measured[sites]
+
+    def is_measured(self, sites: tuple[str, ...]) -> bool:
+        """Whether the means at some sites are known, which takes a while."""
+        return sites in self._measured
+
+    @cached_property
+    def _others(self) -> frozenset[str]:
+        """The sources of a factorial that the task makes for a chosen target."""
+        return frozenset(self._first_pair(0, 0).others)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The patches that can be put here, by name: those of a source of the minimal pair or of a
+        factorial that the task makes, means, and what comes from nothing."""
+        return tuple(name for name, kind in PATCHES.items()
+                     if kind.source in ("sources", "", *self._others)
+                     and not (kind.control or isinstance(kind, Frozen)
+                              or (isinstance(kind, Mean) and kind.pooled))
+                     and kind.needs in ("", "means") and "third" not in kind.measured
+                     and not lacked(kind, self.task.lacks))
+
+    # One instance
+
+    def patch(
+        self, patch: Added, instance: int, target: str, which: int = 0, *, other: int | None = None,
+    ) -> BenchOutcome:
+        """What does the model answer when a patch is put into one instance?
+
+        patch     what is put where (`lc.Patch`): one of `values` or a function; or several,
+                  `a + b`, of which one may hold what the base has (`held`)
+        instance, target, which, other  the base and its source (`Ask`)
+
+        Beside it, at the same codes: `DRAWS` sources with the same constituents, as many unrelated
+        instances, random codes of equal norm, and the instance's own codes. Raises `ConfigError`
+        for what does not fit the task or the model, with the choices; `ProbeError` for a mean of
+        something that no training instance has.
+        """
+        return self.outcome(Ask(patch, instance, target, which, other))
+
+    def outcome(self, ask: Ask, draws: int = DRAWS) -> BenchOutcome:
+        """Return what `patch` does of what is asked.
+
+        draws  of every control, at most `DRAWS`; 0: none of them, which takes a tenth of the time
+        """
+        check(draws in range(DRAWS + 1), f"draws is {draws}; expected 0 to {DRAWS}")
+        self.check(ask)
+        passes = self._passes([ask], [self.pairs(ask.instance, ask.which, ask.target, DRAWS)],
+                              draws)
+        task, pair, source = self.task, passes.pairs, passes.source
+        token = task.answer_token(pair)
+
+        def outputs(logits: Tensor) -> np.ndarray:
+            return task.outputs(token.expand(len(logits)), logits).cpu().numpy()
+
+        names, before, after = task.constituents, outputs(passes.clean)[0], outputs(passes.patched)
+        base_label, target = names[int(pair.base_label)], names[int(pair.source_label)]
+        role = {base_label: "base", target: "target"}
+        answers = task.answers(pair)[0].cpu().numpy()
+        truth, wanted = float(answers[int(pair.base_label)]), float(answers[int(pair.source_label)])
+        counts = bool(pair.counts)
+        table = pd.DataFrame({"patch": passes.patches, "draw": passes.draws,
+                              "answer": [answer_of(output) for output in after]})
+        became = task.outcomes(pair[passes.owner], passes.clean, source.expand_as(passes.patched),
+                               passes.patched)
+        kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
+        if task.symbolic:  # the model need not have been right before
+            kept = (table["answer"] == answer_of(before)).to_numpy(np.float64)
+        if not counts or is_target(answer_of(before), wanted, truth, symbolic=task.symbolic):
+            flipped = np.full(len(table), np.nan)
+            kept = kept if task.symbolic else flipped
+        table["kept"], table["flipped"] = kept, flipped
+        codes = [self._response_code({place: x[0] for place, x in of_base.items()}, pair, ask.key)
+                 for of_base in (passes.before, passes.after)]
+        n_layers, n_heads = codes[0].shape
+        layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
+        written = np.any([np.isin(layer, part.layers) & ("code" in part.sites)
+                          & (part.heads is None or np.isin(head, part.heads))
+                          for part in ask.patch.parts], 0)
+        candidates = {}
+        if pair.candidates is not None and ask.of_source:
+            known = dict(zip(ANSWERS, pair.candidates[0].tolist(), strict=True))
+            candidates = {name: known[name] for name in ask.classes}
+        return BenchOutcome(
+            ask=ask, base_label=base_label, symbolic=task.symbolic, symbols=task.symbols,
+            whole=task.whole, truth=truth,
+            answers=pd.DataFrame({"constituent": names, "answer": answers,
+                                  "role": [role.get(name, "") for name in names]}),
+            counts=counts, source_answer=answer_of(outputs(source)[0]),
+            source_right=counts and bool(task.right(pair, source, ask.source)),
+            candidates={} if np.isnan(list(candidates.values())).any() else candidates,
+            least=task.least_difference,
+            natural=all(bool(task.natural(batch, pair.slot))
+                        for batch in (pair.sources, pair.batch(ask.source))),
+            before=before, outputs=after, table=table,
+            codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
+                                "after": codes[1].ravel(), "written": written}),
+            exact=passes.exact)
+
+    def check(self, ask: Ask) -> None:
+        """Raise what `patch` raises of what fits neither task nor model, before it is computed."""
+        patch = ask.patch
+        check(isinstance(patch, Added), f"patch is a {type(patch).__name__}; expected one "
+              "lc.Patch, which says what is put where, or several, a + b")
+        held = ("held",) if len(patch.parts) > 1 else ()
+        for part in patch.parts:
+            if isinstance(part.value, str):
+                PATCHES.find(part.value, (*self.values, *held))
+        # A chosen target has sources of a factorial, which drawn pairs need not have.
+        patch.check(self.task, self.model, made=True)
+        for part in patch.parts:
+            check(part.kind.source in ("", "bases", "sources", *self._others), f"{part.named!r} "
+                  "needs a source that this task does not make", ConfigError)
+            self.check_sites(part.sites)
+        self._check_which(ask.instance, ask.which)
+        if ask.other is not None:
+            self.rows([ask.other])
+            check(any(part.kind.source == "sources" for part in patch.parts), f"other is "
+                  f"{ask.other}, but {ask.named!r} does not put the minimal pair's; expected a "
+                  "patch such as 'interchange'")
+
+    def check_sites(self, sites: Collection[str]) -> None:
+        """Raise `ConfigError` where the model does not go on with what is written at a site."""
+        for site in set(sites) - self._written:
+            check_written(self.model, self.batch.inputs[:2],
+                          [(site, layer) for _, layer in self.places])
+            self._written.add(site)
+
+    # Many instances
+
+    def replicate(
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
+    ) -> Replication:
+        """Replicate it: whose answers come out where the same is put into many instances?
+
+        patch      what is put where
+        instances  their numbers; default: the first 200
+        which, other  see `Ask`
+        batch_size  instances at once
+        progress   called with (instances looked at, those in all)
+
+        Each instance has its own target: drawn among those whose source is natural, whose answers
+        can be told apart, and whose source the model answers rightly. An instance without such a
+        target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
+        What is put, and the controls `control` and `unrelated`, are those that `patch` has for
+        that target (its draw 0). Raises what `patch` raises.
+        """
+        for outcome in self.replicating(patch, instances, which=which, other=other,
+                                        batch_size=batch_size):
+            if progress is not None:
+                progress(outcome.n_seen, outcome.n)
+        return outcome
+
+    def replicating(
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50,
+    ) -> Iterator[Replication]:
+        """Yield what `replicate` knows after each batch of instances, so that one can stop."""
+        numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
+        check(len(numbers) > 0, "instances are empty; expected the number of at least one")
+        twice = [number for number, n in Counter(numbers).items() if n > 1]
+        check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
+        check_count("batch_size", batch_size)
+        ask = Ask(patch, numbers[0], "", which, other)
+        for number in numbers:
+            self.check(replace(ask, instance=number))
+        return self._replicating(ask, numbers, batch_size)
+
+    def _replicating(
+        self, ask: Ask, numbers: Sequence[int], batch_size: int
+    ) -> Iterator[Replication]:
+        left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
+        empty = pd.DataFrame(columns=[
+            "number", "combination", "base_label", "source_label", "patch", "answer", "class",
+            *(ANSWERS[name] for name in ask.classes)])
+        frames: list[pd.DataFrame] = []
+        exact = True
+        for start in range(0, len(numbers), batch_size):
+            chosen, reasons = self._chosen(ask, numbers[start:start + batch_size])
+            left_out.update(reasons)
+            if chosen:
+                passes = self._passes([replace(ask, instance=number, target=target)
+                                       for number, (target, _) in chosen.items()],
+                                      [pairs for _, pairs in chosen.values()], draws=1)
+                exact = exact and passes.exact
+                frames.append(self._classified(ask, passes, list(chosen))[[*empty]])
+            yield Replication(
+                ask=ask, classes=ask.classes, table=pd.concat(frames or [empty]),
+                n_seen=min(start + batch_size, len(numbers)), n=len(numbers),
+                left_out=dict(left_out), least=self.task.least_difference, exact=exact,
+                seed=self.seed)
+
+    def _classified(self, ask: Ask, passes: Passes, numbers: Sequence[int]) -> pd.DataFrame:
+        """Return one row per instance and patch: `Replication.table`."""
+        owner, pairs = passes.owner.cpu().numpy(), passes.pairs
+        outputs = self.task.outputs(self.task.answer_token(pairs)[passes.owner],
+                                    passes.patched).cpu().numpy()
+        answers = np.array([answer_of(output) for output in outputs])
+        candidates = self._candidates(ask, pairs).cpu().numpy()
+        distance = np.abs(answers[:, None] - candidates[owner])
+        near = distance <= self.task.least_difference / 2  # at most one: they are told apart
+        nearest = np.where(near.any(1), near.argmax(1), len(ask.classes))
+        names = np.array(self.task.constituents)
+        table = pd.DataFrame({
+            "number": np.array(numbers)[owner],
+            "combination": pairs.bases.combination.cpu().numpy()[owner],
+            "base_label": names[pairs.base_label.cpu().numpy()][owner],
+            "source_label": names[pairs.source_label.cpu().numpy()][owner],
+            "patch": passes.patches, "answer": answers,
+            "class": np.array([*ask.classes, [*CLASSES][-1]])[nearest],
+            **{ANSWERS[name]: candidates[owner, column]
+               for column, name in enumerate(ask.classes)}})
+        return table[table["patch"] != "identity"]
+
+    def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """Yield those of some instances, with a target each, whose answer can tell what arrived.
+
+        As those that count in `replicate`: the model answers base and source rightly, the answers
+        that can come all differ, and the task could have drawn the source. What is put there has no
+        part in it. The instance and target of what is asked do not matter.
+        """
+        offered = self._offered(ask, numbers)
+        for row, number in enumerate(numbers):
+            if bool(offered[row].any()):
+                chosen, _ = self._chosen(ask, [number], offered[row:row + 1])
+                yield from ((number, target) for target, _ in chosen.values())
+
+    def _chosen(
+        self, ask: Ask, numbers: Sequence[int], offered: Tensor | None = None
+    ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
+        """Return a target and its pair for each instance that counts, and why the others do not.
+
+        The target is the first, in a random order, whose answers can be told apart and whose source
+        the model answers rightly.
+
+        offered  which targets are tried (`_offered`), where that is known
+        """
+        task, names = self.task, self.task.constituents
+        offered = self._offered(ask, numbers) if offered is None else offered
+        waiting: dict[int, list[str]] = {}
+        why = dict.fromkeys(numbers, "alike")
+        for number, possible in zip(numbers, offered.tolist(), strict=True):
+            # "hold" names a stream of random numbers: another name would draw other targets.
+            order = torch.randperm(len(names), device=self.device, generator=self.generator(
+                "hold", number, ask.which, "")).tolist()
+            waiting[number] = [names[c] for c in order if possible[c]]
+            if ask.other == number:
+                waiting[number], why[number] = [], "own"
+        chosen: dict[int, tuple[str, MinimalPairs]] = {}
+        while waiting := {number: targets for number, targets in waiting.items() if targets}:
+            targets = {number: targets.pop(0) for number, targets in waiting.items()}
+            drawn = [self.pairs(number, ask.which, target)[:1]
+                     for number, target in targets.items()]
+            pairs = MinimalPairs.cat(drawn)
+            logits, _ = capture(self.model, torch.cat([
+                pairs.bases.inputs, pairs.batch(ask.source).inputs]), ())
+            own, source = logits.chunk(2)
+            known = task.right(pairs, own, "bases").tolist()
+            solved = task.right(pairs, source, ask.source).tolist()
+            apart = self._told_apart(ask, pairs).tolist()
+            for row, (number, target) in enumerate(targets.items()):
+                if not known[row]:
+                    why[number] = "wrong"
+                elif apart[row] and not solved[row]:
+                    why[number] = "unsolved"
+                elif apart[row]:
+                    chosen[number] = target, drawn[row]
+                if not known[row] or number in chosen:
+                    waiting.pop(number)
+        return ({number: chosen[number] for number in numbers if number in chosen},
+                [why[number] for number in numbers if number not in chosen])
+
+    def _offered(self, ask: Ask, numbers: Sequence[int]) -> Tensor:
+        """Return which targets are worth a try, bool [N, constituent].
+
+        By what hangs on the base and the target alone, and not on which operands a source has.
+        """
+        batch = self.rows(list(numbers))
+        which = torch.full((len(batch),), ask.which, device=self.device)
+        offered = self.task.choices(batch, which)
+        generator = self.generator("offered", numbers[0], ask.which, "")
+        alone = replace(ask, patch=Patch(
+            "interchange" if "operation" in ask.classes else "rest"), other=None)
+        for target in range(len(self.task.constituents)):
+            rows = offered[:, target].nonzero()[:, 0]
+            if len(rows):
+                pairs = self.task.with_target(
+                    batch[rows], which[rows], torch.full_like(rows, target), generator)
+                offered[rows, target] = self._told_apart(alone, pairs)
+        return offered
+
+    def _told_apart(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
+        """Return where the answers that can come out tell whose they are, bool [B].
+
+        All are defined and differ, and the task could have drawn the sources: one that is not
+        natural may be answered rightly by luck. A mean must have been measured.
+        """
+        task, answers = self.task, self._candidates(ask, pairs)
+        apart = answers.isfinite().all(1) & all_differ(answers, task.least_difference)
+        if "operation" in ask.classes:
+            apart = apart & pairs.counts
+        for batch in (pairs.sources, pairs.batch(ask.source)):
+            apart = apart & task.natural(batch, pairs.slot)
+        if ask.measured:
+            count = self.references_at(ask.measured).count
+            apart = apart & (count[pairs.slot, pairs.source_label] > 0)
+        return apart
+
+    def _candidates(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
+        """Return the answer of each class that can come out, float64 [B, class]."""
+        candidates = pairs.candidates
+        if candidates is None:  # without a factorial: A(x) and B(x)
+            both = torch.stack([pairs.base_label, pairs.source_label], 1)
+            candidates = self.task.answers(pairs).gather(1, both)
+        return candidates[:, [list(ANSWERS).index(name) for name in ask.classes]]
+
+    # Passes
+
+    def _passes(
+        self, asked: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
+    ) -> Passes:
+        """Patch several instances in one pass and, in another, `draws` times for every control.
+
+        asked  alike but for instance and target
+        pairs  the minimal pairs of each, at least one, and at least `draws`
+        """
+        ask, patch, n = asked[0], asked[0].patch, len(asked)
+        first = MinimalPairs.cat([drawn[:1] for drawn in pairs])
+        self._check_measured(ask, first)
+        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asked]
+        # Unrelated instances are drawn first: the generators then go on with noise.
+        unrelated = [self._unrelated(a.instance, generator, draws)
+                     for a, generator in zip(asked, generators, strict=True)] if draws else []
+        every = torch.arange(n, device=self.device)
+        source, sources = self._sources(asked, first)
+        groups = [Group(patch, every, sources, generators[0])]
+        if any(part.kind.own for part in patch.parts):
+            # What a function of a user's draws hangs on its instance alone.
+            groups = [Group(patch, every[i:i + 1], _rows_of(sources, slice(i, i + 1)),
+                            self.generator("patch", a.instance, a.which, a.target))
+                      for i, a in enumerate(asked)]
+        back = Group(with_value(patch, "identity", all_parts=True), every, sources, generators[0])
+        clean, patched, before, after = self._together(ask, first, [*groups, back])
+        owner, names, numbers = [every], [ask.named] * n, [0] * n
+        results = [patched[:n]]
+        if draws:
+            drawn, half = every.repeat_interleave(draws), n * draws
+            same = Batch.cat([of_base[:draws].control for of_base in pairs])
+            _, activations = capture(self.model, torch.cat([
+                same.inputs, Batch.cat(unrelated).inputs]), sorted({*patch.places}))
+            held = _rows_of(sources, drawn)
+            groups = [
+                Group(with_value(patch, name), drawn,
+                      {**held, name: {place: x[start:start + half]
+                                      for place, x in activations.items()}}, generators[0])
+                for name, start in (("control", 0), ("unrelated", half))]
+            for i, generator in enumerate(generators):
+                rows = every[i:i + 1].expand(draws)
+                groups.append(Group(with_value(patch, "random"), rows, _rows_of(sources, rows),
+                                    generator))
+            results.append(self._together(ask, first, groups)[1])
+            owner += [drawn] * 3
+            names += [name for name in ("control", "unrelated", "random") for _ in range(half)]
+            numbers += list(range(draws)) * (3 * n)
+        results.append(patched[n:])
+        rows, logits = torch.cat([*owner, every]), torch.cat(results)
+        check(bool(logits.isfinite().all()), f"{ask.patch} gives logits that are not finite",
+              ProbeError)
+        return Passes(
+            first, (*names, *["identity"] * n), (*numbers, *[0] * n), rows, source, clean[rows],
+            logits, {place: x[:n] for place, x in before.items()},
+            {place: x[:n] for place, x in after.items()}, torch.equal(clean[n:], patched[n:]))
+
+    def _together(
+        self, ask: Ask, pairs: MinimalPairs, groups: Sequence[Group]
+    ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
+        """Return logits and codes of one pass before and after groups of rows are patched.
+
+        groups  rows after rows; all write at the same places
+        """
+        edits = []
+        for group in groups:
+            of_rows = pairs[group.rows]
+            edits.append(edits_of(group.patch, self.model, [Problem(
+                of_rows, group.sources, part.cells(self.task, of_rows), group.generator,
+                references=(self.references_at(ask.measured) if part.kind.needs == "means"
+                            else None))
+                for part in group.patch.parts]))
+        sizes = [len(group.rows) for group in groups]
+
+        def put(place: Place, live: Tensor) -> Tensor:
+            written = live if place not in edits[0] else torch.cat([
+                of_group[place](part) for of_group, part in zip(
+                    edits, live.split(sizes), strict=True)])
+            if place in after:
+                after[place] = written
+            return written
+
+        places = sorted({*self.places, *ask.patch.places})
+        inputs = pairs.bases.inputs[torch.cat([group.rows for group in groups])]
+        with written_out():
+            clean = clean_pass(self.model, inputs, places, shown=True, shared=self._shared)
+            before = {place: clean.at(place) for place in self.places}
+            after = dict(before)
+            patched = clean.patched({place: partial(put, place) for place in places})
+        return clean.logits, patched, before, after
+
+    def _sources(
+        self, asked: Sequence[Ask], pairs: MinimalPairs
+    ) -> tuple[Tensor, Sources]:
+        """Return the logits of the sources that are asked about, and the activations of all."""
+        ask, n = asked[0], len(asked)
+        # What is asked about comes first, the base's own where it is put anywhere.
+        names = list(dict.fromkeys([ask.source, *(
+            part.kind.source for part in ask.patch.parts if part.kind.source)]))
+        batches = [self.rows([a.other for a in asked if a.other is not None])
+                   if ask.other is not None and name == "sources" else pairs.batch(name)
+                   for name in names]
+        logits, activations = capture(self.model, torch.cat([batch.inputs for batch in batches]),
+                                      sorted({*ask.patch.places}))
+        return logits[:n], {name: {place: x[n * i:n * (i + 1)] for place, x in activations.items()}
+                            for i, name in enumerate(names)}
+
+    def _check_measured(self, ask: Ask, pairs: MinimalPairs) -> None:
+        """Raise `ProbeError` for a mean of a constituent that no training instance has."""
+        for part in ask.patch.parts:
+            for name in part.kind.measured:
+                constituent = getattr(pairs, name)
+                known = self.references_at(ask.measured).count[pairs.slot, constituent] > 0
+                if not bool(known.all()):
+                    unknown = self.task.constituents[int(constituent[~known][0])]
+                    raise ProbeError(f"none of {self.n_reference} training instances has {unknown};"
+                                     " expected a constituent that is trained on")
+
+    def _unrelated(self, instance: int, generator: torch.Generator, n: int) -> Batch:
+        """Return n other instances, at most `DRAWS`; fewer are the first of more."""
+        order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:n]
+        return self.batch[(instance + 1 + order) % len(self)]
+
+    # Arbitrary codes
+
+    def codes_at(self, instances: Sequence[int], cells: Cells) -> Tensor:
+        """Return the codes of some queries and keys of instances, float [B, H, q, k]."""
+        self._check_cells(cells)
+        place = ("code", cells.layer)
+        _, codes = capture(self.model, self.rows([*instances]).inputs, [place])
+        return codes[place][:, :, list(cells.queries)][..., list(cells.keys)]
+
+    def written(self, instance: int, cells: Cells, codes: Tensor) -> Answers:
+        """Write each of N codes [N, H, q, k] into an instance, one at a time.
+
+        Where an instance has several answers it is that of the query or, if not a single query is
+        written or it answers nothing, the one that the first of them moves most.
+        """
+        self._check_cells(cells)
+        shape = [self.model.cfg.n_heads, len(cells.queries), len(cells.keys)]
+        check(list(codes.shape[1:]) == shape and len(codes) > 0, f"codes have shape "
+              f"{list(codes.shape)}; expected [N, {', '.join(map(str, shape))}], at least one")
+        check(bool(codes.isfinite().all()), "codes are not finite; expected finite numbers")
+        base = self.rows([instance])
+        # The instance as it is has a row of the same pass: last digits depend on how many there
+        # are.
+        inputs = base.inputs.expand(len(codes) + 1, *base.inputs.shape[1:])
+        queries = torch.tensor(cells.queries, device=self.device)[:, None]
+        keys = torch.tensor(cells.keys, device=self.device)
+
+        def put(live: Tensor) -> Tensor:
+            changed = live.clone()
+            changed[1:, :, queries, keys] = codes.to(live)
+            return changed
+
+        place = ("code", cells.layer)
+        with written_out():
+            logits = clean_pass(self.model, inputs, [place], shared=self._shared).patched(
+                {place: put})
+        task, answers = self.task, []
+        for which in range(task.held(base).shape[1]):
+            pair = self._first_pair(instance, which)
+            token = task.answer_token(pair)
+            outputs = task.outputs(token.expand(len(logits)), logits).cpu().numpy()
+            answer = Answers(which, float(task.answers(pair)[0, int(pair.base_label)]), outputs[0],
+                             outputs[1:], 0.0 if task.symbolic else task.least_difference)
+            if (int(token) % self.batch.inputs.shape[1],) == cells.queries:
+                return answer
+            answers.append(answer)
+        return max(answers, key=lambda answer: float(
+            np.abs(answer.outputs[0] - answer.before).sum()))
+
+    def _check_cells(self, cells: Cells) -> None:
+        """Raise `ConfigError` for a layer without codes, and for tokens that no instance has."""
+        layers, n_tokens = [layer for _, layer in self.places], self.batch.inputs.shape[1]
+        check(cells.layer in layers, f"layer is {cells.layer}; expected one of {layers}")
+        for name, tokens in (("queries", cells.queries), ("keys", cells.keys)):
+            check(len(tokens) > 0 and all(token in range(n_tokens) for token in tokens),
+                  f"{name} are {tokens}; expected at least one, from 0 to {n_tokens - 1}")
+
+    # Small things
+
+    def _response_code(
+        self, codes: Mapping[Place, Tensor], pair: MinimalPairs, key: int | None
+    ) -> np.ndarray:
+        """Return the code a[:, q, k] of the response q and a key k (None: itself), float [L, H].
+
+        codes  place -> [H, Q, K], a layer after the other
+        """
+        n_tokens = pair.bases.inputs.shape[1]
+        if "pair" in self.task.scopes:
+            query, own = self.task.scope("pair", pair)[0].nonzero()[0].tolist()
+        else:
+            query = own = int(self.task.answer_token(pair)[0]) % n_tokens
+        key = own if key is None else key
+        check(key in range(-n_tokens, n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
+        return np.stack([code[:, query, key % n_tokens].float().cpu().numpy()
+                         for code in codes.values()])
+
+    def _first_pair(self, instance: int, which: int) -> MinimalPairs:
+        """Return an instance, with a source of the first target."""
+        return self.pairs(instance, which, self.targets(instance, which)[0], 1)
+
+    def _check_which(self, instance: int, which: int) -> None:
+        n_held = self.task.held(self.rows([instance])).shape[1]
+        check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
+              f"{n_held} constituents of an instance")
+
+    def _number(self, value: int) -> Tensor:
+        return torch.tensor([value], device=self.device)
+
+    def generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
+        """Return a generator that depends on these, the split and the seed of the bench."""
+        return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
+                              f"{target}", self.device)
+
+
+def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
+    """Return a patch that puts something else at the same places.
+
+    What parts hold that keep the base's own stays, unless all parts are meant.
+    """
+    # Own codes stay as they are, whatever their constraint does to last digits.
+    parts = tuple(
+        part if part.kind.source == "bases" and not all_parts else replace(
+            part, value=value, renormalize=part.renormalize and value != "identity")
+        for part in patch.parts)
+    return parts[0] if len(parts) == 1 else Patches(parts)
+
+
+def _rows_of(sources: Sources, rows: Tensor | slice) -> Sources:
+    """Return the activations of some instances."""
+    return {name: {place: x[rows] for place, x in of_batch.items()}
+            for name, of_batch in sources.items()}
