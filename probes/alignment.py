@@ -74,7 +74,7 @@ from latentcode.probes.common.shuffling import N_SHUFFLES, rows_of_others
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
-from latentcode.subjects.of_tasks import RunSubject
+from latentcode.subjects.tasks import RunSubject
 from latentcode.tasks import Task, make_task
 
 if TYPE_CHECKING:

@@ -135,7 +135,7 @@ def project(
             different codes.
     """
     # It imports torch, and the explorer draws planes that are in the cache before that is there.
-    from latentcode.subjects.of_codes import CodesSubject
+    from latentcode.subjects.codes import CodesSubject
 
     seed, splits = checked_seed(seed), as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)

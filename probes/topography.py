@@ -55,7 +55,7 @@ from latentcode.probes.similarity import cosine_matrix
 from latentcode.progress import Progress, reported, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
-from latentcode.subjects.of_tasks import RunSubject, TaskSubject
+from latentcode.subjects.tasks import RunSubject, TaskSubject
 from latentcode.tasks import task_distances
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from latentcode.probes.common.shuffling import no_null, shuffled_classes
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import subject as opened
-from latentcode.subjects.of_tasks import TaskSubject
+from latentcode.subjects.tasks import TaskSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -112,8 +112,9 @@ def value_networks(
         codes = reader.read().with_labels(**computed)
         names = single_labels(codes, names_of(asked)) if labels is None else names_of(asked)
         pair_names = [pair.name for pair in codes.pairs]
-        x = key_inputs(reader.model, subject.at_keys(split, pair_names, n=n_inputs, seed=seed),
-                       codes.layers)
+        few = subject.reader(split, n=n_inputs, pairs=pairs, layers=layers, untrained=untrained,
+                             seed=seed)
+        x = key_inputs(reader.model, few.inputs_and_keys(), codes.layers)
         total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
         for (p, pair), name in product(enumerate(pair_names), names):
             target = make_target(codes, codes, name, pair)

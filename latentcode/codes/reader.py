@@ -166,6 +166,12 @@ class Reader:
         return Rows(wanted.in_order(), wanted.sizes, pd.concat(tables, ignore_index=True),
                     {**self.meta, "pair": self.pairs[0].name, "widest": wanted.widest})
 
+    def inputs_and_keys(self) -> Iterator[tuple[Tensor, Int[Tensor, "B P"]]]:
+        """Yield the inputs of all instances, and the positions of the pairs' keys in each."""
+        for block in self._blocks(0):
+            for batch in block.batches:
+                yield batch.inputs, batch.key
+
     def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
         """Give `sink` the codes of all instances but the first `done`, in order."""
         with evaluating(self.model):

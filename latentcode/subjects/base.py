@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
@@ -165,12 +164,6 @@ class Subject(ABC):
     def counted(self, n: int, seed: int) -> pd.DataFrame:
         """Return the labels of training problems by which it is counted what goes with what: n
         others than those that are read, where there are others."""
-        raise self.without_model()
-
-    def at_keys(
-        self, split: str, pairs: Sequence[str], *, n: int, seed: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the inputs of the first n problems that `codes` reads, and their keys [B, P]."""
         raise self.without_model()
 
     @abstractmethod

@@ -21,9 +21,9 @@ from latentcode.runs import Run
 from latentcode.runs.named import folder_of as run_folder
 from latentcode.runs.named import load_run, zoo_folders
 from latentcode.subjects.base import Subject, check_nothing
-from latentcode.subjects.of_codes import CodesSubject
-from latentcode.subjects.of_prompts import PromptSubject
-from latentcode.subjects.of_tasks import ModelSubject, RunSubject, placed
+from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.prompts import PromptSubject, TextSubject
+from latentcode.subjects.tasks import ModelSubject, RunSubject, placed
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import SPLITS
 from latentcode.tasks.text.task import Text
@@ -201,8 +201,6 @@ def _on_prompts(
     device: str | None, device_map: str | Mapping[str, Any] | None,
     dtype: str | torch.dtype | None, prepend_bos: bool | None, batch_size: int | None,
 ) -> Subject:
-    from latentcode.subjects.of_texts import TextSubject
-
     what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
         isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
     check(not isinstance(model, Run) or model.config.task.name == Text.name,

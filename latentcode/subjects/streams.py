@@ -24,9 +24,9 @@ from latentcode.prompts.texts import (
 )
 from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_nothing
-from latentcode.subjects.of_prompts import PromptSubject
-from latentcode.subjects.of_tasks import RunSubject, placed
+from latentcode.subjects.prompts import PromptSubject
 from latentcode.subjects.resolving import opened_model, subject
+from latentcode.subjects.tasks import RunSubject, placed
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:

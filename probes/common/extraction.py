@@ -11,7 +11,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
-from latentcode.subjects.of_tasks import ModelSubject
+from latentcode.subjects.tasks import ModelSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems

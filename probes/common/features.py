@@ -19,7 +19,7 @@ from latentcode.errors import ProbeError, check
 
 if TYPE_CHECKING:
     from latentcode.codes.rows import Rows
-    from latentcode.subjects.of_codes import CodesSubject
+    from latentcode.subjects.codes import CodesSubject
 
 FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
 """What is decoded from: the code and its three controls."""

@@ -33,7 +33,7 @@ from latentcode.probes.common.shuffling import has_null
 from latentcode.progress import Progress, reported
 from latentcode.subjects import Subject
 from latentcode.subjects.base import pair_names
-from latentcode.subjects.of_codes import CodesSubject
+from latentcode.subjects.codes import CodesSubject
 
 MOST_TOKENS = 2_048
 """Tokens of the training texts that the bag counts, the most frequent ones."""

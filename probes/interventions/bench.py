@@ -45,7 +45,7 @@ from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.seeds import make_generator
 from latentcode.subjects import subject as resolve
-from latentcode.subjects.of_tasks import TaskSubject
+from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, all_differ

@@ -54,7 +54,7 @@ from latentcode.probes.interventions.result import InterventionResult, name_of, 
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as resolve
-from latentcode.subjects.of_prompts import PromptSubject
+from latentcode.subjects.prompts import PromptSubject
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 if TYPE_CHECKING:

@@ -141,7 +141,8 @@ def test_inputs_belong_to_the_instances_that_are_extracted(run: lc.Run) -> None:
     model = run.load_model()
     pairs = ["response->response", "response->row3.panel1"]
     codes = lc.extract(run, split="ood", n=20, pairs=pairs, residuals=True, seed=3)
-    x = key_inputs(model, lc.subject(run).at_keys("ood", pairs, n=20, seed=3), [1])
+    x = key_inputs(model, lc.subject(run).reader(
+        "ood", n=20, pairs=pairs, seed=3).inputs_and_keys(), [1])
     assert x.shape == (1, 2, 20, 16)
     # The query of the first pair is its key.
     with torch.no_grad():

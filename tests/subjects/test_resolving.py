@@ -16,9 +16,9 @@ from small_factorial import LearntModels, factorial_prompts
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.prompts import as_language_model
-from latentcode.subjects.of_codes import CodesSubject
-from latentcode.subjects.of_prompts import PromptSubject
-from latentcode.subjects.of_tasks import ModelSubject, RunSubject
+from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.prompts import PromptSubject
+from latentcode.subjects.tasks import ModelSubject, RunSubject
 
 FEW: dict[str, Any] = {"n_train": 60, "n_heldout": 60, "layers": [1], "n_bootstrap": 100}
 
@@ -186,7 +186,7 @@ def test_a_batch_size_is_that_of_every_pass(run: lc.Run, gpt2: Path) -> None:
     small, usual = lc.subject(run, batch_size=3), lc.subject(run)
     assert [of.patched_at_once(None) for of in (small, usual)] == [3, 250]
     assert small.patched_at_once(7) == 7
-    passes = [x for x, _ in small.at_keys("ood", tuple(small.pairs)[:1], n=7, seed=0)]
+    passes = [x for x, _ in small.reader("ood", n=7).inputs_and_keys()]
     assert [len(x) for x in passes] == [3, 3, 1]
     assert lc.subject(gpt2, factorial_prompts(), batch_size=5).patched_at_once(None) == 5
     assert lc.subject(gpt2, factorial_prompts()).patched_at_once(None) == 32

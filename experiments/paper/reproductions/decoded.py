@@ -45,7 +45,7 @@ from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode_splits
 from latentcode.runs import Run
 from latentcode.subjects import subject
-from latentcode.subjects.of_codes import CodesSubject
+from latentcode.subjects.codes import CodesSubject
 from latentcode.tasks import make_task
 
 PUBLISHED = Setting("paper", "logic", (KINDS,))

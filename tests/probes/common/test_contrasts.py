@@ -26,7 +26,7 @@ from latentcode.probes.common.contrasts import (
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
 from latentcode.probes.knn_purity import ALL
-from latentcode.subjects.of_codes import CodesSubject
+from latentcode.subjects.codes import CodesSubject
 
 Planted = Callable[..., LatentCodes]
 CLUSTERS = np.repeat(np.arange(10), 20)

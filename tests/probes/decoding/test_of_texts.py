@@ -15,7 +15,7 @@ from latentcode.errors import ConfigError, SplitError
 from latentcode.probes.common.harness import bags_of_tokens
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult
-from latentcode.subjects.of_texts import TextSubject
+from latentcode.subjects.prompts import TextSubject
 
 FEATURES = ["distance", "lap_eigvals", "code"]
 FEW: dict[str, Any] = {"n_bootstrap": 200, "n_shuffles": 2, "metrics": "accuracy"}

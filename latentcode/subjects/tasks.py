@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
 
-from latentcode.codes.instances import TaskSource, at_once, instances
+from latentcode.codes.instances import TaskSource, instances
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
 from latentcode.config import config_hash, to_dict
@@ -56,15 +55,6 @@ class TaskSubject(Subject):
 
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         return instances(self.task, split, n, seed=seed, device=self.device).to("cpu")
-
-    def at_keys(
-        self, split: str, pairs: Sequence[str], *, n: int, seed: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        batch = instances(self.task, split, n, seed=seed, device=self.device)
-        _, key = self.task.positions(pairs, batch)
-        size = at_once(self.task, n if self.batch_size is None else self.batch_size)
-        for start in range(0, n, size):
-            yield batch.inputs[start:start + size], key[start:start + size]
 
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         batch = self.instances(split, 1, seed=seed)
