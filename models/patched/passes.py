@@ -171,10 +171,9 @@ class CleanPass:
         is_last = index == len(self.layers) - 1
         read = read if is_last else None
         assert own.entering is not None
-        entering, *sites = (None if x is None else _repeated(x, n) for x in (
-            own.entering.first, *map(own.sites.get, ("code", "value", "z"))))
-        code, value, z = sites
-        assert entering is not None
+        entering = _repeated(own.entering.first, n)
+        code, value, z = (None if x is None else _repeated(x, n)
+                          for x in map(own.sites.get, ("code", "value", "z")))
         if "residual" in written:
             stream = written["residual"](entering)
             written = {site: edit for site, edit in written.items() if site != "residual"}
@@ -215,9 +214,10 @@ class CleanPass:
                 return None
             return block.after_z(last_tokens(entering, read), _last_z(new_z, read))
         stream = last_tokens(block.after_z(entering, new_z, partial(_behind, written)), read)
+        # Where nothing differs, what follows could still be rounded otherwise than before.
         above = None if is_last else self.layers[index + 1].entering
-        same = above is not None and torch.equal(stream, _repeated(above.first, n))
-        return None if same else stream
+        unchanged = above is not None and torch.equal(stream, _repeated(above.first, n))
+        return None if unchanged else stream
 
     def _through_hooks(self, edits: Mapping[Place, Edit], n: int) -> Tensor:
         lowest = min((layer for _, layer in edits), default=0)
@@ -412,12 +412,10 @@ def _through(
     """Return the stream that leaves a block whose sites are written."""
     if "residual" in written:
         stream = written["residual"](stream)
-    whole = read
-    if written.keys() & BEHIND:  # edits of these are given those of all tokens
-        whole = None
+    write = partial(_behind, written) if written.keys() & BEHIND else None
+    whole = read if write is None else None  # edits of these are given those of all tokens
     put = {site for site, edit in written.items() if isinstance(edit, Put)}
     queries = last_tokens(stream, whole)
-    write = partial(_behind, written) if written.keys() & BEHIND else None
     if "z" in put and not written.keys() & {"code", "value", "message"}:
         # What is given is not computed.
         return last_tokens(block.after_z(

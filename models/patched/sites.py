@@ -44,6 +44,7 @@ class Site:
     vector  the axis along which one token's, or one pair's, numbers lie
     heads   the axis of the heads, if it has one
     of      whose it is: of the `queries` or of the `keys` of a scope; None: of both, a pair's
+    attention  whether it is a part of attention, which layers of hybrids may lack
     """
 
     hook: str
@@ -51,7 +52,6 @@ class Site:
     heads: int | None
     of: str | None = None
     attention: bool = True
-    """Whether it is a part of attention, which layers of hybrids may lack."""
 
     def mask(self, scope: Tensor, heads: tuple[int, ...] | None, n_heads: int) -> Tensor:
         """Return what of the activation a scope [B, Q, K] of some heads covers, broadcastable.
