@@ -298,7 +298,7 @@ def effects_table(
         [layers, range(scores.value.shape[-1]), quantities],
         names=["layer", "head", "quantity"]).to_frame(index=False)
     table = table.assign(patch=patch, **columns(scores, ("value", "low", "high")), n=scores.n,
-                         n_clusters=scores.n_clusters)
+                         n_clusters=scores.n_clusters, against=np.array(np.nan, dtype=object))
     if paired is not None:
         table = table.assign(
             against=control, **columns(paired[1], ("control", "control_low", "control_high")),

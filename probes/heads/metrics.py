@@ -194,8 +194,8 @@ class Observer:
         broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
         check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
               "expected finite weights, and a type in which codes do not overflow")
-        given = torch.stack([ahead[layer] for layer in layers]).tolist()
-        seeing = [str(layer) for layer, size in zip(layers, given, strict=True) if size != 0.0]
+        later = torch.stack([ahead[layer] for layer in layers]).tolist()
+        seeing = [str(layer) for layer, size in zip(layers, later, strict=True) if size != 0.0]
         check(not seeing, f"layer {', '.join(seeing)} lets tokens attend to later ones"
               f"{' in a padded batch' if batch.padding else ''}; expected a model in which "
               "latentcode zoo check finds no such fault"

@@ -130,7 +130,7 @@ def find_sets(
     say_doing(progress, "other texts")
     by_search = {"greedy": greedy[1:], "attributed": attributed_sets, "pair": pairs,
                  "random": random}
-    sets = list(dict.fromkeys(heads for found in by_search.values() for heads in found))
+    sets = list(dict.fromkeys(heads for some in by_search.values() for heads in some))
     alone = dict.fromkeys((head,) for heads in sets for head in heads)
     sums, counts = measure(measuring, list(dict.fromkeys([*sets, *alone])))
     if progress is not None:
@@ -287,12 +287,12 @@ def _table(
     """Return the rows of all sets, those of equal heads with the same number."""
     filled = np.flatnonzero(counts)
     rows = [(how, heads) for how, some in by_search.items() for heads in some]
-    found = [heads for _, heads in rows]
-    whole = np.stack([sums[heads] for heads in found], axis=1)  # [G, S]
-    alone = np.stack([sum(sums[head,] for head in heads) for heads in found], axis=1)
+    of_rows = [heads for _, heads in rows]
+    whole = np.stack([sums[heads] for heads in of_rows], axis=1)  # [G, S]
+    alone = np.stack([sum(sums[head,] for head in heads) for heads in of_rows], axis=1)
     searched = {heads for how, heads in rows if how != "random"}
     random = np.full_like(whole, np.nan)  # the mean of the random sets as large
-    for i, heads in enumerate(found):
+    for i, heads in enumerate(of_rows):
         others = [sums[other] for other in by_search["random"] if len(other) == len(heads)]
         if heads in searched and others:
             random[:, i] = np.mean(others, axis=0)
@@ -303,8 +303,8 @@ def _table(
     effect, interaction = scores(whole), scores(whole - alone)
     low, high = interaction.interval
     return pd.DataFrame({
-        "set": [sets.index(heads) for heads in found], "how": [how for how, _ in rows],
-        "heads": [named(heads) for heads in found], "size": [len(heads) for heads in found],
+        "set": [sets.index(heads) for heads in of_rows], "how": [how for how, _ in rows],
+        "heads": [named(heads) for heads in of_rows], "size": [len(heads) for heads in of_rows],
         **effect.columns(("effect", "low", "high")), "sum": scores(alone).value,
         **interaction.columns(("interaction", "interaction_low", "interaction_high")),
         "acts": np.select([low > 0, high < 0], ["redundant", "synergetic"], "additive"),
