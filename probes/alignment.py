@@ -160,8 +160,8 @@ def align(
         check(ours == theirs, f"the tasks of {run.name} and {other.name} differ: {ours} and "
               f"{theirs}; expected runs of one task, whose splits may differ")
     first = subjects[0].probing
-    asked = asked_labels(labels, first)
-    names = names_of(asked)
+    wanted = asked_labels(labels, first)
+    names = names_of(wanted)
     check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
     check_distinct("labels", names)
     if isinstance(first, RunSubject):
@@ -170,7 +170,7 @@ def align(
     subjects = [subject.divided(heldout, seed, names[0]) for subject in subjects]
     parts = (("train", subjects[0].n_of("n_train", n_train, 2_048, "train")),
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
-    computed = own_labels(asked if labels is not None else None, subjects[0], parts, seed=seed)
+    computed = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
     compared = []
     for subject in subjects:
         codes, untrained = zip(*(

@@ -143,7 +143,7 @@ def generate(
     ends = _ends(language_model) if stop else set()
     new: list[int] = []
     logprobs: list[float] = []
-    said: list[Tensor] = []
+    kept_logits: list[Tensor] = []
 
     def keep(pattern: Tensor, hook: object, place: int) -> None:
         row = pattern[0, :, -1].float().cpu().numpy()  # [H, K]
@@ -159,7 +159,7 @@ def generate(
             new.append(token)
             logprobs.append(float(last.log_softmax(0)[token]))
             if logits:
-                said.append(last.float())
+                kept_logits.append(last.float())
             tokens = torch.cat([tokens, torch.tensor([[token]], device=weight.device)], 1)
             if progress is not None:
                 progress(i + 1, max_new_tokens)
@@ -172,7 +172,7 @@ def generate(
         prompt if isinstance(prompt, str) else language_model.decode(ids),
         continuation(language_model, ids, new), (*ids, *new), len(ids), table,
         scores[:len(new), ..., :tokens.shape[1]], kept,
-        torch.stack(said).numpy() if said else None, passes.cached, settings={
+        torch.stack(kept_logits).numpy() if kept_logits else None, passes.cached, settings={
             **language_model.settings, **beginning, "dtype": str(weight.dtype),
             "temperature": temperature, "top_k": top_k, "seed": seed, "cached": passes.cached,
             "latentcode_version": package_version("latentcode")})
@@ -273,11 +273,11 @@ def _keeps(model: Any, tokens: Tensor) -> bool:
     with evaluating(model), written_out():
         wanted = whole.run(few)
         for n in (TRIED - 2, TRIED - 1, TRIED):
-            said = parts.run(few[:, :n])
+            last = parts.run(few[:, :n])
             if parts.past is None:
                 return False
     dtype = next(model.parameters()).dtype
-    return bool((said - wanted).abs().max() <= ROUNDING.get(dtype, 1e-2) * wanted.abs().max())
+    return bool((last - wanted).abs().max() <= ROUNDING.get(dtype, 1e-2) * wanted.abs().max())
 
 
 class Writing:

@@ -170,8 +170,8 @@ def knn_purity(
     return KNNPurityResult(
         frame,
         {"labels": sorted({name for named in values.values() for name in named}),
-         "cut": sorted({name for named in values.values() for name, of in named.items()
-                        if is_measurement(pd.Series(of))}),
+         "cut": sorted({name for named in values.values() for name, column in named.items()
+                        if is_measurement(pd.Series(column))}),
          "layers": list(codes.layers), "pairs": pair_names, "constant": constant,
          "controls": [s.name for s in feature_sets[1:]],
          "no_null": sorted(scored.loc[scored["shuffled"].isna(), "label"].unique().tolist()),
@@ -231,9 +231,8 @@ def purity(
     their number; `purity`, a mean over values; `shuffled`, its mean over the shuffled labels, and
     their standard deviation `spread`; `excess`, purity less shuffled; `points` asked. Among more
     than 20,000 points some are drawn, and of these at most 5,000 are asked. NaN where no value
-    occurs in two combinations, and where no point of some value is asked. `ProbeError` for labels
-    of another length or with missing values, for one value or more than 256, and for fewer than 4
-    points.
+    occurs in two combinations, and where no point of some value is asked. `ProbeError` for missing
+    values, for one value or more than 256, and for fewer than 4 points.
     """
     rows = [share.row() for share in shares(
         points, labels, combinations=combinations, k=k, shuffles=shuffles, seed=seed)]
@@ -284,13 +283,6 @@ def shares(
     check(x.ndim == 2 and n >= 4, f"points have shape {x.shape}; expected (points, dimensions), "
           "at least 4 points", ProbeError)
     check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
-    check_count("k", k, 1, ProbeError)
-    check_count("shuffles", shuffles, 1, ProbeError)
-    given = {str(name): np.asarray(values) for name, values in labels.items()}
-    lengths = {f"label {name!r}": len(values) for name, values in given.items()} | (
-        {} if combinations is None else {"combinations": len(combinations)})
-    for what, length in lengths.items():
-        check(length == n, f"{what}: {length} values for {n} points; expected one each", ProbeError)
     rows, queries = sampled(n, seed)
     near = {ALL: nearest(x[rows], min(k, (len(rows) - 1) // 2), queries=queries)}
     groups = np.arange(len(rows))
@@ -300,19 +292,19 @@ def shares(
         if others:
             near[OTHER] = nearest(x[rows], min(k, others), queries=queries, apart=groups)
     rng = np.random.default_rng([seed, 1])
-    for name, values in given.items():
-        every = label_classes(name, values)
+    for name, values in labels.items():
+        every = label_classes(str(name), np.asarray(values))
         kind = every[rows]
         if len(np.unique(kind[queries])) <= every.max():
             # Of a rare value nobody was asked: the others' purity would pass for the label's.
             for among in near:
-                yield Shares(name, among, kind[queries], np.full(len(queries), np.nan))
+                yield Shares(str(name), among, kind[queries], np.full(len(queries), np.nan))
             continue
         shuffles_of_label = shuffled_classes(kind, groups, rng, shuffles)
         for among, neighbours in near.items():
             apart = groups if among == OTHER else None
             yield Shares(
-                name, among, kind[queries], _share(kind, neighbours, queries, apart),
+                str(name), among, kind[queries], _share(kind, neighbours, queries, apart),
                 [(shuffled[queries], _share(shuffled, neighbours, queries, apart))
                  for shuffled in shuffles_of_label])
 
@@ -517,11 +509,11 @@ class KNNPurityResult(TableResult):
             for label in self.best(**place)["label"][:SUMMED_UP]:
                 mine = where(self.table, **place, label=label)
                 row = {**place, "label": label}
-                row |= {str(found.features): with_interval(found)
-                        for found in where(mine, among=ALL).itertuples()}
+                row |= {str(purity.features): with_interval(purity)
+                        for purity in where(mine, among=ALL).itertuples()}
                 row["shuffled"] = f"{block.set_index('label').loc[label, 'shuffled']:.2f}"
-                for found in where(mine, features="code", among=OTHER).itertuples():
-                    row[OTHER] = with_interval(found)
+                for purity in where(mine, features="code", among=OTHER).itertuples():
+                    row[OTHER] = with_interval(purity)
                 rows.append(row)
         return pd.DataFrame(rows).fillna("")
 

@@ -193,10 +193,10 @@ def reference(network: Any, tokens: Int[Tensor, "B T"]) -> Reference:
         raise ConfigError(
             f"transformers cannot run a {type(network).__name__} with weights in "
             f"{str(network.dtype).removeprefix('torch.')}: {str(error).splitlines()[0]}") from error
-    told = {name: tuple(getattr(output, name, None) or ())
-            for name in ("hidden_states", "attentions")}
+    by_layer = {name: tuple(getattr(output, name, None) or ())
+                for name in ("hidden_states", "attentions")}
     hidden, weights = (layers if all(isinstance(x, Tensor) for x in layers) else ()
-                       for layers in told.values())
+                       for layers in by_layer.values())
     return Reference(tokens, output.logits, hidden, weights)
 
 

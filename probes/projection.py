@@ -144,16 +144,16 @@ def project(
         ("min_dist", min_dist), ("metric", metric)) if value is not None}
     settings_of(method, **settings)  # a wrong name is told before anything is extracted
     subject = subjects.subject(model, problems, device=device).probing
-    asked = asked_labels(labels, subject)
+    wanted = asked_labels(labels, subject)
     if isinstance(subject, CodesSubject):
         check(splits == ("ood",), f"splits is {splits}, but codes have their own split; expected "
               "none", ProbeError)
         splits = tuple(str(i) for i in range(len(subject.parts)))
     sizes = [(split, subject.n_of("n", n, 2_000, split)) for split in splits]
-    computed = own_labels(asked if labels is not None else None, subject, sizes, seed=seed)
+    computed = own_labels(wanted if labels is not None else None, subject, sizes, seed=seed)
     parts = [subject.codes(split, n=n, pairs=pairs, layers=layers, seed=seed).with_labels(**values)
              for (split, n), values in zip(sizes, computed, strict=True)]
-    names = names_of(asked) if labels is not None else single_labels(parts[0], names_of(asked))
+    names = names_of(wanted) if labels is not None else single_labels(parts[0], names_of(wanted))
     check(len(names) > 0, "no label is given; expected at least one", ProbeError)
     check_distinct("labels", names)
     for other in parts[1:]:
@@ -227,14 +227,14 @@ def project(
 
 def _columns(codes: LatentCodes, labels: Sequence[str], pair: str) -> pd.DataFrame:
     """Return all labels of the instances, and those that are asked for under their own names."""
-    asked = {name: codes.label(name, pair) for name in labels}
-    for name, values in asked.items():
+    coloured = {name: codes.label(name, pair) for name in labels}
+    for name, values in coloured.items():
         check(not values.isna().any(), f"label {name!r} has {int(values.isna().sum())} missing "
               "values; expected none", ProbeError)
         if not pd.api.types.is_float_dtype(values):
             category_styles(values.unique().tolist())
-    kept = codes.labels.drop(columns=[c for c in PLACED if c in codes.labels and c not in asked])
-    return kept.assign(**asked).reset_index(drop=True)
+    kept = codes.labels.drop(columns=[c for c in PLACED if c in codes.labels and c not in coloured])
+    return kept.assign(**coloured).reset_index(drop=True)
 
 
 @dataclass(frozen=True)

@@ -425,12 +425,13 @@ class SimilarityResult(TableResult):
                                    ("pair", "layer", "features")):
             measures = {str(row.measure): with_interval(row) for row in block.itertuples()}
             matrix = self.matrix(**place)
-            above: Any = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack()
-            above = above.dropna()
+            upper = np.triu(np.ones(matrix.shape, dtype=bool), k=1)
+            above: Any = matrix.where(upper).stack().dropna()
             closest = "the mean does not vary"
             if len(above):
-                a, b = above.index[int(above.argmax())]
-                closest = f"{a} ~ {b} {above.max():.2f}"
+                value, (a, b) = max(
+                    zip(above, above.index, strict=True), key=lambda cell: cell[0])
+                closest = f"{a} ~ {b} {value:.2f}"
             rows.append(place | measures | {"closest classes": closest})
         return pd.DataFrame(rows)
 

@@ -97,20 +97,20 @@ def value_networks(
     """
     seed = checked_seed(seed)
     subject = opened(model, problems, step=step, device=device).probing
-    asked = asked_labels(labels, subject)
+    wanted = asked_labels(labels, subject)
     given, n = n, subject.n_of("n", n, 2_048, split)
     check_count("n_inputs", n_inputs, 1, ProbeError)
     check(n_inputs <= n or given is None or not isinstance(subject, TaskSubject),
           f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     n_inputs = min(n_inputs, n)
-    computed, = own_labels(asked if labels is not None else None, subject, [(split, n)], seed=seed)
+    computed, = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     done = 0
     for untrained in (False, True) if controls else (False,):
         reader = subject.reader(split, n=n, pairs=pairs, layers=layers, untrained=untrained,
                                 seed=seed)
         codes = reader.read().with_labels(**computed)
-        names = single_labels(codes, names_of(asked)) if labels is None else names_of(asked)
+        names = single_labels(codes, names_of(wanted)) if labels is None else names_of(wanted)
         pair_names = [pair.name for pair in codes.pairs]
         few = subject.reader(split, n=n_inputs, pairs=pairs, layers=layers, untrained=untrained,
                              seed=seed)

@@ -253,8 +253,8 @@ def known_answers(
           "own affair in these pairs; expected a source whose answer is known, of "
           f"{', '.join(SOURCES)}", ConfigError)
     if task.symbolic:
-        said = task.outputs(task.answer_token(pairs), clean).argmax(-1)
-        own = torch.where(own.isnan(), said.to(own.dtype), own)
+        answer = task.outputs(task.answer_token(pairs), clean).argmax(-1)
+        own = torch.where(own.isnan(), answer.to(own.dtype), own)
     return own, theirs
 
 
