@@ -7,7 +7,7 @@ response), or a group: `terms` means which values occur in any of the columns `t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,14 +139,6 @@ def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
     """Return those of some names that stand for one column and not for a group."""
     pair = codes.pairs[0].name
     return tuple(name for name in names if not label_columns(codes, name, pair)[1])
-
-
-def label_names(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return one name of a label or several; `ProbeError` for functions, which need instances."""
-    check(not isinstance(labels, Mapping), "labels are functions, which need the instances; for "
-          "`LatentCodes` expected names, and labels of your own by codes.with_labels(name=values)",
-          ProbeError)
-    return as_tuple(labels)
 
 
 def combination_clusters(codes: LatentCodes) -> np.ndarray:
