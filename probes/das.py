@@ -514,7 +514,7 @@ def logits_from(
         row = new.view(*activation.shape[:2], 1, n_tokens)
         return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
 
-    first = int(held.query.min())
+    first = int(held.query.min()) if computed_by_layers(model) else 0
     with written_out():  # fits and scores alike: the kernels for codes have no gradients
         logits = run_from(model, place[1], None if held.entering is None else held.entering[rows],
                           {place: put}, n_tokens - first, inputs=held.pairs.bases.inputs[rows],
