@@ -10,8 +10,8 @@ import latentcode as lc
 from latentcode.probes.generation import continuation
 from latentcode.prompts import as_language_model, load_language_model
 from latentcode.tasks.text.classes import TokenTable
-from latentcode.tasks.text.names import told_apart
 from latentcode.tasks.text.render import Drawing
+from latentcode.tasks.text.tokenizer import told_apart
 
 TEXTS = ("un unre", "reun", "do ü", "東 caf\u00e9", "京 cafe\u0301", "<0xE6>")
 

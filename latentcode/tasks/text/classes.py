@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.tasks.text.data import Tokenizer
-from latentcode.tasks.text.names import told_apart
 from latentcode.tasks.text.patterns import INDUCTION, SAME, keys_at
+from latentcode.tasks.text.tokenizer import told_apart
 
 CLASSES: tuple[str, ...] = ("letter", "digit", "space", "newline", "punctuation", "bracket",
                             "mixed", "end")

@@ -15,6 +15,16 @@ TOKEN_COLUMNS = ("name", "source", "kind")
 column it comes from; and the language that it is in, such as `py` or `md`, empty if unknown."""
 
 
+@dataclass(frozen=True)
+class Document:
+    """One document, with its `TOKEN_COLUMNS`."""
+
+    text: str
+    name: str
+    source: str = ""
+    kind: str = ""
+
+
 @runtime_checkable
 class Tokenizer(Protocol):
     """Text into token ids and back."""
