@@ -8,7 +8,6 @@ that is as large, is streamed.
 from __future__ import annotations
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,7 +26,7 @@ from latentcode.tasks.text.streams import (
     LocalStream,
     ShardStream,
     Tokenized,
-    integer_type,
+    kept_tokens,
     pack,
     token_ids,
     tokenized,
@@ -44,15 +43,9 @@ if TYPE_CHECKING:
     import datasets
 
 SPLITS = ("train", "test", "ood")
-HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
-       "--task.text). `latentcode zoo text packages FOLDER` writes the text of the installed "
-       "packages")
-ON_THE_HUB = r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*"
 READING = 1
 """Version of the rules by which files become documents, a part of every revision."""
 TABLES = (".jsonl", ".ndjson", ".parquet")
-STREAMED = 2**32
-"""Bytes of parquet or JSONL in a folder above which it is streamed, like a dataset of the hub."""
 LONGEST = 2**15
 """Characters of plain text in one document, about: longer files are cut, at a blank line where
 there is one, so that a single file can be shuffled and a part of it be held out."""
@@ -159,28 +152,11 @@ class LocalText(Source):
 
     @cached_property
     def tokens(self) -> datasets.Dataset:
-        """All documents as token ids in the cache, with `TOKEN_COLUMNS`."""
-        import datasets
-
-        def rows() -> Iterator[dict[str, Any]]:
-            documents = local_documents(self.path, self.config.column)
-            for document, ids in tokenized(documents, self.tokenizer):
-                yield {**{name: getattr(document, name) for name in TOKEN_COLUMNS}, "ids": ids}
-
-        ids = datasets.Value(integer_type(self.tokenizer.n_tokens).name)
-        columns = {name: datasets.Value("string") for name in TOKEN_COLUMNS}
-        # It would show progress of a split `train`, which is not ours.
-        shown = not datasets.are_progress_bars_disabled()
-        datasets.disable_progress_bars()
-        try:
-            with one_sentence(str(self.path), "text"):
-                return datasets.Dataset.from_generator(
-                    rows, cache_dir=str(cache_folder("tokens")),
-                    fingerprint=digest_of(self.revision, self.config.column),
-                    features=datasets.Features({**columns, "ids": datasets.List(ids)}))
-        finally:
-            if shown:
-                datasets.enable_progress_bars()
+        """All documents as token ids."""
+        with one_sentence(str(self.path), "text"):
+            return kept_tokens(
+                local_documents(self.path, self.config.column), self.tokenizer,
+                digest_of(self.revision, self.config.column))
 
     @cached_property
     def _labels(self) -> Any:
@@ -271,23 +247,6 @@ class HubText(Source):
                 lambda part: part == split, input_columns="part")
 
 
-def source_of(config: LanguageConfig) -> Source:
-    """Return where the text can be read in full; `ConfigError` where its revision is another."""
-    path = Path(config.text).expanduser()
-    check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
-          f"task.text is {config.text!r}, which does not exist; expected {HOW}")
-    is_streamed = not path.exists()
-    if path.is_dir():
-        files = text_files(path)
-        is_streamed = (all(file.suffix in TABLES for file in files)
-                       and sum(file.stat().st_size for file in files) > STREAMED)
-    source = HubText(config) if is_streamed else LocalText(config)
-    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
-          f"{source.revision!r} now; expected {config.revision!r}: the text or its tokenizer has "
-          "changed since training began")
-    return source
-
-
 def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -> str:
     """Return the split of a document.
 
@@ -304,33 +263,27 @@ def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -
     return "ood" if every and number % every == every // 2 and not held_out else "train"
 
 
-def text_files(path: Path) -> list[Path]:
-    """Return the files of a text, in the order in which they are read.
+def text_files(path: Path) -> dict[str, Path]:
+    """Return the files of a text by their names in it, in the order in which they are read.
 
     A file is itself. Of a folder they are its parquet files (`*.parquet`, or else
     `data/*.parquet`); where it has none, all files below it except hidden ones.
     """
     if path.is_file():
-        return [path]
-    for pattern in ("*.parquet", "data/*.parquet"):
-        if files := sorted(path.glob(pattern)):
-            return files
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not any(
-        part.startswith(".") for part in file.relative_to(path).parts))
+        return {path.name: path}
+    files = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(
+        file for file in path.rglob("*") if file.is_file() and not any(
+            part.startswith(".") for part in file.relative_to(path).parts))
     check(bool(files), f"{path} holds no files; expected text, JSONL or parquet")
-    return files
-
-
-def _name(file: Path, path: Path) -> str:
-    return file.name if file == path else file.relative_to(path).as_posix()
+    return {file.relative_to(path).as_posix(): file for file in files}
 
 
 def digest_of_files(path: Path) -> str:
     """Return 12 hex digits that depend on the names and contents of the files of a text."""
     digest = hashlib.sha256(str(READING).encode())
     with one_sentence(str(path), "text"):
-        for file in text_files(path):
-            digest.update(_name(file, path).encode() + b"\0")
+        for name, file in text_files(path).items():
+            digest.update(name.encode() + b"\0")
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:12]
@@ -360,12 +313,11 @@ def local_documents(path: Path, column: str) -> Iterator[Document]:
             cannot be read.
     """
     n, files = 0, text_files(path)
-    longest = _longest(files)
-    for file in files:
-        name = _name(file, path)
+    longest = _longest(list(files.values()))
+    for name, file in files.items():
         folder, _, rest = name.partition("/")
         source = folder if rest and file.suffix != ".parquet" else ""
-        for document in (_of_table(file, name, source, column) if file.suffix in TABLES
+        for document in (_table_documents(file, name, source, column) if file.suffix in TABLES
                          else plain_documents(file, name, source, longest)):
             if document.text:
                 n += 1
@@ -374,7 +326,7 @@ def local_documents(path: Path, column: str) -> Iterator[Document]:
           "UTF-8, JSONL or parquet")
 
 
-def _of_table(file: Path, name: str, source: str, column: str) -> Iterator[Document]:
+def _table_documents(file: Path, name: str, source: str, column: str) -> Iterator[Document]:
     """Read the rows of a parquet file, numbered from 0, or of JSONL, from 1."""
     if file.suffix == ".parquet":
         import datasets
@@ -404,13 +356,13 @@ def _document(row: Mapping[str, Any], column: str, name: str, source: str = "") 
 def plain_documents(file: Path, name: str, source: str, longest: int) -> Iterator[Document]:
     """Read a file of plain text, in pieces of at most `longest` characters."""
     with one_sentence(str(file), "file"):
-        pieces = cut(_plain(file), longest)
+        pieces = cut(_plain_text(file), longest)
     for number, piece in enumerate(pieces):
         part = f"#{number}" if len(pieces) > 1 else ""
         yield Document(piece, name + part, source, file.suffix[1:])
 
 
-def _plain(file: Path) -> str:
+def _plain_text(file: Path) -> str:
     """Return the text of a file, empty where it has none."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
@@ -425,7 +377,7 @@ def _longest(files: Sequence[Path]) -> int:
         return LONGEST
     n = n_texts = 0
     for file in files:
-        size = len(_plain(file))
+        size = len(_plain_text(file))
         n, n_texts = n + size, n_texts + (size > 0)
         if n_texts >= PIECES or n >= LONGEST * PIECES:
             return LONGEST

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,14 @@ from latentcode.files.storage import (
 )
 from latentcode.tasks.text.cache import MARKER, excerpts_folder, known, made_once
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts, Stream
-from latentcode.tasks.text.sources import HOW, SPLITS, Source, source_of
+from latentcode.tasks.text.sources import (
+    SPLITS,
+    TABLES,
+    HubText,
+    LocalText,
+    Source,
+    text_files,
+)
 from latentcode.tasks.text.streams import integer_type
 from latentcode.tasks.text.tokenizer import FILE, check_vocabulary, tokenizer_from
 
@@ -39,6 +47,12 @@ FORMAT = "latentcode.text"
 EXCERPTS, DOCUMENTS = "excerpts.safetensors", "documents.parquet"
 FILES = (FILE, EXCERPTS, DOCUMENTS)
 KEYS = {"format", "format_version", "provenance", "text", "about", "end", "splits", "sha256"}
+HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
+       "--task.text). `latentcode zoo text packages FOLDER` writes the text of the installed "
+       "packages")
+ON_THE_HUB = r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*"
+STREAMED = 2**32
+"""Bytes of parquet or JSONL in a folder above which it is streamed, like a dataset of the hub."""
 
 
 class StoredText:
@@ -95,6 +109,23 @@ def open_text(config: LanguageConfig) -> StoredText:
         folder = made_once(
             excerpts_folder(full), lambda path: write_excerpts(path, full, source))
     return StoredText(folder, config)
+
+
+def source_of(config: LanguageConfig) -> Source:
+    """Return where the text can be read in full; `ConfigError` where its revision is another."""
+    path = Path(config.text).expanduser()
+    check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
+          f"task.text is {config.text!r}, which does not exist; expected {HOW}")
+    is_streamed = not path.exists()
+    if path.is_dir():
+        files = text_files(path).values()
+        is_streamed = (all(file.suffix in TABLES for file in files)
+                       and sum(file.stat().st_size for file in files) > STREAMED)
+    source = HubText(config) if is_streamed else LocalText(config)
+    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
+          f"{source.revision!r} now; expected {config.revision!r}: the text or its tokenizer has "
+          "changed since training began")
+    return source
 
 
 def write_excerpts(path: Path, config: LanguageConfig, source: Source) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
+from latentcode.tasks.text.cache import cache_folder
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Document, Excerpts, Tokenizer
 from latentcode.tasks.text.tokenizer import one_sentence
 
@@ -75,11 +76,43 @@ def pack(documents: Tokenized, n_tokens: int) -> Excerpts | None:
                     pd.DataFrame(labels, columns=list(TOKEN_COLUMNS)))
 
 
+def kept_tokens(
+    documents: Iterable[Document], tokenizer: Tokenizer, fingerprint: str
+) -> datasets.Dataset:
+    """Return documents as `ids` and `TOKEN_COLUMNS`, in the cache and the format `arrow`.
+
+    They are read and tokenized where the cache has none of this fingerprint yet.
+    """
+    import datasets
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for document, ids in tokenized(documents, tokenizer):
+            yield {**{name: getattr(document, name) for name in TOKEN_COLUMNS}, "ids": ids}
+
+    ids = datasets.List(datasets.Value(integer_type(tokenizer.n_tokens).name))
+    columns = {name: datasets.Value("string") for name in TOKEN_COLUMNS}
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()  # of a split `train`, which is not ours
+    try:
+        return datasets.Dataset.from_generator(
+            rows, datasets.Features({**columns, "ids": ids}), str(cache_folder("tokens")),
+            fingerprint=fingerprint).with_format("arrow")
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def token_ids(tokens: datasets.Dataset, rows: list[int]) -> np.ndarray:
+    """Return the `ids` of rows of a dataset in the format `arrow`, one after the other."""
+    ids: np.ndarray = tokens[rows]["ids"].combine_chunks().flatten().to_numpy()
+    return ids
+
+
 class LocalStream:
     """All documents, permuted by (seed, epoch), epoch after epoch; see the protocol `Stream`.
 
     Args:
-        tokens: The `ids` of all documents.
+        tokens: The `ids` of all documents, in the format `arrow`.
         documents: Those that are trained on.
         n_tokens: Length of a sequence, which has one token more.
         seed: Of the order.
@@ -126,13 +159,6 @@ class LocalStream:
         skipped = start - (ends[first] - self.sizes[order[first]])
         tokens = token_ids(self.tokens, self.documents[order[first:last + 1]].tolist())
         return tokens[skipped:skipped + stop - start]
-
-
-def token_ids(tokens: datasets.Dataset, rows: list[int]) -> np.ndarray:
-    """Return the `ids` of rows of a dataset, one after the other, as the disk has them."""
-    table = tokens.with_format("arrow")[rows]
-    ids: np.ndarray = table["ids"].combine_chunks().flatten().to_numpy()
-    return ids
 
 
 class ShardStream:
