@@ -1,4 +1,4 @@
-"""What a task of text stands on: a tokenizer, excerpts to look at, and a stream to train on."""
+"""The parts of a text: documents, tokenizer, excerpts to look at, and a stream to train on."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TextData(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What its text is made tokens by."""
+        """The tokenizer of the text."""
 
     @property
     def splits(self) -> tuple[str, ...]:

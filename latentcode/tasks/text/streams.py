@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
-from latentcode.tasks.text.cache import cache_folder
+from latentcode.files.storage import replace_file
+from latentcode.tasks.text.cache import cache_folder, made_once
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Document, Excerpts, Tokenizer
 from latentcode.tasks.text.tokenizer import one_sentence
 
@@ -77,29 +79,29 @@ def pack(documents: Tokenized, n_tokens: int) -> Excerpts | None:
 
 
 def kept_tokens(
-    documents: Iterable[Document], tokenizer: Tokenizer, fingerprint: str
+    documents: Iterable[Document], tokenizer: Tokenizer, key: str
 ) -> datasets.Dataset:
-    """Return documents as `ids` and `TOKEN_COLUMNS`, in the cache and the format `arrow`.
+    """Return documents as `ids` and `TOKEN_COLUMNS`, mapped from the cache, in the format `arrow`.
 
-    They are read and tokenized where the cache has none of this fingerprint yet.
+    They are read and tokenized where the cache has none of this key yet.
     """
     import datasets
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for document, ids in tokenized(documents, tokenizer):
-            yield {**{name: getattr(document, name) for name in TOKEN_COLUMNS}, "ids": ids}
+    from datasets.arrow_writer import ArrowWriter
 
     ids = datasets.List(datasets.Value(integer_type(tokenizer.n_tokens).name))
-    columns = {name: datasets.Value("string") for name in TOKEN_COLUMNS}
-    shown = not datasets.are_progress_bars_disabled()
-    datasets.disable_progress_bars()  # of a split `train`, which is not ours
-    try:
-        return datasets.Dataset.from_generator(
-            rows, datasets.Features({**columns, "ids": ids}), str(cache_folder("tokens")),
-            fingerprint=fingerprint).with_format("arrow")
-    finally:
-        if shown:
-            datasets.enable_progress_bars()
+    features = datasets.Features({
+        **{name: datasets.Value("string") for name in TOKEN_COLUMNS}, "ids": ids})
+
+    def write(path: Path) -> None:
+        with (replace_file(path) as temporary,
+              ArrowWriter(path=str(temporary), features=features) as writer):
+            for document, numbers in tokenized(documents, tokenizer):
+                labels = {name: getattr(document, name) for name in TOKEN_COLUMNS}
+                writer.write({**labels, "ids": numbers})
+            writer.finalize()
+
+    file = made_once(cache_folder("tokens", f"{key}.arrow"), write)
+    return datasets.Dataset.from_file(str(file)).with_format("arrow")
 
 
 def token_ids(tokens: datasets.Dataset, rows: list[int]) -> np.ndarray:
@@ -191,8 +193,7 @@ class ShardStream:
         self._beginning = self.rows.state_dict()
         self._places: dict[int, Place] = {0: START}
         self._reading: tuple[int, Iterator[np.ndarray]] | None = None
-        self._open: tuple[int, np.ndarray] = -1, np.zeros(0)
-        self._next: tuple[int, Future[np.ndarray]] | None = None
+        self._shards: dict[int, Future[np.ndarray]] = {}
         self._reader = ThreadPoolExecutor(1, "next shard")
 
     def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
@@ -227,23 +228,20 @@ class ShardStream:
         return max(known for known in list(self._places) if known <= shard)
 
     def _shard(self, shard: int) -> np.ndarray:
-        """Return the tokens of a shard; the next one is then read in the background."""
-        if self._open[0] != shard:
-            pending, self._next = self._next, None
-            # One shard is read at a time: they share the dataset.
-            tokens = pending[1].result() if pending else None
-            if pending is None or pending[0] != shard:
-                tokens = self._read(shard)
-            assert tokens is not None
-            self._open = shard, tokens
-            self._next = shard + 1, self._reader.submit(self._read, shard + 1)
-        return self._open[1]
+        """Return the tokens of a shard; the next one is read in the background."""
+        shards, self._shards = self._shards, {}  # should reading fail, it begins anew
+        # The only thread reads one shard at a time: they share the dataset.
+        shards = {number: shards.get(number) or self._reader.submit(self._read, number)
+                  for number in (shard, shard + 1)}
+        tokens = shards[shard].result()
+        self._shards = shards
+        return tokens
 
     def _read(self, shard: int) -> np.ndarray:
         """Return the tokens of a shard, from where the last one ended if that leads to it."""
         known = self._known(shard)
         number, shards = self._reading or (-1, iter(()))
-        self._reading = None  # should reading fail, it begins anew
+        self._reading = None
         if not known <= number <= shard:
             number, shards = known, self._shards_from(known)
         for _ in range(number, shard):

@@ -215,7 +215,7 @@ def _byte_of_character() -> dict[str, int]:
         chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
-def told_apart(pieces: Sequence[str]) -> tuple[str, ...]:
+def distinct_names(pieces: Sequence[str]) -> tuple[str, ...]:
     """Return the texts of all ids, those of several ids, or of no characters, with their id."""
     n = Counter(pieces)
     return tuple(piece if piece and n[piece] == 1 else f"{piece}<id {number}>"
@@ -236,15 +236,12 @@ def one_sentence(name: str, what: str = "dataset", here: str = HERE) -> Iterator
     except LatentCodeError:
         raise
     except Exception as error:  # `datasets` lets out those of a dozen libraries
-        from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+        from datasets.exceptions import DatasetNotFoundError
         from huggingface_hub import errors
 
         from latentcode.hub import unreachable
 
-        cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
-        if isinstance(cause, LatentCodeError):
-            raise cause from None
-        message = shorten(str(cause or error), 160, placeholder=" …") or type(error).__name__
+        message = shorten(str(error), 160, placeholder=" …") or type(error).__name__
         missing = (DatasetNotFoundError, errors.RepositoryNotFoundError,
                    errors.RemoteEntryNotFoundError, errors.HFValidationError)
         if isinstance(error, missing):
