@@ -26,8 +26,8 @@ from latentcode.seeds import checked_seed
 from latentcode.tasks import make_task
 from latentcode.tasks.text.classes import TokenTable
 from latentcode.tasks.text.data import Tokenizer
-from latentcode.tasks.text.names import token_names
 from latentcode.tasks.text.task import Text
+from latentcode.tasks.text.tokenizer import token_names
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge

@@ -28,7 +28,7 @@ from latentcode.errors import (
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import Prompts
 from latentcode.prompts import codes as prompt_codes
-from latentcode.tasks.text.names import token_names
+from latentcode.tasks.text.tokenizer import token_names
 
 ROWS = [
     {"prompt": "The capital of France is", "query": -1, "key": "France", "label": "city"},

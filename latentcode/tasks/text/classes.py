@@ -1,4 +1,4 @@
-"""What is known of a token without anybody's annotation? Classes that the text itself gives."""
+"""Labels of tokens that need no annotation: classes of characters, copying and distance."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from latentcode.tasks.text.data import Tokenizer
-from latentcode.tasks.text.names import told_apart
 from latentcode.tasks.text.patterns import INDUCTION, SAME, keys_at
+from latentcode.tasks.text.tokenizer import distinct_names
 
 CLASSES: tuple[str, ...] = ("letter", "digit", "space", "newline", "punctuation", "bracket",
                             "mixed", "end")
@@ -25,17 +25,17 @@ ROLES: tuple[str, ...] = ("query", "key", "next")
 
 @dataclass(frozen=True)
 class TokenTable:
-    """What the texts of V token ids say, a row each.
+    """Texts, names and classes of V token ids.
 
-    pieces  the text of every id, which several ids can share
-    end     the id that ends a document, or None where there is none
-    called  what every id is called, no two the same; default: its text, with the id where others
-            have the text, too
+    Attributes:
+        pieces: The text of every id, which several ids can share.
+        end: The id that ends a document, or None where there is none.
+        given_names: Distinct names of all ids; default: `distinct_names` of their texts.
     """
 
     pieces: tuple[str, ...]
     end: int | None = None
-    called: tuple[str, ...] | None = None
+    given_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, n: int) -> TokenTable:
@@ -48,16 +48,16 @@ class TokenTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What every id is called, no two the same."""
-        return told_apart(self.pieces) if self.called is None else self.called
+        """The name of every id, no two the same."""
+        return distinct_names(self.pieces) if self.given_names is None else self.given_names
 
     @cached_property
     def classes(self) -> np.ndarray:
         """The class of characters of every id, indices of `CLASSES`."""
-        found = np.array([CLASSES.index(class_of(piece)) for piece in self.pieces])
+        classes = np.array([CLASSES.index(class_of(piece)) for piece in self.pieces])
         if self.end is not None:
-            found[self.end] = CLASSES.index("end")
-        return found
+            classes[self.end] = CLASSES.index("end")
+        return classes
 
     @cached_property
     def spaced(self) -> np.ndarray:
@@ -85,13 +85,16 @@ def frequency_bins(tokens: Tensor, n_ids: int) -> np.ndarray:
 def token_labels(
     tokens: Int[Tensor, "B S"], query: Int[Tensor, " B"], table: TokenTable
 ) -> pd.DataFrame:
-    """Return what is known of each query, its key of the induction pair and its next token.
-
-    tokens  with the one that follows the query
+    """Return labels of each query, its key of the induction pair and its next token, a row each.
 
     {role}_class  class of characters (`CLASSES`), of the roles query, key and next
-    copied        whether the induction pair is right: the next token is the pair's key's
-    distance      how many tokens ago the query's token was, in bins
+    copied        whether the induction pair is right: the next token is that of the pair's key
+    distance      tokens since the query's token occurred last, in bins
+
+    Args:
+        tokens: Sequences that go on at least until the token after the query.
+        query: Position of the query.
+        table: Classes of the ids.
     """
     tokens, query = tokens.cpu(), query.cpu()
     induction, same = keys_at(tokens, query, (INDUCTION, SAME)).unbind(1)

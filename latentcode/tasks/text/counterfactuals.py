@@ -114,17 +114,17 @@ class TextCounterfactuals(ChosenPairs):
         other_c = self._alike.draw(c, torch.stack([a, b, other_b, c], 1), generator)
         other_a = self._alike.draw(a, torch.stack([a, b, other_b, c, other_c], 1), generator)
         context, unrelated = (self._other_excerpt(text, generator) for _ in range(2))
-        own = at(context.inputs, query)
+        context_a = at(context.inputs, query)
         # What stands at p and at p' where that is not the place that is copied from.
         idle = (other_a, at(tokens, other_p))
         idle_in_context = tuple(
-            torch.where(at(context.inputs, place) == own, self._alike.draw(
-                own, own[:, None], generator), at(context.inputs, place))
+            torch.where(at(context.inputs, place) == context_a, self._alike.draw(
+                context_a, context_a[:, None], generator), at(context.inputs, place))
             for place in (p, other_p))
 
         def written(name: str) -> Batch:
             """Return the source with another operation, operands or rest, as its name says."""
-            excerpt, first, second = (context, own, idle_in_context) if "rest" in name else (
+            excerpt, first, second = (context, context_a, idle_in_context) if "rest" in name else (
                 text, a, idle)
             after_p, after_other = (other_b, other_c) if "operands" in name else (b, c)
             elsewhere = "operation" in name
@@ -144,7 +144,7 @@ class TextCounterfactuals(ChosenPairs):
         fits = self._queries(text.split, tokens.device)[text.info["sequence"], query]
         fits = fits & offered & (other_a != a) & (other_b != b) & (other_c != c)
         for token in idle_in_context:
-            fits = fits & (token != own)
+            fits = fits & (token != context_a)
         bases, zero = written(""), torch.zeros_like(a)
         pairs = MinimalPairs(bases, written("operation"), self._control(bases, a, b, generator),
                              zero, zero, zero + 1, fits)

@@ -1,4 +1,4 @@
-"""What a task of text stands on: a tokenizer, excerpts to look at, and a stream to train on."""
+"""The parts of a text: documents, tokenizer, excerpts to look at, and a stream to train on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from torch import Tensor
 TOKEN_COLUMNS = ("name", "source", "kind")
 """Columns of `Excerpts.documents`: path, address or number of a document; the package, folder or
 column it comes from; and the language that it is in, such as `py` or `md`, empty if unknown."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document, with its `TOKEN_COLUMNS`."""
+
+    text: str
+    name: str
+    source: str = ""
+    kind: str = ""
 
 
 @runtime_checkable
@@ -79,7 +89,7 @@ class TextData(Protocol):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What its text is made tokens by."""
+        """The tokenizer of the text."""
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,15 @@ from latentcode.files.storage import (
 )
 from latentcode.tasks.text.cache import MARKER, excerpts_folder, known, made_once
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts, Stream
-from latentcode.tasks.text.documents import TABLES, text_files
-from latentcode.tasks.text.hub import HubText
-from latentcode.tasks.text.local import LocalText
-from latentcode.tasks.text.source import SPLITS, Source, integer_type
+from latentcode.tasks.text.sources import (
+    SPLITS,
+    TABLES,
+    HubText,
+    LocalText,
+    Source,
+    text_files,
+)
+from latentcode.tasks.text.streams import integer_type
 from latentcode.tasks.text.tokenizer import FILE, check_vocabulary, tokenizer_from
 
 FORMAT = "latentcode.text"
@@ -73,29 +77,17 @@ class StoredText:
         check_vocabulary(self.tokenizer, config.n_vocabulary)
 
     def excerpts(self, split: str) -> Excerpts:
-        tokens, document = (self._arrays.get(f"{split}.{name}") for name in ("tokens", "document"))
-        documents = self._documents[self._documents["split"] == split]
-        fits = (tokens is not None and document is not None and tokens.shape == document.shape
-                and tokens.shape[1:] == (self.config.n_tokens + 1,) and tokens.size > 0
-                and tokens.max() < self.tokenizer.n_tokens and document.max() < len(documents))
-        check(fits, f"{self.folder / EXCERPTS} has no whole excerpts of {split}; expected "
-              f"sequences of {self.config.n_tokens + 1} tokens, and their documents", ArtifactError)
-        assert tokens is not None
-        assert document is not None
-        return Excerpts(torch.from_numpy(tokens.astype(np.int64)),
-                        torch.from_numpy(document.astype(np.int64)),
-                        documents[list(TOKEN_COLUMNS)].reset_index(drop=True))
+        arrays = read_tensors(self.folder / EXCERPTS)
+        tokens, document = (torch.from_numpy(arrays[f"{split}.{name}"].astype(np.int64))
+                            for name in ("tokens", "document"))
+        check(tokens.shape[1] == self.config.n_tokens + 1, f"{self.folder / EXCERPTS} has "
+              f"sequences of {tokens.shape[1]} tokens; expected {self.config.n_tokens + 1}, one "
+              "more than task.n_tokens", ArtifactError)
+        documents = pd.read_parquet(self.folder / DOCUMENTS).query("split == @split")
+        return Excerpts(tokens, document, documents[list(TOKEN_COLUMNS)].reset_index(drop=True))
 
     def stream(self, seed: int) -> Stream:
         return source_of(self.config).stream(seed)
-
-    @cached_property
-    def _arrays(self) -> dict[str, np.ndarray]:
-        return read_tensors(self.folder / EXCERPTS)
-
-    @cached_property
-    def _documents(self) -> pd.DataFrame:
-        return pd.read_parquet(self.folder / DOCUMENTS)
 
 
 def open_text(config: LanguageConfig) -> StoredText:
@@ -114,12 +106,8 @@ def open_text(config: LanguageConfig) -> StoredText:
     if folder is None:
         source = source_of(config)
         full = replace(config, revision=source.revision)
-
-        def write(path: Path) -> None:
-            with replace_folder(path, overwrite=True, marker=MARKER) as temporary:
-                write_excerpts(temporary, full, source)
-
-        folder = made_once(excerpts_folder(full), write)
+        folder = made_once(
+            excerpts_folder(full), lambda path: write_excerpts(path, full, source))
     return StoredText(folder, config)
 
 
@@ -128,53 +116,51 @@ def source_of(config: LanguageConfig) -> Source:
     path = Path(config.text).expanduser()
     check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
           f"task.text is {config.text!r}, which does not exist; expected {HOW}")
-    source = LocalText(config) if path.exists() and not _is_large(path) else HubText(config)
+    is_streamed = not path.exists()
+    if path.is_dir():
+        files = text_files(path).values()
+        is_streamed = (all(file.suffix in TABLES for file in files)
+                       and sum(file.stat().st_size for file in files) > STREAMED)
+    source = HubText(config) if is_streamed else LocalText(config)
     check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
           f"{source.revision!r} now; expected {config.revision!r}: the text or its tokenizer has "
           "changed since training began")
     return source
 
 
-def _is_large(path: Path) -> bool:
-    """Whether a folder of tables is too large for its tokens to be kept, like one on the hub."""
-    if not path.is_dir():
-        return False
-    files = text_files(path)
-    return (all(file.suffix in TABLES for file in files)
-            and sum(file.stat().st_size for file in files) > STREAMED)
-
-
-def write_excerpts(folder: Path, config: LanguageConfig, source: Source) -> None:
-    """Write excerpts of a text into an empty folder."""
-    excerpts = source.excerpts()
-    tables = [excerpt.documents.assign(split=split) for split, excerpt in excerpts.items()]
-    arrays = {}
-    for split, excerpt in excerpts.items():
-        arrays[f"{split}.tokens"] = excerpt.tokens.numpy().astype(
+def write_excerpts(path: Path, config: LanguageConfig, source: Source) -> None:
+    """Write the folder of the excerpts of a text."""
+    splits = source.excerpts()
+    arrays, tables = {}, []
+    for split, excerpts in splits.items():
+        arrays[f"{split}.tokens"] = excerpts.tokens.numpy().astype(
             integer_type(source.tokenizer.n_tokens))
-        arrays[f"{split}.document"] = excerpt.document.numpy().astype(
-            integer_type(len(excerpt.documents)))
-    write_tensors(folder / EXCERPTS, arrays)
-    with replace_file(folder / DOCUMENTS) as temporary:
-        pd.concat(tables).to_parquet(temporary, index=False)
-    write_text(folder / FILE, source.tokenizer.to_json())
-    write_json(folder / MARKER, {
-        **header(FORMAT), "provenance": software(), "text": to_dict(config),
-        "about": dict(source.about), "end": source.tokenizer.end_token,
-        "splits": list(excerpts), "sha256": checksums(folder, FILES)})
+        arrays[f"{split}.document"] = excerpts.document.numpy().astype(
+            integer_type(len(excerpts.documents)))
+        tables.append(excerpts.documents.assign(split=split))
+    with replace_folder(path, overwrite=True, marker=MARKER) as folder:
+        write_tensors(folder / EXCERPTS, arrays)
+        with replace_file(folder / DOCUMENTS) as temporary:
+            pd.concat(tables).to_parquet(temporary, index=False)
+        write_text(folder / FILE, source.tokenizer.to_json())
+        write_json(folder / MARKER, {
+            **header(FORMAT), "provenance": software(), "text": to_dict(config),
+            "about": dict(source.about), "end": source.tokenizer.end_token,
+            "splits": list(splits), "sha256": checksums(folder, FILES)})
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """Return what `text.json` says; `ArtifactError` where it or a file beside it is damaged."""
+    """Return the contents of `text.json`; `ArtifactError` where it or a file beside it is damaged.
+    """
     path = folder / MARKER
     described = read_checked(path, FORMAT, KEYS, "text", FILES)
-    for key, value, valid in (
-        ("splits", described["splits"], isinstance(described["splits"], list)
-         and all(split in SPLITS for split in described["splits"])),
-        ("end", described["end"], isinstance(described["end"], str)),
-        ("text.revision", described["text"].get("revision"),
-         isinstance(described["text"].get("revision"), str)),
+    splits, end, revision = (
+        described["splits"], described["end"], described["text"].get("revision"))
+    for key, value, is_valid in (
+        ("splits", splits, isinstance(splits, list) and all(split in SPLITS for split in splits)),
+        ("end", end, isinstance(end, str)),
+        ("text.revision", revision, isinstance(revision, str)),
     ):
-        check(valid, f"{path} has {key} {value!r}; expected what a text was made from",
+        check(is_valid, f"{path} has {key} {value!r}; expected what a text was made from",
               ArtifactError)
     return described

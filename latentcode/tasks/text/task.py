@@ -222,11 +222,12 @@ class Text(Task):
 
     def drawing(self, batch: Batch, index: int) -> Drawing:
         """Return instance `index` as `draw_html` takes it."""
-        one = batch[index:index + 1].to("cpu")
-        key, earlier = keys_at(one.inputs, one.info["query"], (INDUCTION, SAME))[0].tolist()
-        document = self.excerpts(batch.split).documents.iloc[int(one.combination)]
-        tokens = whole(one)[0].tolist()
-        return Drawing([self.token_table.pieces[i] for i in tokens], int(one.info["query"]), key,
+        instance = batch[index:index + 1].to("cpu")
+        query = instance.info["query"]
+        key, earlier = keys_at(instance.inputs, query, (INDUCTION, SAME))[0].tolist()
+        document = self.excerpts(batch.split).documents.iloc[int(instance.combination)]
+        tokens = whole(instance)[0].tolist()
+        return Drawing([self.token_table.pieces[token] for token in tokens], int(query), key,
                        earlier, str(document["name"]), tokens)
 
     @cached_property

@@ -1,19 +1,17 @@
-"""Text into token ids and back: a tokenizer that is trained on the text, or one that is given."""
+"""Tokenizers: trained on a text or loaded, and names of their tokens."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from latentcode.config import LanguageConfig
-from latentcode.errors import ConfigError, check
-from latentcode.files.storage import write_text
-from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
-from latentcode.tasks.text.failures import one_sentence
-from latentcode.tasks.text.names import token_names
+from latentcode.errors import ConfigError, HubError, LatentCodeError, check
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Fast
@@ -27,25 +25,30 @@ TRAINED_ON = 2**25
 """Characters, the first ones, that a tokenizer is trained on."""
 LEAST = 257
 """All bytes, and the end of a document."""
+HERE = ("a folder or file of text that is here, as task.text (`latentcode zoo text packages "
+        "FOLDER` writes one)")
 
 
 class FileTokenizer:
     """A tokenizer of the library `tokenizers`; see the protocol `data.Tokenizer`.
 
-    end  the token that ends a document; None: the first of `ENDS` that it has
-    name  what to call it in errors
+    Args:
+        fast: The tokenizer of the library, whose truncation and padding are switched off.
+        name: Its name in errors.
+        end: The token that ends a document; None: the first of `ENDS` that it has.
 
-    `ConfigError` where no token ends a document.
+    Raises:
+        ConfigError: No token ends a document.
     """
 
     def __init__(self, fast: Fast, name: str, end: str | None = None) -> None:
-        known = fast.get_vocab(with_added_tokens=True)
-        found = next((token for token in (end, *ENDS) if token in known), None)
-        if found is None:
+        ids = fast.get_vocab(with_added_tokens=True)
+        end_token = next((token for token in (end, *ENDS) if token in ids), None)
+        if end_token is None:
             raise ConfigError(f"{name} has no token that ends a document; expected eos_token in "
                               f"its {SETTINGS}, or one of: {', '.join(ENDS)}")
-        self.fast, self.name, self.end_token = fast, name, found
-        self.end: int = known[found]
+        self.fast, self.name, self.end_token = fast, name, end_token
+        self.end: int = ids[end_token]
         fast.encode_special_tokens = True  # a document that says "</s>" does not end there
         fast.no_truncation()
         fast.no_padding()
@@ -56,35 +59,36 @@ class FileTokenizer:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        return tuple(self._piece(number) for number in range(self.n_tokens))
+        pieces = []
+        for number in range(self.n_tokens):
+            token = self.fast.id_to_token(number)
+            if token is None:
+                pieces.append("")
+            elif token.startswith("\u2581"):  # SentencePiece's space, which decoding would drop
+                pieces.append(token.replace("\u2581", " "))
+            else:
+                pieces.append(self.decode([number]))
+        return tuple(pieces)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What every id is called, no two the same (`token_names`)."""
+        """The name of every id, no two the same (`token_names`)."""
         return tuple(token_names(self.fast, range(self.n_tokens)))
 
-    def _piece(self, number: int) -> str:
-        token = self.fast.id_to_token(number)
-        if token is None:
-            return ""
-        if token.startswith("\u2581"):  # SentencePiece's space, which decoding would drop
-            return token.replace("\u2581", " ")
-        return self.decode([number])
-
     def encode(self, texts: list[str]) -> list[list[int]]:
-        found = self.fast.encode_batch_fast(texts, add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        return [encoding.ids for encoding in self.fast.encode_batch_fast(
+            texts, add_special_tokens=False)]
 
     def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        found = self.fast.encode(text, add_special_tokens=False)
-        return list(found.ids), list(found.offsets)
+        encoding = self.fast.encode(text, add_special_tokens=False)
+        return list(encoding.ids), list(encoding.offsets)
 
     def decode(self, ids: list[int]) -> str:
         text: str = self.fast.decode(ids, skip_special_tokens=False)
         return text
 
     def to_json(self) -> str:
-        """Return what `from_json` reads: the tokenizer as the library writes it."""
+        """Return what `tokenizer_from` reads: the tokenizer as the library writes it."""
         return self.fast.to_str(pretty=False)
 
 
@@ -94,44 +98,31 @@ def trained_tokenizer(texts: Iterable[str], n_vocabulary: int) -> FileTokenizer:
 
     check(n_vocabulary >= LEAST, f"task.n_vocabulary is {n_vocabulary}; expected at least {LEAST} "
           "to train a tokenizer: all bytes, and the end of a document")
+
+    def first_texts() -> Iterator[str]:
+        characters = 0
+        for text in texts:
+            yield text
+            characters += len(text)
+            if characters >= TRAINED_ON:
+                return
+
     fast = Tokenizer(models.BPE())
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
-    fast.train_from_iterator(_first(texts, TRAINED_ON), trainers.BpeTrainer(
+    fast.train_from_iterator(first_texts(), trainers.BpeTrainer(
         vocab_size=n_vocabulary, special_tokens=[END], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return FileTokenizer(fast, "the trained tokenizer", END)
 
 
-def _first(texts: Iterable[str], characters: int) -> Iterator[str]:
-    for text in texts:
-        yield text
-        characters -= len(text)
-        if characters <= 0:
-            return
-
-
-def configured_tokenizer(
-    config: LanguageConfig, state: Sequence[str], texts: Callable[[], Iterable[str]]
-) -> FileTokenizer:
-    """Return the tokenizer that a configuration names, or else one that is trained, once.
-
-    state  says which text it is
-    texts  returns the text to train it on
-    """
-    if config.tokenizer:
-        return load_tokenizer(config.tokenizer, config.n_vocabulary)
-    key = digest_of(*state, config.column, config.held_out_sources, config.n_vocabulary)
-    file = made_once(cache_folder("tokenizers", f"{key}.json"), lambda path: write_text(
-        path, trained_tokenizer(texts(), config.n_vocabulary).to_json()))
-    return tokenizer_from(file.read_text(encoding="utf-8"), "the trained tokenizer")
-
-
 def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
     """Open a tokenizer's file, its folder, or one on the hub.
 
-    `ConfigError` for what is no tokenizer, has more tokens than n_vocabulary, or none that ends a
-    document; `HubError` where the hub has none of that name, or cannot be reached.
+    Raises:
+        ConfigError: It is no tokenizer, has more tokens than n_vocabulary, or none that ends a
+            document.
+        HubError: The hub has none of that name, or cannot be reached.
     """
     path = Path(name).expanduser()
     settings: Path | None
@@ -140,18 +131,23 @@ def load_tokenizer(name: str, n_vocabulary: int) -> FileTokenizer:
         check(file.is_file(), f"task.tokenizer is {name!r}, a folder without {FILE}")
         settings = file.with_name(SETTINGS)
     else:
-        file, settings = _fetched(name)
+        file, settings = _downloaded(name)
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"task.tokenizer is {name!r}, whose file cannot be read: {error}"
                           ) from None
-    found = tokenizer_from(text, f"tokenizer {name}", _end_of(settings))
-    check_vocabulary(found, n_vocabulary)
-    return found
+    try:
+        end = json.loads((settings or Path()).read_text(encoding="utf-8-sig")).get("eos_token")
+    except (OSError, ValueError, AttributeError):
+        end = None
+    end = end.get("content") if isinstance(end, dict) else end  # with its flags, or bare
+    tokenizer = tokenizer_from(text, f"tokenizer {name}", end if isinstance(end, str) else None)
+    check_vocabulary(tokenizer, n_vocabulary)
+    return tokenizer
 
 
-def _fetched(name: str) -> tuple[Path, Path | None]:
+def _downloaded(name: str) -> tuple[Path, Path | None]:
     """Return the file of a tokenizer on the hub, and that of its settings, if it has one."""
     from huggingface_hub import HfApi, errors, hf_hub_download
 
@@ -186,11 +182,72 @@ def check_vocabulary(tokenizer: FileTokenizer, n_vocabulary: int) -> None:
           f"tokens; expected at most task.n_vocabulary = {n_vocabulary:,}")
 
 
-def _end_of(settings: Path | None) -> str | None:
-    """Return the token that a tokenizer itself says ends a text."""
+def token_names(fast: Fast, ids: Iterable[int]) -> list[str]:
+    """Return the name of each id of a tokenizer of the library `tokenizers`.
+
+    Of byte-level BPE it is the token's text, in which bytes that are only a part of a character are
+    written as `<0xE2>`; of any other, the token as the vocabulary has it, such as `▁re` or `##ing`;
+    and of an id that the tokenizer lacks, `<id 57>`.
+    """
+    is_byte_level = fast.decoder is not None and b'"ByteLevel"' in fast.decoder.__getstate__()
+    added = fast.get_added_tokens_decoder() if is_byte_level else {}
+    byte_of = _byte_of_character()
+    names = []
+    for number in ids:
+        token = fast.id_to_token(number)
+        if token is None:
+            token = f"<id {number}>"
+        elif is_byte_level and number not in added and all(c in byte_of for c in token):
+            text = bytes(byte_of[c] for c in token).decode("utf-8", "surrogateescape")
+            token = "".join(f"<0x{ord(c) - 0xDC00:02X}>" if 0xDC80 <= ord(c) <= 0xDCFF else c
+                            for c in text)
+        names.append(token)
+    return names
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """Return the bytes that byte-level BPE writes as characters: those that cannot be seen are the
+    characters from U+0100 on."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {
+        chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+def distinct_names(pieces: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of all ids, those of several ids, or of no characters, with their id."""
+    n = Counter(pieces)
+    return tuple(piece if piece and n[piece] == 1 else f"{piece}<id {number}>"
+                 for number, piece in enumerate(pieces))
+
+
+@contextmanager
+def one_sentence(name: str, what: str = "dataset", here: str = HERE) -> Iterator[None]:
+    """Turn errors of `datasets`, the hub and the network into `HubError` or `ConfigError`.
+
+    Args:
+        name: Name of the text or tokenizer that is read.
+        what: Its kind.
+        here: Something on this machine that is expected in its place.
+    """
     try:
-        said = json.loads((settings or Path()).read_text(encoding="utf-8-sig")).get("eos_token")
-    except (OSError, ValueError, AttributeError):
-        return None
-    found = said.get("content") if isinstance(said, dict) else said  # with its flags, or bare
-    return found if isinstance(found, str) else None
+        yield
+    except LatentCodeError:
+        raise
+    except Exception as error:  # `datasets` lets out those of a dozen libraries
+        from datasets.exceptions import DatasetNotFoundError
+        from huggingface_hub import errors
+
+        from latentcode.hub import unreachable
+
+        message = shorten(str(error), 160, placeholder=" …") or type(error).__name__
+        missing = (DatasetNotFoundError, errors.RepositoryNotFoundError,
+                   errors.RemoteEntryNotFoundError, errors.HFValidationError)
+        if isinstance(error, missing):
+            raise HubError(f"{what} {name!r} is neither here nor on the hub, or needs a token "
+                           f"(`hf auth login`); expected its name, or {here}") from None
+        if isinstance(error, (*unreachable(), ConnectionError, TimeoutError)):
+            raise HubError(f"{what} {name!r} is not here, and the hub cannot be reached "
+                           f"({message}); expected a network, or {here}") from None
+        raise ConfigError(f"{what} {name!r} cannot be read: {message}") from None

@@ -15,7 +15,7 @@ from text_files import sentences, write_documents
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError
-from latentcode.tasks.text.documents import _of_plain, about_packages, cut, local_documents
+from latentcode.tasks.text.sources import about_packages, cut, local_documents, plain_documents
 from latentcode.tasks.text.stored import open_text
 
 T = 16
@@ -134,7 +134,7 @@ def test_a_long_file_is_cut_and_nothing_is_lost(tmp_path: Path) -> None:
     assert cut("", 5) == []
     assert cut("x" * 11, 5) == ["xxxxx", "xxxxx", "x"]
     (tmp_path / "a.txt").write_text("One. Two.")
-    assert [d.name for d in _of_plain(tmp_path / "a.txt", "a", "", 8)] == ["a#0", "a#1"]
+    assert [d.name for d in plain_documents(tmp_path / "a.txt", "a", "", 8)] == ["a#0", "a#1"]
 
 
 def test_a_single_short_file_is_enough(config: LanguageConfig, tmp_path: Path) -> None:

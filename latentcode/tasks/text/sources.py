@@ -1,0 +1,400 @@
+"""Sources of text: files on this machine, or a dataset of the Hugging Face hub.
+
+The library `datasets` reads both. Of local text it keeps the tokens in the cache and maps them from
+the disk, so that documents can be read in any order; a dataset of the hub, or a folder of tables
+that is as large, is streamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from latentcode.config import LanguageConfig
+from latentcode.errors import ArtifactError, check
+from latentcode.files.storage import read_json, rows_in, write_text
+from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
+from latentcode.tasks.text.data import TOKEN_COLUMNS, Document, Excerpts, Stream
+from latentcode.tasks.text.streams import (
+    LocalStream,
+    ShardStream,
+    Tokenized,
+    kept_tokens,
+    pack,
+    token_ids,
+    tokenized,
+)
+from latentcode.tasks.text.tokenizer import (
+    FileTokenizer,
+    load_tokenizer,
+    one_sentence,
+    tokenizer_from,
+    trained_tokenizer,
+)
+
+if TYPE_CHECKING:
+    import datasets
+
+SPLITS = ("train", "test", "ood")
+READING = 1
+"""Version of the rules by which files become documents, a part of every revision."""
+TABLES = (".jsonl", ".ndjson", ".parquet")
+LONGEST = 2**15
+"""Characters of plain text in one document, about: longer files are cut, at a blank line where
+there is one, so that a single file can be shuffled and a part of it be held out."""
+PIECES = 40
+"""Documents, at least, that a single file, or a folder of fewer texts and no tables, is cut into:
+of a few, none could be held out."""
+ABOUT = "about.json"
+"""The file in a folder that says where its text comes from; see `packages`."""
+HELD_OUT_LOCAL, HELD_OUT_STREAMED = 20, 100
+"""Of so many documents, one is held out as `test`, and one as `ood` where no sources are; of a
+dataset only where it has neither of `HELD_OUT_SPLITS`."""
+HELD_OUT_SPLITS = ("validation", "test")
+SCANNED = 100_000
+"""Documents of a dataset, the first ones, among which excerpts are looked for."""
+
+
+class Source(ABC):
+    """A text as a configuration reads it.
+
+    Attributes:
+        state: Digest of the files, or commit of the dataset.
+        identity: Strings that tell the text from others, and from other states of it.
+        about: Origin of the text, such as packages and licences.
+    """
+
+    state: str
+    identity: tuple[str, ...]
+    about: Mapping[str, Any]
+
+    def __init__(self, config: LanguageConfig) -> None:
+        self.config = config
+
+    @cached_property
+    def tokenizer(self) -> FileTokenizer:
+        """The tokenizer of the configuration, or else one trained on the training documents, once.
+        """
+        config = self.config
+        if config.tokenizer:
+            return load_tokenizer(config.tokenizer, config.n_vocabulary)
+        key = digest_of(
+            *self.identity, config.column, config.held_out_sources, config.n_vocabulary)
+        texts = (document.text for document in self.documents("train"))
+        file = made_once(cache_folder("tokenizers", f"{key}.json"), lambda path: write_text(
+            path, trained_tokenizer(texts, config.n_vocabulary).to_json()))
+        return tokenizer_from(file.read_text(encoding="utf-8"), "the trained tokenizer")
+
+    @cached_property
+    def revision(self) -> str:
+        """The state of the text, and a digest of the tokenizer."""
+        return f"{self.state}-{digest_of(self.tokenizer.to_json())}"
+
+    @abstractmethod
+    def documents(self, split: str) -> Iterator[Document]:
+        """Return the documents of a split."""
+
+    @abstractmethod
+    def sample(self, split: str) -> Tokenized:
+        """Return documents of a split with their ids, to take excerpts from."""
+
+    @abstractmethod
+    def stream(self, seed: int) -> Stream:
+        """Return the training text in the order of a seed."""
+
+    def excerpts(self) -> dict[str, Excerpts]:
+        """Return the excerpts of every split; `ConfigError` where there is too little text.
+
+        Without sources that are held out, `ood` is left out where there are not enough documents.
+        """
+        config, splits = self.config, {}
+        for split in SPLITS:
+            excerpts = pack(self.sample(split), config.n_tokens)
+            if excerpts is not None:
+                splits[split] = excerpts
+            check(excerpts is not None or (split == "ood" and not config.held_out_sources),
+                  f"task.text {config.text!r} has too little text for split {split}; expected at "
+                  f"least {config.n_tokens + 1:,} tokens in its documents, one sequence of "
+                  f"task.n_tokens = {config.n_tokens:,} and the token that follows it")
+        return splits
+
+
+class LocalText(Source):
+    """The text of a folder or file; `ConfigError` as in `local_documents`, `load_tokenizer`."""
+
+    def __init__(self, config: LanguageConfig) -> None:
+        super().__init__(config)
+        self.path = Path(config.text).expanduser()
+        self.about = about_packages(self.path)
+        self.state = digest_of_files(self.path)
+        self.identity = (self.state,)
+
+    def documents(self, split: str) -> Iterator[Document]:
+        documents = local_documents(self.path, self.config.column)
+        return (document for document, part in self._with_splits(documents) if part == split)
+
+    def sample(self, split: str) -> Tokenized:
+        labels = self._labels
+        for row in np.random.default_rng(0).permutation(self._rows(split)).tolist():
+            yield (Document("", *labels.loc[row, list(TOKEN_COLUMNS)]),
+                   token_ids(self.tokens, [row]))
+
+    def stream(self, seed: int) -> LocalStream:
+        return LocalStream(
+            self.tokens, self._rows("train"), self.config.n_tokens, seed, self.revision)
+
+    @cached_property
+    def tokens(self) -> datasets.Dataset:
+        """All documents as token ids."""
+        with one_sentence(str(self.path), "text"):
+            return kept_tokens(
+                local_documents(self.path, self.config.column), self.tokenizer,
+                digest_of(self.revision, self.config.column))
+
+    @cached_property
+    def _labels(self) -> Any:
+        return self.tokens.select_columns(list(TOKEN_COLUMNS)).to_pandas()
+
+    def _rows(self, split: str) -> np.ndarray:
+        """Return the documents of a split, int64; `ConfigError` for a source without documents."""
+        sources = sorted(set(self._labels["source"]) - {""})
+        for source in self.config.held_out_sources:
+            check(source in sources, f"task.held_out_sources names {source!r}; the text has "
+                  f"{', '.join(sources[:20]) or 'no sources'}")
+        return np.array([row for row, (_, part) in enumerate(self._with_splits(
+            self._labels.itertuples())) if part == split], dtype=np.int64)
+
+    def _with_splits(self, documents: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+        """Return all documents, or rows with their `source`, with the split of each."""
+        held_out, number = self.config.held_out_sources, 0
+        for document in documents:
+            yield document, _split_of(document.source, number, held_out, HELD_OUT_LOCAL)
+            number += document.source not in held_out
+
+
+class HubText(Source):
+    """The text of a dataset, or of a folder of tables that is read like one.
+
+    `HubError` says that the dataset cannot be reached, `ConfigError` what in it cannot be used.
+    """
+
+    def __init__(self, config: LanguageConfig) -> None:
+        import datasets
+        from huggingface_hub import HfApi
+
+        super().__init__(config)
+        path, commit = Path(config.text).expanduser(), config.revision.partition("-")[0]
+        with one_sentence(config.text):
+            if path.exists():
+                self.state = commit or digest_of_files(path)
+                self._builder = datasets.load_dataset_builder(str(path), config.subset or None)
+            else:
+                self.state = commit or str(HfApi().dataset_info(config.text).sha)
+                self._builder = datasets.load_dataset_builder(
+                    config.text, config.subset or None, revision=self.state)
+        self.identity = config.text, self.state, config.subset
+        self.about = about_packages(path) or {
+            "dataset": config.text, "subset": config.subset, "commit": self.state,
+            "licence": self._builder.info.license or "see its page"}
+        files = self._builder.config.data_files or self._builder.info.splits or ()
+        self._split_names = [str(split) for split in files]
+        self._held_out_split = next(
+            (split for split in HELD_OUT_SPLITS if split in self._split_names), None)
+
+    def documents(self, split: str, most: int | None = None) -> Iterator[Document]:
+        names = {"train"} if split == "train" else {self._held_out_split or "train"}
+        if split == "ood" and self.config.held_out_sources:
+            names.add("train")
+        for name in sorted(names):
+            with one_sentence(self.config.text):
+                for row in self._rows(name, split, most):
+                    yield Document(row["text"], row["name"], row["source"], row["kind"])
+
+    def sample(self, split: str) -> Tokenized:
+        return tokenized(self.documents(split, SCANNED), self.tokenizer)
+
+    def stream(self, seed: int) -> ShardStream:
+        return ShardStream(
+            self._rows("train", "train"), self.tokenizer, self.config, seed, self.revision)
+
+    def _rows(self, name: str, split: str, most: int | None = None) -> datasets.IterableDataset:
+        """Return the documents of one of `SPLITS` that are in a split of the dataset.
+
+        Its rows have the fields of a `Document`. The first `most` rows of the dataset are read.
+        """
+        check(name in self._split_names, f"dataset {self.config.text!r} has splits "
+              f"{', '.join(self._split_names)}; expected {name!r} among them")
+        held_out, column = self.config.held_out_sources, self.config.column
+        every = 0 if self._held_out_split else HELD_OUT_STREAMED
+        if name != "train":
+            every = 1 if held_out else 2
+
+        def read(row: dict[str, Any], number: int) -> dict[str, Any]:
+            document = _document(row, column, f"{name}#{number}")
+            part = _split_of(document.source, number, held_out, every)
+            return {**asdict(document), "part": part if document.text else ""}
+
+        with one_sentence(self.config.text):
+            rows: Any = self._builder.as_streaming_dataset(split=name)
+            return (rows if most is None else rows.take(most)).map(read, with_indices=True).filter(
+                lambda part: part == split, input_columns="part")
+
+
+def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -> str:
+    """Return the split of a document.
+
+    Args:
+        source: Origin of the document.
+        number: Its number among those that are split together.
+        held_out: The sources that are `ood`.
+        every: Of so many documents, one is `test`, and one `ood` where no sources are; 0: of none.
+    """
+    if source in held_out:
+        return "ood"
+    if every and number % every == 0:
+        return "test"
+    return "ood" if every and number % every == every // 2 and not held_out else "train"
+
+
+def text_files(path: Path) -> dict[str, Path]:
+    """Return the files of a text by their names in it, in the order in which they are read.
+
+    A file is itself. Of a folder they are its parquet files (`*.parquet`, or else
+    `data/*.parquet`); where it has none, all files below it except hidden ones.
+    """
+    if path.is_file():
+        return {path.name: path}
+    files = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(
+        file for file in path.rglob("*") if file.is_file() and not any(
+            part.startswith(".") for part in file.relative_to(path).parts))
+    check(bool(files), f"{path} holds no files; expected text, JSONL or parquet")
+    return {file.relative_to(path).as_posix(): file for file in files}
+
+
+def digest_of_files(path: Path) -> str:
+    """Return 12 hex digits that depend on the names and contents of the files of a text."""
+    digest = hashlib.sha256(str(READING).encode())
+    with one_sentence(str(path), "text"):
+        for name, file in text_files(path).items():
+            digest.update(name.encode() + b"\0")
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:12]
+
+
+def about_packages(path: Path) -> dict[str, Any]:
+    """Return the origin that `packages` wrote beside a text; empty for other texts."""
+    try:
+        about = read_json(path / ABOUT)
+    except ArtifactError:
+        return {}
+    return about if isinstance(about, dict) and "packages" in about else {}
+
+
+def local_documents(path: Path, column: str) -> Iterator[Document]:
+    """Read the documents of a folder or file, always in the same order.
+
+    Files that are not text in UTF-8 and documents that are empty are left out.
+
+    Args:
+        path: The folder or file.
+        column: Column of JSONL and parquet that holds the text. Columns `name`, `source` and `kind`
+            are read where there are any; a source is otherwise the first folder below `path`.
+
+    Raises:
+        ConfigError: For a text without any document, and naming the file that lacks the column or
+            cannot be read.
+    """
+    n, files = 0, text_files(path)
+    longest = _longest(list(files.values()))
+    for name, file in files.items():
+        folder, _, rest = name.partition("/")
+        source = folder if rest and file.suffix != ".parquet" else ""
+        for document in (_table_documents(file, name, source, column) if file.suffix in TABLES
+                         else plain_documents(file, name, source, longest)):
+            if document.text:
+                n += 1
+                yield document
+    check(n > 0, f"{path} holds no text: every file in it is empty or binary; expected text in "
+          "UTF-8, JSONL or parquet")
+
+
+def _table_documents(file: Path, name: str, source: str, column: str) -> Iterator[Document]:
+    """Read the rows of a parquet file, numbered from 0, or of JSONL, from 1."""
+    if file.suffix == ".parquet":
+        import datasets
+
+        with one_sentence(str(file), "file"):
+            for number, row in enumerate(datasets.load_dataset(
+                    "parquet", data_files=str(file), split="train", streaming=True)):
+                yield _document(row, column, f"{name}#{number}", source)
+        return
+    for number, (where, row, _) in enumerate(rows_in(file), start=1):
+        check(isinstance(row, dict), f"{where} is {row!r:.60}; expected an object with text")
+        yield _document(row, column, f"{name}#{number}", source)
+
+
+def _document(row: Mapping[str, Any], column: str, name: str, source: str = "") -> Document:
+    """Return a row of a table as a document, of blank text an empty one."""
+    check(column in row, f"{name} has columns {', '.join(row)}; expected {column!r} (task.column) "
+          "among them")
+    text = row[column]
+    check(text is None or isinstance(text, str), f"{name} has {column} {text!r:.60}; expected text "
+          "(task.column)")
+    labels = {"name": name, "source": source, "kind": ""}
+    return Document(text if text and text.strip() else "", **labels | {
+        key: str(row[key]) for key in labels if row.get(key) is not None})
+
+
+def plain_documents(file: Path, name: str, source: str, longest: int) -> Iterator[Document]:
+    """Read a file of plain text, in pieces of at most `longest` characters."""
+    with one_sentence(str(file), "file"):
+        pieces = cut(_plain_text(file), longest)
+    for number, piece in enumerate(pieces):
+        part = f"#{number}" if len(pieces) > 1 else ""
+        yield Document(piece, name + part, source, file.suffix[1:])
+
+
+def _plain_text(file: Path) -> str:
+    """Return the text of a file, empty where it has none."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return ""
+    return "" if "\0" in text or not text.strip() else text.replace("\r\n", "\n")
+
+
+def _longest(files: Sequence[Path]) -> int:
+    """Return how many characters a document of plain text may have."""
+    if any(file.suffix in TABLES for file in files):
+        return LONGEST
+    n = n_texts = 0
+    for file in files:
+        size = len(_plain_text(file))
+        n, n_texts = n + size, n_texts + (size > 0)
+        if n_texts >= PIECES or n >= LONGEST * PIECES:
+            return LONGEST
+    return n // PIECES + 1
+
+
+def cut(text: str, longest: int) -> Sequence[str]:
+    """Cut a text into pieces of at most `longest` characters, after a blank line if possible.
+
+    Together they are the text; an empty text has none.
+    """
+    pieces, start = [], 0
+    while len(text) - start > longest:
+        # Not at the very beginning of a piece, which would leave crumbs.
+        window = start + longest // 4, start + longest
+        end = next((place + len(mark) for mark in ("\n\n", "\n", " ")
+                    if (place := text.rfind(mark, *window)) >= 0), start + longest)
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]] if text[start:] else pieces
