@@ -48,7 +48,7 @@ def test_what_the_command_does_not_take(
         (["--without", "head"],
          "without is 'head'; expected LAYER.HEAD, such as 5.3, or a LAYER"),
         (["--without", "0.4"],
-         "head 4 at site 'code'; expected 0 to 3, heads of codes, values or z"),
+         "head 4 at site 'code'; expected 0 to 3, heads of codes, values, messages or z"),
         (["--max-new-tokens", "0"], "max_new_tokens is 0; expected a whole number of at least 1"),
         (["--revision", "step1"], f"revision is 'step1', and {str(folder)!r} is a folder here, "
          "which has none; expected a name on the Hugging Face hub, or the folder of that revision"),
