@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from latentcode import subjects
 from latentcode.arguments import as_tuple, chosen
 from latentcode.codes.labels import label_groups
 from latentcode.codes.rows import WIDEST
@@ -86,7 +87,7 @@ from latentcode.probes.common.shared import shared_caveat, shared_combinations
 from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_labels
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
-from latentcode.subjects import Subject, subject
+from latentcode.subjects import Subject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -185,22 +186,22 @@ def decode(
             that share more than they may.
     """
     seed, features = checked_seed(seed), as_tuple(features)
-    asked = subject(model, problems, step=step, device=device).probing
-    names = asked_labels(labels, asked)
+    subject = subjects.subject(model, problems, step=step, device=device).probing
+    names = asked_labels(labels, subject)
     if labels is not None:
-        asked = asked.about(names_of(names))
-    asked = asked.divided(heldout, seed, next(iter(names_of(names)), "label"))
-    parts = (("train", asked.n_of("n_train", n_train, 4_096, "train")),
-             ("ood", asked.n_of("n_heldout", n_heldout, 4_096, "ood")))
+        subject = subject.about(names_of(names))
+    subject = subject.divided(heldout, seed, next(iter(names_of(names)), "label"))
+    parts = (("train", subject.n_of("n_train", n_train, 4_096, "train")),
+             ("ood", subject.n_of("n_heldout", n_heldout, 4_096, "ood")))
     return decode_splits(
-        asked, parts, labels, features=features, widths=widths, beyond_answer=beyond_answer,
+        subject, parts, labels, features=features, widths=widths, beyond_answer=beyond_answer,
         metrics=metrics, pairs=pairs, layers=layers, controls=controls,
         allow_overlap=allow_overlap, n_shuffles=n_shuffles, n_bootstrap=n_bootstrap, seed=seed,
         n_jobs=n_jobs, progress=progress)[0]
 
 
 def decode_splits(
-    asked: Subject, parts: Sequence[Part], labels: Labels | None = None, *,
+    subject: Subject, parts: Sequence[Part], labels: Labels | None = None, *,
     features: Sequence[str] = ("code",), widths: Sequence[int] | int | None = None,
     beyond_answer: bool = False, metrics: Sequence[str] | str = METRICS,
     pairs: Sequence[str] | str | None = None, layers: Sequence[int] | int | None = None,
@@ -219,36 +220,35 @@ def decode_splits(
     check_jobs(n_jobs, ProbeError)
     # Of codes alone the labels are looked up before anything is read.
     only_codes = features == ("code",) and widths is None and not beyond_answer
-    own = own_labels(asked_labels(labels, asked) if labels is not None and only_codes
-                     else labels if isinstance(labels, Mapping) else None, asked, parts, seed=seed)
-    found = read(asked, parts, features, pairs=pairs, layers=layers, widths=widths,
-                 controls=controls, seed=seed, own=own)
-    shared = [shared_combinations(found.rows[0], rows, allow_overlap) for rows in found.rows[1:]]
-    groups = [groups_of(rows.labels) for rows in found.rows]
-    targets, known = _targets(asked, labels, found.labels, groups, only_codes=only_codes,
+    looked_up = only_codes or isinstance(labels, Mapping)
+    custom = own_labels(labels if looked_up else None, subject, parts, seed=seed)
+    reads = read(subject, parts, features, pairs=pairs, layers=layers, widths=widths,
+                 controls=controls, seed=seed, custom=custom)
+    shared = [shared_combinations(reads.rows[0], rows, allow_overlap) for rows in reads.rows[1:]]
+    groups = [groups_of(rows.labels) for rows in reads.rows]
+    targets, known = _targets(subject, labels, reads.labels, groups, only_codes=only_codes,
                               features=features, beyond_answer=beyond_answer, seed=seed)
     question = Question(targets, groups[0], groups[1:], n_shuffles, n_bootstrap, seed)
-    beside = [*(("residual",) if controls else ()), *((BAG,) if controls and asked.whole_texts
-                                                     else ())]
+    others = ["residual", *((BAG,) if subject.whole_texts else ())] if controls else []
     controlled = "code" if "code" in features else features[0]
     names = [name for each in features for name in (
-        each, *(control for control in beside if each == controlled and control not in features),
+        each, *(other for other in others if each == controlled and other not in features),
         *(named(each, model) for model in MODELS[1:]))]
-    outcomes = evaluate(found.readings, question, partial(score, metrics=metrics, known=known),
+    outcomes = evaluate(reads.readings, question, partial(score, metrics=metrics, known=known),
                         names, n_jobs=n_jobs, progress=progress)
     settings = {
         "features": list(features), "widths": None if widths is None else list(widths),
-        "beyond_answer": beyond_answer, "whole_texts": asked.whole_texts,
-        "controls": [*beside, *(MODELS[1:] if controls else MODELS[2:])],
-        "pairs": list(found.labels), "widest": WIDEST, "n_bins": N_BINS,
+        "beyond_answer": beyond_answer, "whole_texts": subject.whole_texts,
+        "controls": [*others, *(MODELS[1:] if controls else MODELS[2:])],
+        "pairs": list(reads.labels), "widest": WIDEST, "n_bins": N_BINS,
         "table_instances": TABLE_INSTANCES, "allow_overlap": allow_overlap,
         "metrics": list(metrics), "no_null": question.no_null, "n_shuffles": n_shuffles,
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
-        "scikit_learn": version("scikit-learn"), "train": origin(found.rows[0])}
-    return [DecodingResult(**tables_of(split, found.readings), settings={
+        "scikit_learn": version("scikit-learn"), "train": origin(reads.rows[0])}
+    return [DecodingResult(**tables_of(split, reads.readings), settings={
         **settings, "shared_combinations": n_shared, "heldout": origin(rows)})
-        for rows, n_shared, split in zip(found.rows[1:], shared, outcomes, strict=True)]
+        for rows, n_shared, split in zip(reads.rows[1:], shared, outcomes, strict=True)]
 
 
 def tables_of(outcomes: Mapping[At, Outcome], readings: Sequence[Reading]) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def tables_of(outcomes: Mapping[At, Outcome], readings: Sequence[Reading]) -> di
 
 
 def _targets(
-    asked: Subject, labels: Labels | None, frames: Mapping[str, list[pd.DataFrame]],
+    subject: Subject, labels: Labels | None, frames: Mapping[str, list[pd.DataFrame]],
     groups: Sequence[np.ndarray], *, only_codes: bool, features: Sequence[str],
     beyond_answer: bool, seed: int,
 ) -> tuple[dict[tuple[str, str], Target], dict[tuple[str, str], Sequence[Known]]]:
@@ -280,18 +280,18 @@ def _targets(
         if labels is not None:
             names = names_of(labels)
         elif features == ("code",):
-            names = asked.probe_labels
+            names = subject.probe_labels
         else:
-            names = _every_label(asked, pair, of_parts[0])
+            names = _every_label(subject, pair, of_parts[0])
         check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
         n_parts = len(of_parts)
         if not only_codes:
-            counted = [asked.counted(TABLE_INSTANCES, seed)] if beyond_answer else []
-            of_parts = operation_labels(asked, pair, of_parts, counted)
+            counted = [subject.counted(TABLE_INSTANCES, seed)] if beyond_answer else []
+            of_parts = operation_labels(subject, pair, of_parts, counted)
         train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)
         targets = {}
         for name in names:
-            columns, multilabel = resolve_label(name, train, asked.pairs[pair])
+            columns, multilabel = resolve_label(name, train, subject.pairs[pair])
             target = indicated(name, columns, multilabel, train, scored)
             # What was asked for has to vary; what is asked by default is left without a score.
             targets[name] = (target if labels is None and not only_codes
@@ -305,11 +305,11 @@ def _targets(
         every, by_pair.items())}, known
 
 
-def _every_label(asked: Subject, pair: str, labels: pd.DataFrame) -> tuple[str, ...]:
+def _every_label(subject: Subject, pair: str, labels: pd.DataFrame) -> tuple[str, ...]:
     """Return operation, operands and answer, and groups that the task names, such as `terms`."""
-    columns = asked.row_labels(labels, pair).columns
+    columns = subject.row_labels(labels, pair).columns
     groups = label_groups(columns)
-    return (*map(str, columns), *(name for name in asked.probe_labels if name in groups))
+    return (*map(str, columns), *(name for name in subject.probe_labels if name in groups))
 
 
 def score(

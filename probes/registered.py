@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 
+from latentcode import subjects
 from latentcode.arguments import as_tuple, check_distinct
 from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
 from latentcode.figures.style import Figure
@@ -56,7 +57,6 @@ from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_classes
 from latentcode.progress import Progress, watched
 from latentcode.registry import Registry
 from latentcode.seeds import checked_seed
-from latentcode.subjects import subject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -339,28 +339,28 @@ def ask(
     features = probe.features if features is None else as_tuple(features)
     check(not (probe.fitted and split == "train"), f"split is 'train', which probe {probe.name!r} "
           "is fitted on; expected another one", ProbeError)
-    asked = subject(model, problems, step=step, device=device).probing
-    wanted = asked_labels(labels, asked)
+    subject = subjects.subject(model, problems, step=step, device=device).probing
+    wanted = asked_labels(labels, subject)
     if labels is not None:
-        asked = asked.about(names_of(wanted))
+        subject = subject.about(names_of(wanted))
     if probe.fitted:
-        asked = asked.divided(HELDOUT, seed, next(iter(names_of(wanted)), "label"))
-    parts = [(part, asked.n_of("n", n, 4_096, part))
+        subject = subject.divided(HELDOUT, seed, next(iter(names_of(wanted)), "label"))
+    parts = [(part, subject.n_of("n", n, 4_096, part))
              for part in (("train", split) if probe.fitted else (split,))]
-    own = own_labels(wanted if labels is not None else None, asked, parts, seed=seed)
-    found = read(asked, parts, features, pairs=pairs, layers=layers, controls=controls, seed=seed,
-                 own=own)
+    custom = own_labels(wanted if labels is not None else None, subject, parts, seed=seed)
+    reads = read(subject, parts, features, pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, custom=custom)
     if probe.fitted:
-        shared_combinations(found.rows[0], found.rows[1],
+        shared_combinations(reads.rows[0], reads.rows[1],
                             "combinations" if split == "test" else "nothing")
-    groups = [groups_of(rows.labels) for rows in found.rows]
+    groups = [groups_of(rows.labels) for rows in reads.rows]
     names = names_of(wanted)
     check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
     check_distinct("labels", names)
     targets = {}
     for name in names:
-        for pair, frames in found.labels.items():
-            columns, several = resolve_label(name, frames[0], asked.pairs[pair])
+        for pair, frames in reads.labels.items():
+            columns, several = resolve_label(name, frames[0], subject.pairs[pair])
             check(not several or labels is None, f"labels are {name}, of which a problem has "
                   "several; expected labels with one class for each problem", ProbeError)
             if not several:
@@ -369,8 +369,8 @@ def ask(
     check(len(targets) > 0, f"labels are {', '.join(names)}, of which a problem has several; "
           "expected labels with one class for each problem", ProbeError)
     question = Question(targets, groups[0], groups[-1:], n_shuffles, n_bootstrap, seed)
-    still = [reading for reading in found.readings if not varies(reading.points[0])]
-    moving = [reading for reading in found.readings if varies(reading.points[0])]
+    still = [reading for reading in reads.readings if not varies(reading.points[0])]
+    moving = [reading for reading in reads.readings if varies(reading.points[0])]
     check(any(reading.shuffled for reading in moving), f"the features of probe {probe.name!r} are "
           "the same in all problems, at every layer and pair; there is nothing to ask about",
           ProbeError)
@@ -378,10 +378,10 @@ def ask(
     order = [name for each in (*features, "residual", BAG)
              for name in (each, named(each, "shuffled"), named(each, "untrained"))]
     combinations = pd.factorize(pd.concat([
-        rows.labels["combination"].astype(str) for rows in found.rows]))[0].astype(np.int64)
+        rows.labels["combination"].astype(str) for rows in reads.rows]))[0].astype(np.int64)
     outcomes, = evaluate(moving, question, partial(
         _score, probe=probe, options=given,
-        combinations=np.split(combinations, np.cumsum(list(map(len, found.rows)))[:-1])), order,
+        combinations=np.split(combinations, np.cumsum(list(map(len, reads.rows)))[:-1])), order,
         progress=progress)
     rows = [{"layer": layer, "pair": pair, "label": label, "features": name, "quantity": quantity,
              **value.row(), "n_combinations": value.n_clusters}
@@ -393,20 +393,20 @@ def ask(
             "options": {name: _plain(value) for name, value in given.items()},
             "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
             "labels": list(dict.fromkeys(label for label, _ in targets)),
-            "layers": [int(layer) for layer in found.layers], "pairs": list(found.labels),
+            "layers": [int(layer) for layer in reads.layers], "pairs": list(reads.labels),
             "constant": list(dict.fromkeys(
                 f"{reading.name} of layer {reading.layer}, {reading.pair}" for reading in still)),
-            "whole_texts": asked.whole_texts,
-            "controls": [*CONTROLS, *((BAG,) if asked.whole_texts else ())] if controls else [],
+            "whole_texts": subject.whole_texts,
+            "controls": [*CONTROLS, *((BAG,) if subject.whole_texts else ())] if controls else [],
             "no_null": question.no_null, "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap,
-            "level": LEVEL, "seed": seed, "codes": [origin(rows) for rows in found.rows]},
+            "level": LEVEL, "seed": seed, "codes": [origin(rows) for rows in reads.rows]},
         table_of(contrasts(outcomes, moving, first_layer=False), ProbeResult.COLUMNS["contrasts"]))
     if probe.sentence is None:
         return result
-    said = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
-    check(isinstance(said, str), f"probe {probe.name!r}: its sentence is {said!r}; expected text",
-          ProbeError)
-    return replace(result, settings={**result.settings, "said": said})
+    sentence = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
+    check(isinstance(sentence, str), f"probe {probe.name!r}: its sentence is {sentence!r}; "
+          "expected text", ProbeError)
+    return replace(result, settings={**result.settings, "said": sentence})
 
 
 def _score(

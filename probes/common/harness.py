@@ -103,7 +103,7 @@ def read(
     subject: Subject, parts: Sequence[Part], features: Sequence[str], *,
     pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None,
     widths: Sequence[int] | None = None, controls: bool = True, seed: int,
-    own: Sequence[Mapping[str, np.ndarray]],
+    custom: Sequence[Mapping[str, np.ndarray]],
 ) -> Read:
     """Read features of each part, with their controls.
 
@@ -111,7 +111,7 @@ def read(
     pairs     default: those of the subject
     widths    dimensions that all features are brought to, principal axes of the first part
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
-    own       further labels of each part's problems
+    custom    further labels of each part's problems
 
     Raises what `Subject.read` raises, and `ProbeError` for features that are repeated or none, and
     for codes in hand without the controls.
@@ -137,13 +137,13 @@ def read(
     for pair, of_parts in zip(names, zip(*trained, strict=True), strict=True):
         first = first or list(of_parts)
         labels[pair] = [rows.labels.assign(**values)
-                        for rows, values in zip(of_parts, own, strict=True)]
-        found = list(_readings(of_parts, pair, "trained", widths, stream))
-        readings += found
+                        for rows, values in zip(of_parts, custom, strict=True)]
+        of_pair = list(_readings(of_parts, pair, "trained", widths, stream))
+        readings += of_pair
         # The same at all pairs and in all layers.
         readings += [
             replace(bag, layer=layer, pair=pair, same=(BAG, bag.width), common_scale=True)
-            for bag in bags for layer in dict.fromkeys(reading.layer for reading in found)]
+            for bag in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
             readings += _readings([next(rows) for rows in untrained], pair, "untrained", widths, ())
     return Read(readings, first, labels)
@@ -339,20 +339,21 @@ def contrasts(
     the residual stream, the bag of tokens, and the best constant answer; and, if `first_layer`, the
     same features of the first layer in which they vary.
     """
-    asked = {(reading.pair, reading.layer, reading.width, reading.name): reading
-             for reading in readings if reading.shuffled is not None}
+    measured = {(reading.pair, reading.layer, reading.width, reading.name): reading
+                for reading in readings if reading.shuffled is not None}
     first: dict[tuple[str, int | None, str], int | str] = {}
     # Layers may have been asked in any order; of all together there is one.
     for (pair, layer, width, name), reading in sorted(
-            asked.items(), key=lambda item: item[0][1] if isinstance(item[0][1], int) else 0):
+            measured.items(), key=lambda item: item[0][1] if isinstance(item[0][1], int) else 0):
         x = reading.points[-1]
         if (pair, width, name) not in first and x.size and varies(x):
             first[pair, width, name] = layer
     for (about, layer, width, name), outcome in outcomes.items():
-        found = asked.get((about[1], layer, width, name))
-        if found is None or not outcome.scores:
+        reading_of_place = measured.get((about[1], layer, width, name))
+        if reading_of_place is None or not outcome.scores:
             continue
-        names = {"shuffled": str(found.shuffled), "untrained": named(found.features, "untrained"),
+        names = {"shuffled": str(reading_of_place.shuffled),
+                 "untrained": named(reading_of_place.features, "untrained"),
                  **{control: control for control in ("residual", MEAN_RESIDUAL, BAG)}}
         others = {other: outcomes[about, layer, width, control].scores
                   for other, control in names.items()
