@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles, style
+from latentcode.figures.style import FEATURE_STYLES, GREY, MARKERS, PALETTE, Figure, style
 from latentcode.probes.common.results import distinct, parted, where
 
 
@@ -106,8 +106,12 @@ def scores_figure(
         for pair, w in zip(table["pair"], width, strict=True)]))
     columns, places = distinct(table, *kinds), [place for place, in distinct(table, "place")]
     names, layers = list(dict.fromkeys(table["name"])), layers_in(table)
-    others = category_styles(sorted(set(table.loc[~table["name"].isin(FEATURE_STYLES), "features"])
-                                    - {"code"}, key=list(table["features"]).index))
+    # Colours that stand for the code or a control already would be taken for these.
+    free = [color for color in PALETTE if color not in {
+        FEATURE_STYLES[name][0] for name in names if name in FEATURE_STYLES}]
+    others = {features: (free[i % len(free)], MARKERS[i // len(free) % len(MARKERS)])
+              for i, features in enumerate(dict.fromkeys(
+                  table.loc[~table["name"].isin(FEATURE_STYLES), "features"]))}
     styles = {name: _style(name, features, model, others) for name, features, model in distinct(
         table, "name", "features", "model")}
     titles = ["\n".join(map(str, kind)) for kind in columns]
@@ -145,7 +149,7 @@ def scores_figure(
 
 
 def _style(
-    name: str, features: str, model: str, others: Mapping[object, tuple[str, str]]
+    name: str, features: str, model: str, others: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
     """Return how features of a model are drawn, and what the legend calls them."""
     if name in FEATURE_STYLES:
