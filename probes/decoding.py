@@ -88,6 +88,7 @@ from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_labels
 from latentcode.progress import Progress, watched
 from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
+from latentcode.subjects.codes import CodesSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -216,7 +217,8 @@ def decode_splits(
     metrics = chosen("metric", metrics, tuple(SINGLE))
     if widths is not None:
         widths = as_tuple(widths)
-        check_count("widths", min(widths, default=0), 1, ProbeError)
+        check(len(widths) > 0, "widths is empty; expected at least one", ProbeError)
+        check_count("widths", min(widths), 1, ProbeError)
     check_jobs(n_jobs, ProbeError)
     # Of codes alone the labels are looked up before anything is read.
     only_codes = features == ("code",) and widths is None and not beyond_answer
@@ -285,7 +287,7 @@ def _targets(
             names = _every_label(subject, pair, of_parts[0])
         check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
         n_parts = len(of_parts)
-        if not only_codes:
+        if not only_codes and not isinstance(subject, CodesSubject):
             counted = [subject.counted(TABLE_INSTANCES, seed)] if beyond_answer else []
             of_parts = operation_labels(subject, pair, of_parts, counted)
         train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)

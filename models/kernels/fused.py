@@ -279,9 +279,9 @@ def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tens
 
         z = triton_attention(q, k, v, bias, kept, options)
     else:
-        from latentcode.models.kernels.on_cpu import CpuAttention
+        from latentcode.models.kernels.on_cpu import cpu_attention
 
-        z = CpuAttention.apply(q, k, v, bias, kept, options)
+        z = cpu_attention(q, k, v, bias, kept, options)
     return z if members else z.squeeze(0)
 
 
@@ -368,7 +368,7 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
             and _asked_for.get() != PLAIN and not torch.compiler.is_compiling()
             and not torch._C._are_functorch_transforms_active()
             and x.is_contiguous() and x.numel() % LANES == 0):
-        from latentcode.models.kernels.on_cpu import CpuGelu
+        from latentcode.models.kernels.on_cpu import cpu_gelu
 
-        return CpuGelu.apply(x)
+        return cpu_gelu(x)
     return F.gelu(x, approximate="tanh")

@@ -22,7 +22,7 @@ SHARED_ROWS = 8_192
 """Rows of numbers from which on it takes less time to share them out than to do them alone."""
 
 
-class CpuAttention(torch.autograd.Function):
+class _CpuAttention(torch.autograd.Function):
     """z [E, B, Q, H, dv] of q [E, B, Q, H, d], k, v [E, B, K, H, d or dv], bias [E, H, Q, K] and
     kept [E, Q, K], as `latentcode.models.kernels.fused.fused_attention` says.
 
@@ -77,7 +77,7 @@ class CpuAttention(torch.autograd.Function):
         return (*gradients, d_bias.sum(1) if wanted else None, None, None)
 
 
-class CpuGelu(torch.autograd.Function):
+class _CpuGelu(torch.autograd.Function):
     """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
 
     @staticmethod
@@ -98,6 +98,12 @@ class CpuGelu(torch.autograd.Function):
         dx = torch.empty_like(x)
         _by_rows(cpu.gelu_backward, x, dy.contiguous(), dx)
         return dx
+
+
+cpu_attention = _CpuAttention.apply
+"""Attention of tensors, as `_CpuAttention` says."""
+cpu_gelu = _CpuGelu.apply
+"""GELU of a tensor, as `_CpuGelu` says."""
 
 
 def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:

@@ -273,7 +273,8 @@ class Patch(Added):
             self.value.check(model.cfg.n_heads)
         for site in self.sites:
             check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
-                  f"{' or '.join(map(repr, how.sites))}, where it can be put")
+                  f"{' or '.join(map(repr, how.sites))}, where it can be put (a registered "
+                  "function at those that lc.register_patch(sites=) names)")
         check(not isinstance(how, Elsewhere) or (
             isinstance(self.where, str) and not self.restriction()
             and self.where not in ("examples", "everything", *task.place_scopes)),

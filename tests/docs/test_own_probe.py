@@ -51,7 +51,7 @@ def test_the_lines_of_python_do_what_they_say(
     assert result.settings["options"] == {"c": 0.3}
     assert "<img" in result._repr_html_()
     exec(ENTROPY, names)
-    assert "row_entropy above shuffled row_entropy" in capsys.readouterr().out
+    assert "row_entropy above shuffled labels" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_gelu_is_that_of_torch(
         x.requires_grad_()
         exact = x.detach().double().requires_grad_()
         y, wanted = gelu(x), torch.nn.functional.gelu(exact, approximate="tanh")
-        assert type(y.grad_fn).__name__ == "CpuGeluBackward"
+        assert type(y.grad_fn).__name__ == "_CpuGeluBackward"
         dy = draw(2, *shape, dtype=dtype)
         dx, dx_wanted = torch.autograd.grad(y, x, dy)[0], torch.autograd.grad(
             wanted, exact, dy.double())[0]
