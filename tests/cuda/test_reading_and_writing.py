@@ -20,7 +20,7 @@ from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, wit
 from latentcode.models.patched.sites import SITES, InScope, capture, run_patched
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.intervention import intervene_model
-from latentcode.probes.interventions.patches import lacked
+from latentcode.probes.interventions.patches import Frozen, lacked
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
@@ -106,7 +106,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
             "ood", 4, make_generator(0, "pairs", "cuda")).bases.inputs, ())
         problems.least_problems = 1
         offered = [name for name, how in PATCHES.items() if not lacked(how, problems.lacking)]
-        chosen = [*(Patch(name, site="residual" if PATCHES[name].frozen else "code")
+        chosen = [*(Patch(name, site="residual" if isinstance(PATCHES[name], Frozen) else "code")
                     for name in offered),
                   Patch(heads=(1, 3), renormalize=True),
                   *(Patch(site=site, where="everything") for site in SITES)]
@@ -123,8 +123,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         assert {key: waits[key] for key in once} == once
         assert set(waits) - CONSTANTS[task] == {
             # Whether few queries are written, and whether anything that is written differs.
-            ("Unpatched._leaving", ITEM),
-            *once, ("_frame", TO_HOST), ("_means_of_few", TO_HOST), ("Site.mask", FROM_HOST),
+            ("CleanPass._leaving", ITEM),
+            *once, ("outcomes_of_model", TO_HOST), ("check", ITEM), ("Site.mask", FROM_HOST),
             ("measure", MASK), ("_fit", MASK), ("_fit", ITEM), ("Erasers.edit", MASK)}
 
 
