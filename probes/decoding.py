@@ -481,6 +481,8 @@ class DecodingResult(TableResult):
         notes += [f"The optimiser did not converge: {features}, label {label}, layer {layer}, "
                   f"{pair}." for layer, pair, label, features
                   in failed.drop_duplicates().itertuples(index=False)]
+        if self.settings["beyond_answer"] and not len(self.given):
+            notes.append("No gain beyond the answer: no label of the operation stands beside one.")
         if len(self.given):
             notes.append("What features add to the answer stands in the table given (given.csv).")
         if (self.table["n_heldout_combinations"] < 2).any():

@@ -21,7 +21,11 @@ import numpy as np
 import pandas as pd
 
 from latentcode.errors import check_choice
-from latentcode.probes.common.bootstrap import mean_and_interval, percentile_interval
+from latentcode.probes.common.bootstrap import (
+    LEAST_CLUSTERS,
+    mean_and_interval,
+    percentile_interval,
+)
 
 OF = ("alignment", "patch", "search", "order", "features")
 """What a control is taken away from; a table has one of these columns."""
@@ -222,11 +226,16 @@ def _compared(rows: pd.DataFrame) -> Iterator[str]:
         others = []
         for row in rows[which].to_dict("records"):
             low, high = sorted((sign * row["low"], sign * row["high"]))
-            interval = f"[{low:.2f}, {high:.2f}]" if low == low else f"({NO_INTERVAL})"
+            interval = f"[{low:.2f}, {high:.2f}]" if low == low else f"({_no_interval(row)})"
             others.append(f"{WORDS.get(row['against'], row['against'])} by "
                           f"{sign * row['value']:.2f} {interval}")
         if others:
             yield f"{said} {', '.join(others)}"
+
+
+def _no_interval(row: Mapping[str, Any]) -> str:
+    """Say why a difference has no interval."""
+    return NO_INTERVAL if row["n_clusters"] < LEAST_CLUSTERS else "a single shuffle has no interval"
 
 
 def _plain(value: object) -> str:

@@ -108,6 +108,13 @@ def test_features_that_are_the_control_differ_by_nothing(planted: Planted) -> No
     assert (rows[["value", "low", "high"]] == 0.0).all(axis=None)
 
 
+def test_a_single_shuffle_is_not_taken_for_too_few_combinations(planted: Planted) -> None:
+    once = decode_codes(planted("train"), planted("ood"), ["term_1"], layers=[1], controls=False,
+                        n_shuffles=1, n_bootstrap=100)
+    assert "(a single shuffle has no interval)" in repr(once)
+    assert "too few combinations" not in repr(once)
+
+
 def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
     train, ood, other = planted("train"), planted("ood"), planted("ood", seed=5)
     parts = CodesSubject([train, ood, other])
