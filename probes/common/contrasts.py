@@ -13,7 +13,7 @@ on all problems: the choice is not resampled, so that these intervals are a litt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,7 +233,7 @@ def _compared(rows: pd.DataFrame) -> Iterator[str]:
             yield f"{said} {', '.join(others)}"
 
 
-def _no_interval(row: Mapping[str, Any]) -> str:
+def _no_interval(row: Mapping[Hashable, Any]) -> str:
     """Say why a difference has no interval."""
     return NO_INTERVAL if row["n_clusters"] < LEAST_CLUSTERS else "a single shuffle has no interval"
 
