@@ -55,7 +55,8 @@ wheel: env  ## dist/: an sdist and the wheel built from it, imported outside the
 	@$(BIN)/python .ci/check_wheel.py dist/*.whl
 
 docs: env  ## docs/site: guides, concepts, how-tos, findings, the API
-	@$(BIN)/python docs/build.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+	@echo "open docs/site/index.html"
 
 # Offline, so that the outputs do not depend on a network.
 notebooks: env  ## run experiments/notebooks in place, which refreshes their outputs

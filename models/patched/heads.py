@@ -22,7 +22,6 @@ from latentcode.models.layers import attention_layers
 from latentcode.models.modes import locked
 from latentcode.models.patched.passes import (
     CleanPass,
-    Layer,  # noqa: F401 - pdoc reads the annotations of what HeadPass inherits here
     clean_pass,
     computed_by_layers,
     few_tokens,
