@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import latentcode as lc
 from latentcode.cli import COMMANDS, main
-from latentcode.files.formats import VERSION
+from latentcode.files.provenance import VERSION
 from latentcode.probes.saved import RESULTS, result_class
 
 LIST = Path(__file__).with_name("surface.txt")

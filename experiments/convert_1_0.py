@@ -28,19 +28,19 @@ from typing import Any
 import pandas as pd
 
 from latentcode.errors import ArtifactError, LatentCodeError, RunError, check
-from latentcode.files.formats import VERSION, header
-from latentcode.files.locks import exclusive
+from latentcode.files.provenance import VERSION, header
 from latentcode.files.storage import (
     TEMPORARY,
     check_checksum,
     check_free,
     checksums,
+    exclusive,
     install_folder,
     read_json,
     replace_folder,
     write_json,
+    write_table,
 )
-from latentcode.files.tables import write_table
 
 LOCK, MANIFEST, META = ".lock", "manifest.json", "meta.json"
 VERSIONS: Mapping[str, int] = {

@@ -4,7 +4,7 @@
     python -m latentcode.experiments.zoo runs/sraven-hyla --name sraven-hyla
 
 copies the model (`Run.publish`), measures it on fresh instances of every split, and writes its card
-(`latentcode.zoo.card`).
+(`latentcode.zoo`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from typing import Any
 
 import tyro
 
-from latentcode.config import LanguageConfig, LogicConfig, RunConfig, SravenConfig, TaskConfig
-from latentcode.config.presets import preset
+from latentcode.config import (
+    LanguageConfig,
+    LogicConfig,
+    RunConfig,
+    SravenConfig,
+    TaskConfig,
+    preset,
+)
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.timing import minutes
 from latentcode.files.storage import check_free, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
 from latentcode.progress import Bar
-from latentcode.runs.named import ZOO
-from latentcode.runs.run import CONFIG, Run
+from latentcode.runs.run import CONFIG, ZOO, Run
 from latentcode.sweep import GRIDS, load_grid
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
-from latentcode.zoo.card import CARD, README, Card, CodesOfCard, Evaluation
+from latentcode.zoo import CARD, README, Card, CodesOfCard, Evaluation
 
 SPLIT = "ood"
 """Split whose codes `load_codes` reads: held-out combinations, as in the figures of the paper, or

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from latentcode.config import SravenConfig as SravenConfig
     from latentcode.config import TrainingConfig as TrainingConfig
     from latentcode.config import load_config as load_config
-    from latentcode.config.presets import preset as preset
+    from latentcode.config import preset as preset
     from latentcode.errors import LatentCodeError as LatentCodeError
     from latentcode.files.provenance import __version__ as __version__
     from latentcode.models.config import ModelConfig as ModelConfig
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from latentcode.probes.value_networks import value_networks as value_networks
     from latentcode.prompts import Prompts as Prompts
     from latentcode.runs import Run as Run
-    from latentcode.runs.named import load_run as load_run
+    from latentcode.runs.run import load_run as load_run
     from latentcode.subjects import extract as extract
     from latentcode.subjects import subject as subject
     from latentcode.tasks import Batch as Batch

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentcode.errors import ArtifactError, HubError, LatentCodeError, check
-from latentcode.files.formats import check_format, header
-from latentcode.files.provenance import package_version, software
+from latentcode.files.provenance import check_format, header, package_version, software
 from latentcode.files.storage import checksum, read_json, write_json
 
 if TYPE_CHECKING:

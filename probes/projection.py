@@ -39,10 +39,14 @@ from latentcode.errors import (
     check_jobs,
 )
 from latentcode.figures.colours import category_styles
-from latentcode.files.cache import default_cache
-from latentcode.files.formats import header, read_checked
-from latentcode.files.provenance import package_version, software
-from latentcode.files.storage import checksum, read_tensors, write_json, write_tensors
+from latentcode.files.provenance import header, package_version, read_checked, software
+from latentcode.files.storage import (
+    checksum,
+    default_cache,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from latentcode.probes.common.features import check_pair_of_codes, varies
 from latentcode.probes.common.labels import combination_clusters, single_labels
 from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from latentcode.errors import ArtifactError, check
-from latentcode.runs.named import zoo_folders
+from latentcode.runs.run import zoo_folders
 
 ROOTS = "LATENTCODE_EXPLORE"
 """Environment variable with the folders that the explorer may read, as a JSON list."""

@@ -1,7 +1,7 @@
 """What can be shown, opened once and kept: runs, models, tasks and codes.
 
 What is not stored yet is computed when it is asked for, with a bar on the page, and kept in the
-cache folder (`latentcode.files.cache.default_cache`). Nothing here imports torch before
+cache folder (`latentcode.files.storage.default_cache`). Nothing here imports torch before
 it has to compute something, nor pandas before there are codes.
 """
 
@@ -27,8 +27,7 @@ from latentcode.app.data.catalog import (
     is_given,
 )
 from latentcode.app.words import literal
-from latentcode.config import SravenConfig
-from latentcode.config.run import own_in
+from latentcode.config import SravenConfig, own_in
 from latentcode.errors import ArtifactError, check
 from latentcode.progress import Progress
 from latentcode.runs import Run
@@ -73,7 +72,7 @@ UNTIL_TRAINED: dict[Any, Callable[[Any], Any]] = {Entry: _weights}
 
 def cache_folder(kind: str, run: Run, **described: Any) -> Path:
     """Return the folder of the cache for something made from the newest weights of a run."""
-    from latentcode.files.cache import default_cache
+    from latentcode.files.storage import default_cache
 
     known = {"run": run.id, "config": run.provenance["config_hash"], "steps": run.checkpoints(),
              **described}

@@ -14,7 +14,7 @@ from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.hub import is_address
 from latentcode.models.opening import TOKENIZERS, is_run, named, one_line
 from latentcode.prompts.texts import source_of
-from latentcode.runs.named import ZOO_PREFIX, load_run
+from latentcode.runs.run import ZOO_PREFIX, load_run
 
 Encode: TypeAlias = Callable[[str], list[int]]
 """Returns the tokens of a text."""

@@ -12,11 +12,11 @@ from latentcode.app.language.given import PAIRS, Given
 from latentcode.app.language.reading import Read
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
-from latentcode.files.cache import default_cache
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import (
     check_checksum,
     checksum,
+    default_cache,
     read_json,
     read_tensors,
     replace_folder,

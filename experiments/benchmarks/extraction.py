@@ -26,7 +26,7 @@ import tyro
 
 from latentcode.codes.instances import TaskSource
 from latentcode.codes.reader import Reader
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.harness import (

@@ -28,8 +28,7 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.config import RunConfig, to_dict
-from latentcode.config.presets import preset
+from latentcode.config import RunConfig, preset, to_dict
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.harness import (

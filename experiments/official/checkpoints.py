@@ -23,8 +23,8 @@ from latentcode.config import (
     SravenConfig,
     TaskConfig,
     TrainingConfig,
+    preset,
 )
-from latentcode.config.presets import preset
 from latentcode.errors import RunError, check
 from latentcode.experiments.official.weights import (
     OPTIMIZER,
@@ -38,8 +38,8 @@ from latentcode.experiments.official.weights import (
 from latentcode.files.storage import read_json, replace_file
 from latentcode.models.config import ModelConfig
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
-from latentcode.training.optimizer import make_optimizer
+from latentcode.runs.run import load_run
+from latentcode.training.state import make_optimizer
 
 Problem = Literal["logic", "sraven"]
 

@@ -34,8 +34,7 @@ from latentcode.experiments.official.weights import (
 )
 from latentcode.figures.markdown import markdown_table
 from latentcode.tasks import Batch, make_task
-from latentcode.training.optimizer import BETAS, learning_rate, make_optimizer
-from latentcode.training.state import training_step
+from latentcode.training.state import BETAS, learning_rate, make_optimizer, training_step
 
 PRECISIONS: dict[str, torch.dtype] = {"float64": torch.float64, "float32": torch.float32}
 

@@ -14,9 +14,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
-from latentcode.config import from_dict, parse_yaml
-from latentcode.config.fields import LATER, later
-from latentcode.config.presets import preset
+from latentcode.config import LATER, from_dict, later, parse_yaml, preset
 from latentcode.errors import ConfigError, check, check_choice
 from latentcode.sweep.grid import SEEDS, Grid, parse_axis
 

@@ -20,7 +20,7 @@ from latentcode.errors import ArtifactError, check
 from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
 from latentcode.experiments.paper.verdicts import can_agree
 from latentcode.figures.markdown import markdown_table
-from latentcode.files.formats import check_format
+from latentcode.files.provenance import check_format
 from latentcode.files.storage import read_json, write_text
 
 FORMAT = "latentcode.reproduction"

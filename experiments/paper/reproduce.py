@@ -51,8 +51,7 @@ from latentcode.experiments.paper.runs import (
 from latentcode.experiments.paper.verdicts import evidence, judge
 from latentcode.experiments.timing import minutes
 from latentcode.figures.style import Figure, style
-from latentcode.files.formats import header
-from latentcode.files.provenance import environment
+from latentcode.files.provenance import environment, header
 from latentcode.files.storage import (
     check_free,
     check_writable,

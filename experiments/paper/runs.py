@@ -20,10 +20,9 @@ from pathlib import Path
 from latentcode.config import RunConfig, to_dict
 from latentcode.errors import LatentCodeError, RunError, check
 from latentcode.experiments.paper.claims import Setting
-from latentcode.files.locks import is_locked
+from latentcode.files.storage import is_locked
 from latentcode.models.config import kind_of
-from latentcode.runs.named import ZOO
-from latentcode.runs.run import CONFIG, LOCK, Run
+from latentcode.runs.run import CONFIG, LOCK, ZOO, Run
 from latentcode.sweep.grid import with_fields
 
 TRAINING: tuple[str, ...] = (

@@ -23,7 +23,7 @@ from latentcode.errors import ConfigError, ProbeError, check
 from latentcode.files.storage import check_free
 from latentcode.probes.registered import ask
 from latentcode.progress import Bar
-from latentcode.runs.named import folder_of
+from latentcode.runs.run import folder_of
 from latentcode.subjects import Subject, asked, subject
 
 EXAMPLES: dict[str, str] = {

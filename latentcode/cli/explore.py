@@ -77,7 +77,7 @@ def _here(folder: str, copies: Path) -> Path:
     import shutil
 
     from latentcode.hub import fetch, is_address, origin
-    from latentcode.runs.named import ZOO_PREFIX, folder_of, zoo_folders
+    from latentcode.runs.run import ZOO_PREFIX, folder_of, zoo_folders
 
     if not is_address(folder):
         is_model = folder in zoo_folders() or folder.startswith(ZOO_PREFIX)

@@ -34,7 +34,7 @@ class Push:
 
     def run(self) -> None:
         from latentcode.codes import LatentCodes
-        from latentcode.runs.named import folder_of, load_run
+        from latentcode.runs.run import folder_of, load_run
 
         folder = folder_of(self.path)
         shared = (LatentCodes.load(folder) if (folder / "codes.safetensors").is_file()

@@ -33,7 +33,7 @@ class Show:
     def run(self) -> None:
         from latentcode.codes import LatentCodes
         from latentcode.probes.saved import load_result, result_kind
-        from latentcode.runs.named import folder_of, load_run
+        from latentcode.runs.run import folder_of, load_run
 
         folder = folder_of(self.path)
         is_codes = (folder / "codes.safetensors").is_file()
@@ -70,7 +70,7 @@ def _problem(run: Run, split: str, index: int) -> str:
 
 def print_metrics(run: Run) -> None:
     """Print the newest means on every split, then those of single rules or terms."""
-    from latentcode.zoo.card import constituent_metrics
+    from latentcode.zoo import constituent_metrics
 
     latest, constituents = run.latest(), constituent_metrics(run)
     if not latest.empty:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from latentcode.cli.parsing import default_is
-from latentcode.config import load_config
-from latentcode.config.presets import preset
+from latentcode.config import load_config, preset
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import tyro
 
 from latentcode.cli.parsing import default_is
 from latentcode.cli.show import print_metrics
-from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
-from latentcode.config.presets import follow_task, preset
+from latentcode.config import TASKS, RunConfig, TrainingConfig, follow_task, load_config, preset
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
 

@@ -21,7 +21,7 @@ class List:
 
     def run(self) -> None:
         from latentcode import zoo
-        from latentcode.runs import named
+        from latentcode.runs.run import ZOO
 
         models = zoo.list_models()
         if len(models) == 0:
@@ -30,7 +30,7 @@ class List:
         formats = {"parameters": "{:,}".format, "megabytes": "{:.1f}".format}
         print(table.rename_axis(None).to_string(
             formatters=formats, float_format="{:.3f}".format, na_rep=""))
-        print(f"a page about each: {named.ZOO}/NAME/README.md")
+        print(f"a page about each: {ZOO}/NAME/README.md")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from latentcode.codes.cards import cards_of_codes, task_of
 from latentcode.errors import LatentCodeError, check
 from latentcode.figures.bars import bars_svg
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
+from latentcode.runs.run import load_run
 
 if TYPE_CHECKING:
     from ipywidgets import VBox

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from latentcode.codes.instances import instances
-from latentcode.config.reading import task_from_dict
+from latentcode.config import task_from_dict
 from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.tasks import Batch, Task, as_task
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from latentcode.config.reading import convert
+from latentcode.config import convert
 from latentcode.errors import ArtifactError, check
-from latentcode.files.formats import header, read_checked
-from latentcode.files.provenance import git_commit, software
+from latentcode.files.provenance import git_commit, header, read_checked, software
 from latentcode.files.storage import checksums, map_tensors, replace_file, write_json
 from latentcode.hub import origin
 from latentcode.tasks.pairs import Pair

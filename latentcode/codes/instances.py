@@ -19,7 +19,7 @@ from latentcode.config import TaskConfig
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.runs import Run
-from latentcode.runs.named import load_run
+from latentcode.runs.run import load_run
 from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW

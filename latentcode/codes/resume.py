@@ -33,12 +33,12 @@ from latentcode.codes.folder import (
     write_meta,
 )
 from latentcode.errors import ArtifactError, RunError, check
-from latentcode.files.locks import exclusive
 from latentcode.files.storage import (
     TEMPORARY,
     check_free,
     checksum,
     create_tensors,
+    exclusive,
     followed,
     fsync_path,
     install_folder,

@@ -1,7 +1,8 @@
 """Files that are either whole or not there: temporary name, fsync, rename.
 
 Everything that latentcode keeps goes through these functions. Formats: JSON, safetensors,
-parquet, YAML; nothing is ever unpickled.
+parquet, YAML; nothing is ever unpickled. Below them locks, with which one process at a time writes
+into a run, and the cache of what can be computed again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from filelock import FileLock, Timeout
 
 from latentcode.errors import ArtifactError, RunError, check, check_no_pipe, reason
 
@@ -328,3 +332,93 @@ def check_checksum(path: Path, recorded: object) -> None:
     found = checksum(path)
     check(found == recorded, f"{path} was damaged or changed after it was "
           f"written: its SHA-256 is {found}; expected {recorded}", ArtifactError)
+
+
+JSON_COLUMNS = b"latentcode.json_columns"
+"""Metadata of a file: columns of mixed types, such as layers 0, 1 and "all", one JSON a cell."""
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table without its index, all or nothing."""
+    from pyarrow import Table
+    from pyarrow.parquet import write_table as write_parquet
+
+    mixed = [name for name, column in table.items() if column.dtype == object
+             and not column.dropna().map(lambda value: isinstance(value, str)).all()]
+    cells = table.copy()
+    for name in mixed:
+        cells[name] = [json.dumps(value, default=lambda number: number.item())
+                       for value in table[name]]
+    stored = Table.from_pandas(cells, preserve_index=False)
+    metadata = {**(stored.schema.metadata or {}), JSON_COLUMNS: json.dumps(mixed)}
+    with replace_file(path) as temporary:
+        write_parquet(stored.replace_schema_metadata(metadata), temporary)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table that `write_table` wrote; `ArtifactError` says why it is damaged."""
+    from pyarrow.parquet import read_table as read_parquet
+
+    try:
+        stored = read_parquet(path)
+        mixed = parse_json((stored.schema.metadata or {}).get(JSON_COLUMNS, b"[]").decode())
+        table: pd.DataFrame = stored.to_pandas()
+        for name in mixed:
+            table[name] = pd.Series(list(map(parse_json, table[name])), table.index, dtype=object)
+        return table
+    except (OSError, ValueError, TypeError, LookupError, NotImplementedError) as error:
+        raise ArtifactError(f"{path} is not a readable table: {error}") from None
+
+
+@contextmanager
+def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock on the file `path`, which the system releases however the process ends.
+
+    Args:
+        path: The lock file; it stays.
+        wait: Wait until another process lets go.
+
+    Raises:
+        RunError: Another process holds the lock, or the folder cannot be written.
+    """
+    # The lock itself would make the folder.
+    check(path.parent.is_dir(), f"{path.parent} does not exist; expected a folder", RunError)
+    lock = FileLock(path, timeout=-1 if wait else 0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{path.parent} is being written by another process; expected no other "
+                       "process to use it") from None
+    except OSError as error:
+        raise RunError(f"{path.parent} cannot be written: {error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock on the file `path`; none is made."""
+    if not path.exists():
+        return False
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+VARIABLE = "LATENTCODE_CACHE"
+"""Environment variable with the folder of the cache."""
+
+
+def default_cache() -> Path:
+    """Return the folder LATENTCODE_CACHE, or `latentcode` in the user's own cache folder."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "latentcode"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latentcode"

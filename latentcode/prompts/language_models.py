@@ -21,7 +21,7 @@ from latentcode.models.pretrained import adds_bos, load_pretrained, tokenizer_of
 from latentcode.models.transformer import HookedTransformer
 from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
-from latentcode.runs.named import ZOO_PREFIX, load_run
+from latentcode.runs.run import ZOO_PREFIX, load_run
 from latentcode.seeds import checked_seed
 from latentcode.tasks import make_task
 from latentcode.tasks.text.classes import TokenTable

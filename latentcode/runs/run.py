@@ -7,7 +7,7 @@
     text/              of a language model, see `latentcode.tasks.text.stored`
     checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
     results/           what was found with it, for whoever shares it
-    card.json          of a model of the zoo, see `latentcode.zoo.card`
+    card.json          of a model of the zoo, see `latentcode.zoo`
 
 Whatever is here is whole: files and folders are written under a temporary name, flushed and
 renamed.
@@ -31,39 +31,54 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from latentcode.config import RunConfig, config_hash, load_config, to_yaml
-from latentcode.config.run import check_registered, registered_in
-from latentcode.errors import ArtifactError, ConfigError, RunError, check
+from latentcode.config import (
+    HOW_FIELDS,
+    RunConfig,
+    check_registered,
+    config_hash,
+    fill_in,
+    flatten,
+    load_config,
+    registered_in,
+    to_dict,
+    to_yaml,
+)
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    RunError,
+    UnknownNameError,
+    check,
+    check_choice,
+)
 from latentcode.figures.markdown import markdown_table
-from latentcode.files.formats import check_format, header
-from latentcode.files.locks import exclusive
-from latentcode.files.provenance import check_provenance
+from latentcode.files.provenance import check_format, check_provenance, header
 from latentcode.files.storage import (
     TEMPORARY,
     check_free,
     check_writable,
+    exclusive,
     read_json,
     replace_folder,
     write_json,
     write_text,
 )
-from latentcode.hub import PAGE, PICTURES, TAGS, origin, page, push
+from latentcode.hub import PAGE, PICTURES, TAGS, fetch, is_address, origin, page, push
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.checkpoints import (
     CHECKPOINTS,
+    METRICS,
     MODEL,
     STATE,
     Checkpoint,
-    step_folders,
-    write_checkpoint,
-)
-from latentcode.runs.metric_file import (
-    METRICS,
     append_lines,
     append_metrics,
     cut_metrics,
+    cut_torn_line,
     read_metrics,
+    step_folders,
+    write_checkpoint,
 )
 from latentcode.tasks.text.cache import keep_with, make_known
 
@@ -499,3 +514,178 @@ def _card_body(run: Run, repo: str) -> str:
         "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",
         "Training cannot go on from this copy: the state of the optimiser and of the random "
         "generators is not in it."])
+
+
+def check_resumable(run: Run, config: RunConfig) -> None:
+    """Raise `RunError` unless `config` is the run's own and training can go on with it."""
+    check(run.imported is None, f"{run.path} was imported, without the state of the "
+          "optimiser and the stream of data: training cannot go on from it", RunError)
+    check(not _is_published(run), f"{run.path} was "
+          "published, without the state of the optimiser and of the random generators: "
+          "training cannot go on from it", RunError)
+    mine, other = flatten(to_dict(run.config)), flatten(
+        to_dict(fill_in(config, run.config)))
+    for plain in (mine, other):
+        for name in HOW_FIELDS:
+            plain.pop(f"training.{name}", None)
+    key = "training.steps"
+    have, wanted = mine.pop(key), other.pop(key)
+    if have != wanted and mine == other:
+        # A folder of `wanted` steps whose first ones had another learning rate would be taken for
+        # a run that its configuration determines.
+        raise RunError(
+            f"{key} is {wanted}, but {run.path} was created for {have}: its learning rate falls "
+            f"over these {have} steps, so that going on to {wanted} would not be a run of {wanted} "
+            f"steps; expected {have} with resume, or a new folder for {wanted}")
+    mine[key], other[key] = have, wanted
+    different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
+                 for key in {**mine, **other} if mine.get(key) != other.get(key)]
+    check(not different, f"{run.path} was created with another configuration "
+          f"({'; '.join(different)}); resume it with its own", RunError)
+
+
+def _is_published(run: Run) -> bool:
+    """Whether the newest checkpoint that can be read was published, without optimiser."""
+    for step in reversed(run.checkpoints()):
+        try:
+            return run.load_checkpoint(step).is_published
+        except ArtifactError:  # told by `newest_whole`
+            continue
+    return False
+
+
+def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]:
+    """Return the newest step of which every run has a whole checkpoint, None if none has any.
+
+    Beside it, for each run, its damaged checkpoints after that step: step -> what is wrong.
+
+    `ArtifactError` where there are checkpoints, and all are damaged: nothing is changed then.
+    """
+    common = set.intersection(*(set(step_folders(run.path)) for run in runs))
+    damaged: list[dict[int, str]] = [{} for _ in runs]
+    for step in sorted(common, reverse=True):
+        whole = True
+        for run, of_run in zip(runs, damaged, strict=True):
+            try:
+                Checkpoint.open(
+                    run.checkpoint_path(step), step, config_hash(run.config)).check_files()
+            except ArtifactError as error:
+                of_run[step], whole = str(error), False
+        if whole:
+            return step, damaged
+    for run, of_run in zip(runs, damaged, strict=True):
+        if of_run:
+            newest, *others = of_run
+            before = ("there is none before it" if not others else
+                      f"so are those before it ({', '.join(map(str, others))})")
+            raise ArtifactError(
+                f"{run.path} cannot be resumed: its newest checkpoint, of step {newest}, is "
+                f"damaged ({of_run[newest]}), and {before}; expected a whole one. Nothing was "
+                "changed: train in a new folder, or overwrite this one")
+    return None, damaged
+
+
+def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[str]:
+    """Forget what there is after `step` (everything for None) and note who resumes.
+
+    A member of an ensemble may have got a checkpoint that others had not when all were killed.
+
+    damaged  checkpoints after `step` that were found damaged: step -> what is wrong. They are noted
+             and set aside, never deleted
+
+    Returns a line for each of these, to be shown.
+    """
+    from latentcode.files.provenance import environment, now
+
+    told = []
+    for newer, problem in damaged.items():
+        path = run.checkpoint_path(newer)
+        aside = path.with_name(f"damaged_{path.name}")
+        while aside.exists():  # from an earlier time
+            aside = aside.with_name(f"{aside.name}_again")
+        os.rename(path, aside)
+        told.append(f"the checkpoint of step {newer} is damaged ({problem}); training goes on from "
+                    f"step {step or 0}, and the damaged one is kept as {aside}")
+    for newer in run.checkpoints():
+        if step is None or newer > step:
+            run.delete_checkpoint(newer)
+    cut_metrics(run.path / METRICS, -1 if step is None else step)
+    cut_torn_line(run.path / TIMING)
+    note = {"step": step or 0, "time": now(), **environment(run.config.training.device)}
+    if damaged:
+        note["damaged"] = {str(newer): problem for newer, problem in damaged.items()}
+    known = read_json(run.path / PROVENANCE)
+    write_json(run.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
+    return told
+
+
+ZOO = Path(__file__).parents[1] / "models" / "zoo"
+"""The folder of the entries."""
+ZOO_PREFIX = "zoo:"
+"""What a name may begin with, to say that no folder of that name is meant."""
+
+
+def zoo_folders() -> dict[str, Path]:
+    """Return the folder of each entry of the zoo that is offered, for it has a card, by name."""
+    return {path.name: path for path in all_folders() if (path / CARD).is_file()}
+
+
+def all_folders() -> list[Path]:
+    """Return what lies in the zoo, also entries without a card, which only `verify` takes."""
+    return sorted(path for path in ZOO.glob("*/") if not path.name.startswith("."))
+
+
+def folder_of(name_or_path: str | Path) -> Path:
+    """Return the folder that a name of the zoo, an address on the hub or a path stands for.
+
+    Text that begins with `hf://` is an address, and what lies there, run or codes, is downloaded.
+    A `Path`, and text with a separator such as `./sraven-hyla`, is always a path, and text that
+    begins with `zoo:` always a name. Other text is a name of the zoo, or else a folder that
+    exists. Where it is both, nothing is chosen silently: `RunError` says how to write either.
+    `UnknownNameError` for what is neither lists the names. For an address it raises what
+    `latentcode.hub.fetch` raises.
+    """
+    if isinstance(name_or_path, str) and is_address(name_or_path):
+        return fetch(name_or_path)
+    text, entries = str(name_or_path), zoo_folders()
+    if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
+        name = text.removeprefix(ZOO_PREFIX)
+        check_choice("model of the zoo", name, entries)
+        return entries[name]
+    if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
+        return Path(name_or_path)
+    exists = Path(text).exists() and not (text in entries and entries[text].samefile(text))
+    if text not in entries:
+        if not exists:
+            raise UnknownNameError("model", text, (
+                *entries, f"the path of a run folder, which {text} is not, for it does not exist"))
+        return Path(text)
+    check(not exists, f"{text} is a model of the zoo, and also in the present folder; expected "
+          f"{ZOO_PREFIX}{text} for the model, or .{os.sep}{text} for what is here", RunError)
+    return entries[text]
+
+
+def load_run(
+    run: Run | str | Path, *, revision: str | None = None, token: str | bool | None = None
+) -> Run:
+    """Open a model of the zoo, such as `sraven-hyla`, a run folder, or a run on the hub, such as
+    `hf://user/name`; a `Run` is itself.
+
+    See `folder_of` for what is a name and what a path.
+
+    revision  of a run on the hub: a branch, a tag or a commit; default: the newest commit
+    token     of an account that may read it; default: the one that was saved
+
+    Raises what `folder_of` and `Run.open` raise, and `ConfigError` for a revision or a token of
+    what is not on the hub.
+    """
+    if isinstance(run, str) and is_address(run):
+        return Run.open(fetch(run, kind="run", revision=revision, token=token))
+    for name, value in (("revision", revision), ("token", token)):
+        check(value is None, f"{name} is given, but {run} is not on the hub; expected "
+              "hf://user/name")
+    return run if isinstance(run, Run) else Run.open(folder_of(run))
+
+
+def _has_separator(text: str) -> bool:
+    return os.sep in text or (os.altsep is not None and os.altsep in text)

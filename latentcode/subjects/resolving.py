@@ -18,8 +18,8 @@ from latentcode.hub import Address, is_address
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
 from latentcode.prompts.language_models import check_bridged
 from latentcode.runs import Run
-from latentcode.runs.named import folder_of as run_folder
-from latentcode.runs.named import load_run, zoo_folders
+from latentcode.runs.run import folder_of as run_folder
+from latentcode.runs.run import load_run, zoo_folders
 from latentcode.subjects.base import Subject, check_nothing
 from latentcode.subjects.codes import CodesSubject
 from latentcode.subjects.prompts import PromptSubject, TextSubject

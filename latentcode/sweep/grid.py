@@ -33,12 +33,13 @@ from latentcode.config import (
     TrainingConfig,
     config_hash,
     flatten,
+    follow_task,
     from_dict,
     parse_yaml,
+    preset,
+    read_text,
     to_dict,
 )
-from latentcode.config.presets import follow_task, preset
-from latentcode.config.reading import read_text
 from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import ModelConfig, with_kind
 

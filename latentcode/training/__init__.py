@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from latentcode.training.ensemble import train_ensemble
-from latentcode.training.evaluation import evaluate
-from latentcode.training.loop import train
-from latentcode.training.optimizer import learning_rate, make_optimizer
-from latentcode.training.state import training_step
+from latentcode.training.loop import train, train_ensemble
+from latentcode.training.state import evaluate, learning_rate, make_optimizer, training_step
 
 __all__ = ["evaluate", "learning_rate", "make_optimizer", "train", "train_ensemble",
            "training_step"]

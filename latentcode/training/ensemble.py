@@ -14,32 +14,30 @@ captured, compiled or hooked.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.config import RunConfig, TrainingConfig, to_dict
-from latentcode.config.training import HOW_FIELDS
+from latentcode.config import HOW_FIELDS, RunConfig, TrainingConfig, to_dict
 from latentcode.devices import resolve_device
 from latentcode.errors import check
 from latentcode.models.attention import dropout_mask
 from latentcode.models.config import ModelConfig, own_parts
 from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
-from latentcode.progress import Bar
 from latentcode.runs import Run
-from latentcode.runs.resumption import check_resumable, go_back_to, newest_whole
 from latentcode.seeds import make_generator
-from latentcode.training.evaluation import forward, matrix_products
-from latentcode.training.optimizer import adamw_, adamw_rates, is_decayed
-from latentcode.training.processes import check_alone
-from latentcode.training.session import Session
-from latentcode.training.signals import stop_on_signals
-from latentcode.training.state import CHUNK, TrainingState
+from latentcode.training.state import (
+    CHUNK,
+    TrainingState,
+    adamw_,
+    adamw_rates,
+    forward,
+    is_decayed,
+    matrix_products,
+)
 
 FREE_TASK_FIELDS = ("split_seed", "ood_fraction", "held_out")
 """Fields of a task in which the members of an ensemble may differ."""
@@ -348,57 +346,3 @@ class Ensemble:
         self._losses = list(torch.stack([torch.stack(state.losses) for state in self.states], 1)
                             ) if self.states[0].losses else []
         self.step, self._drawn = step, None
-
-
-def check_keeps_enough(config: RunConfig) -> None:
-    """Raise `ConfigError` for a member that keeps a single checkpoint."""
-    keep = config.training.keep_checkpoints
-    check(keep is None or keep > 1, f"training.keep_checkpoints is {keep}; expected at least 2 in "
-          "an ensemble: one whose checkpoints are being written when it is killed goes on from "
-          "those before")
-
-
-def train_ensemble(
-    configs: Mapping[Path, RunConfig],
-    *,
-    deadline: float | None = None,
-    progress: bool = True,
-) -> dict[Path, Run]:
-    """Train every configuration in its own run folder, all at once on one device.
-
-    Missing folders are made; where all are there, training resumes from the newest step of
-    which every run has a whole checkpoint. Progress shows the mean over the members.
-
-    deadline  time (seconds, as `time.time()`) by which to have stopped with checkpoints
-
-    A member that breaks stays at its last good checkpoint and the others go on; at the end
-    `TrainingError` names every one of them. Signals are as in `train`. Raises `ConfigError` for
-    configurations that cannot share an ensemble or keep a single checkpoint, `RunError` for a
-    folder that cannot be used.
-    """
-    check_alone("train_ensemble")
-    if len(configs) > 1:
-        for config in configs.values():
-            check_keeps_enough(config)
-    ensemble = Ensemble(list(configs.values()))
-    runs = []
-    for path, state in zip(configs, ensemble.states, strict=True):
-        exists, config = path.exists() and any(path.iterdir()), state.config
-        run = Run.open(path) if exists else Run.create(path, config)
-        check_resumable(run, config)
-        runs.append(run)
-    with ExitStack() as stack:
-        for run in runs:
-            stack.enter_context(run.writing())
-        step, damaged = newest_whole(runs)
-        if step is not None:
-            ensemble.restore(runs, step)
-        bar = stack.enter_context(Bar("training", ensemble.settings.steps, done=ensemble.step,
-                                      transient=False, enabled=progress))
-        for run, of_run in zip(runs, damaged, strict=True):
-            if run.checkpoints() or len(run.metrics()):
-                for line in go_back_to(run, step, of_run):
-                    bar.say(f"{run.path}: {line}")
-        stop = stack.enter_context(stop_on_signals(deadline))
-        Session(runs, ensemble, stop, bar).work(fresh=step is None)
-    return {run.path: Run.open(run.path) for run in runs}

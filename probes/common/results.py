@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.files.formats import header, read_checked
-from latentcode.files.provenance import git_commit, software
-from latentcode.files.storage import checksums, replace_folder, write_json
-from latentcode.files.tables import read_table, write_table
+from latentcode.files.provenance import git_commit, header, read_checked, software
+from latentcode.files.storage import checksums, read_table, replace_folder, write_json, write_table
 from latentcode.probes.common.contrasts import NONE, Contrasts
 from latentcode.probes.common.shuffling import no_null
 

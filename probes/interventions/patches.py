@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from latentcode.arguments import as_tuple
-from latentcode.config import LogicConfig
-from latentcode.config.presets import model_for
+from latentcode.config import LogicConfig, model_for
 from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
 from latentcode.models.config import with_kind
 from latentcode.models.patched.sites import SITES, Edit, Place, capture

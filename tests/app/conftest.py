@@ -9,7 +9,7 @@ from threading import Lock
 
 import pytest
 
-from latentcode.files.cache import VARIABLE
+from latentcode.files.storage import VARIABLE
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.codes import instances, reader
-from latentcode.config.presets import model_for
+from latentcode.config import model_for
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ATTENTION_KINDS, with_kind

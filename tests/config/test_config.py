@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latentcode.config import (
+    LATER,
     LanguageConfig,
     LogicConfig,
     RunConfig,
@@ -28,11 +29,10 @@ from latentcode.config import (
     from_dict,
     from_yaml,
     load_config,
+    preset,
     to_dict,
     to_yaml,
 )
-from latentcode.config.fields import LATER
-from latentcode.config.presets import preset
 from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
 from latentcode.files.storage import read_json
 from latentcode.imports import import_file

@@ -24,7 +24,7 @@ from latentcode.probes.interventions.patches import Frozen, lacked
 from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
-from latentcode.training.evaluation import evaluate
+from latentcode.training.state import evaluate
 
 pytestmark = without_cuda
 

@@ -15,7 +15,7 @@ from latentcode.config import LogicConfig
 from latentcode.errors import RunError
 from latentcode.experiments.zoo import informative_pairs, main, training_command
 from latentcode.sweep import load_grid
-from latentcode.zoo.card import README
+from latentcode.zoo import README
 
 
 @pytest.fixture

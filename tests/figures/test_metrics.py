@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.errors import RunError
 from latentcode.figures.metrics import metrics_figure
 from latentcode.metrics import Metric

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from latentcode.errors import ArtifactError, RunError
-from latentcode.files.formats import check_format, header
+from latentcode.files.provenance import check_format, header
 
 
 def test_what_is_written_now_passes() -> None:

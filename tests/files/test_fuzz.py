@@ -35,13 +35,13 @@ from latentcode.config import (
 )
 from latentcode.errors import ConfigError, LatentCodeError
 from latentcode.experiments.convert_1_0 import convert
-from latentcode.files import formats
+from latentcode.files import provenance
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.decoding import DecodingResult
 from latentcode.runs import Run, checkpoints
 from latentcode.training import train
-from latentcode.training.optimizer import make_optimizer
+from latentcode.training.state import make_optimizer
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 
@@ -312,7 +312,7 @@ def test_a_damaged_file_loads_or_is_one_error(
     artifacts: Path, artifact: str, checked: bool, cases: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where checksums are not compared, damage reaches every parser."""
-    for module in () if checked else (formats, checkpoints):
+    for module in () if checked else (provenance, checkpoints):
         monkeypatch.setattr(module, "check_checksum", lambda path, recorded: None)
     folder = artifacts
     files = sorted(f for f in (folder / artifact).rglob("*") if f.is_file()

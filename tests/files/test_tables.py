@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from latentcode.errors import ArtifactError
-from latentcode.files.tables import read_table, write_table
+from latentcode.files.storage import read_table, write_table
 
 HOSTILE = ("", "01", "NA", "nan", "None", "null", "a\rb", "\r\n", "\n", "1e5", "True", "1", "1.0",
            "2024-01-31", " ", " a", "a ", 'a,"b', "'", "\t", "\0", "inf", "[1]", "{}", "é")

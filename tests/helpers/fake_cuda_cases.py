@@ -12,8 +12,7 @@ from fake_cuda import FROM_HOST
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from latentcode.config import RunConfig
-from latentcode.config.presets import preset
+from latentcode.config import RunConfig, preset
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from latentcode.errors import LatentCodeError
-from latentcode.training.workers import Job, Outcome
+from latentcode.sweep.executors import Job, Outcome
 
 
 class Here:

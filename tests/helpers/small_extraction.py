@@ -13,7 +13,7 @@ from latentcode.codes import instances as drawing
 from latentcode.codes import resume as partial_codes
 from latentcode.codes.instances import TaskSource
 from latentcode.codes.reader import Reader
-from latentcode.config.presets import model_for
+from latentcode.config import model_for
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import make_task
 

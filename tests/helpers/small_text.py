@@ -12,8 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.config import LanguageConfig
-from latentcode.config.presets import model_for
+from latentcode.config import LanguageConfig, model_for
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts

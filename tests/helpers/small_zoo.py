@@ -6,7 +6,7 @@ from pathlib import Path
 
 import latentcode as lc
 from latentcode.experiments.zoo import measure
-from latentcode.zoo.card import README, Card, CodesOfCard, Evaluation
+from latentcode.zoo import README, Card, CodesOfCard, Evaluation
 
 NAME = "tiny-hyla"
 PAIRS = ("response->response", "response->row3.panel2")

@@ -15,7 +15,7 @@ import transformers
 from small_language_models import SmallModels, make_tokenizer
 from torch import Tensor
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
 from latentcode.models.bridges import identity_error

@@ -16,7 +16,7 @@ from sklearn.manifold import trustworthiness
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError
-from latentcode.files.cache import default_cache
+from latentcode.files.storage import default_cache
 from latentcode.probes import projection
 from latentcode.probes.common.labels import combination_clusters
 from latentcode.probes.projection import (

@@ -17,13 +17,12 @@ from places import ROOT
 
 from latentcode.config import LogicConfig, RunConfig, TrainingConfig, config_hash
 from latentcode.errors import ArtifactError, RunError
-from latentcode.files.locks import exclusive, is_locked
-from latentcode.files.storage import checksum, read_tensors, write_tensors
+from latentcode.files.storage import checksum, exclusive, is_locked, read_tensors, write_tensors
 from latentcode.metrics import Metric
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.runs.metric_file import append_metrics, cut_metrics, read_metrics
+from latentcode.runs.checkpoints import append_metrics, cut_metrics, read_metrics
 from latentcode.training import make_optimizer
 
 CONFIG = RunConfig(
@@ -174,7 +173,7 @@ def test_foreign_folders_are_never_touched(tmp_path: Path, name: str, overwrite:
 
 
 def test_a_second_process_is_refused(run: Run) -> None:
-    code = ("import sys; from pathlib import Path; from latentcode.files.locks import exclusive\n"
+    code = ("import sys; from pathlib import Path; from latentcode.files.storage import exclusive\n"
             "with exclusive(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()")
     with subprocess.Popen(
             [sys.executable, "-c", code, str(run.path / ".lock")], cwd=ROOT, text=True,

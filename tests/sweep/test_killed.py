@@ -18,8 +18,8 @@ from places import ROOT, environment
 
 from latentcode.cli import main
 from latentcode.errors import RunError
-from latentcode.files.locks import exclusive
-from latentcode.runs.metric_file import recorded_step
+from latentcode.files.storage import exclusive
+from latentcode.runs.checkpoints import recorded_step
 from latentcode.runs.run import LOCK, Run
 from latentcode.sweep import executors
 

@@ -25,9 +25,9 @@ from latentcode.cli import main
 from latentcode.errors import ConfigError, RunError
 from latentcode.metrics import is_by_constituent
 from latentcode.sweep import Grid, executors, parse_budget, run, sweep
+from latentcode.sweep.executors import Job
 from latentcode.sweep.run import member_bytes
 from latentcode.training.state import TrainingState
-from latentcode.training.workers import Job
 
 BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
     SMOKE.training, steps=12, eval_every=12, eval_instances=32, log_every=4, checkpoint_every=6))

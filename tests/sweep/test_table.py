@@ -13,7 +13,7 @@ import latentcode as lc
 from latentcode.metrics import Metric
 from latentcode.runs import Run
 from latentcode.sweep.grid import Grid
-from latentcode.sweep.table import (
+from latentcode.sweep.run import (
     RESULTS,
     member_table,
     render,

@@ -18,18 +18,17 @@ from tiny_training import float64
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from latentcode.config import RunConfig
-from latentcode.config.presets import preset
+from latentcode.config import RunConfig, preset
 from latentcode.errors import ConfigError, TrainingError
 from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels.fused import written_out
 from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
-from latentcode.training import ensemble, train, train_ensemble
+from latentcode.training import loop, train, train_ensemble
 from latentcode.training.ensemble import Ensemble, StepGraph, can_share, ensemble_key
-from latentcode.training.session import mean_over_members
-from latentcode.training.state import TrainingState
+from latentcode.training.loop import mean_over_members
+from latentcode.training.state import CHUNK, TrainingState
 
 Make = Callable[..., RunConfig]
 
@@ -125,7 +124,7 @@ def test_a_hook_on_a_captured_step_is_refused() -> None:
     for each in (graphed, plain):
         each.model.layer(0).attn.hook_pattern.add_hook(lambda code, hook: code)
     plain.update()
-    for _ in range(ensemble.CHUNK - 1):
+    for _ in range(CHUNK - 1):
         graphed.update()
     with pytest.raises(ConfigError, match=r"a hook on blocks\.0\.attn\.hook_pattern, and a capt"):
         graphed.update()
@@ -194,7 +193,7 @@ def test_members_end_as_ordinary_runs(tiny: Make, tmp_path: Path) -> None:
 def test_interrupted_and_resumed_is_uninterrupted(
     tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, ahead: bool
 ) -> None:
-    monkeypatch.setattr(ensemble, "Ensemble", partial(Ensemble, ahead=ahead))
+    monkeypatch.setattr(loop, "Ensemble", partial(Ensemble, ahead=ahead))
     whole = outcomes(train_ensemble(folders(tmp_path / "whole", tiny()), progress=False))
     update, updates = Ensemble.update, 0
 

@@ -13,7 +13,7 @@ from latentcode.config import RunConfig
 from latentcode.metrics import is_by_constituent
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import Batch, Task, make_task
-from latentcode.training import evaluate, evaluation
+from latentcode.training import evaluate, state
 
 Make = Callable[..., RunConfig]
 
@@ -26,14 +26,14 @@ def subject(config: RunConfig) -> tuple[HookedTransformer, Task]:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
     """Collect the batches that evaluations draw."""
     batches: list[Batch] = []
-    draw = evaluation.batches_of
+    draw = state.batches_of
 
     def spy(*args: Any) -> Iterator[Batch]:
         for batch in draw(*args):
             batches.append(batch)
             yield batch
 
-    monkeypatch.setattr(evaluation, "batches_of", spy)
+    monkeypatch.setattr(state, "batches_of", spy)
     return batches
 
 
@@ -41,7 +41,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
 def test_batch_size_does_not_matter(
     tiny: Make, monkeypatch: pytest.MonkeyPatch, split: str
 ) -> None:
-    monkeypatch.setattr(evaluation, "DRAW", 50)  # so that 130 instances take several draws
+    monkeypatch.setattr(state, "DRAW", 50)  # so that 130 instances take several draws
     model, task = subject(tiny())
     results = [evaluate(model, task, split, 130, seed=3, batch_size=size)
                for size in (1, 7, 50, 130)]

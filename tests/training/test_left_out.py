@@ -16,8 +16,7 @@ import torch
 from tiny_training import float64
 from torch import Tensor, nn
 
-from latentcode.config import RunConfig
-from latentcode.config.presets import preset
+from latentcode.config import RunConfig, preset
 from latentcode.errors import ConfigError
 from latentcode.models import blocks
 from latentcode.models.config import ATTENTION_KINDS

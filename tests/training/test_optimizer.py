@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from latentcode.config import TrainingConfig
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
-from latentcode.training.optimizer import (
+from latentcode.training.state import (
     BETAS,
     EPSILON,
     adamw_,

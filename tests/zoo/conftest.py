@@ -10,7 +10,6 @@ import pytest
 from small_zoo import NAME, tiny_zoo
 
 import latentcode as lc
-from latentcode.runs import named
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def entry(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The entry of a zoo that a test may change, in an empty working directory."""
     shutil.copytree(pristine, tmp_path / "zoo")
-    monkeypatch.setattr(named, "ZOO", tmp_path / "zoo")
+    monkeypatch.setattr("latentcode.runs.run.ZOO", tmp_path / "zoo")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "zoo" / NAME

@@ -11,7 +11,7 @@ from small_zoo import NAME
 from latentcode import zoo
 from latentcode.errors import ArtifactError
 from latentcode.files.storage import write_json
-from latentcode.zoo.card import CARD, README, Card
+from latentcode.zoo import CARD, README, Card
 
 
 def test_a_card_reads_as_it_was_written(entry: Path) -> None:

@@ -21,7 +21,7 @@ from latentcode import subjects, zoo
 from latentcode.cli import main
 from latentcode.errors import ArtifactError, RunError, UnknownNameError
 from latentcode.seeds import make_generator
-from latentcode.zoo.card import CARD, Card
+from latentcode.zoo import CARD, Card
 
 
 def test_the_zoo_is_listed(entry: Path) -> None:
@@ -42,8 +42,8 @@ def test_listing_and_kept_codes_need_no_torch(pristine: Path) -> None:
 import sys
 from pathlib import Path
 import latentcode as lc
-from latentcode.runs import named
-named.ZOO = Path(sys.argv[1])
+from latentcode.runs import run
+run.ZOO = Path(sys.argv[1])
 assert list(lc.list_models().index) == [{NAME!r}]
 assert len(lc.load_codes({NAME!r})) == 80
 assert lc.load_run({NAME!r}).checkpoints() == [30]

@@ -11,11 +11,10 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.metrics import is_by_constituent
 from latentcode.models.config import kind_of
-from latentcode.runs import named
-from latentcode.zoo import load_card
-from latentcode.zoo.card import README
+from latentcode.runs.run import ZOO, zoo_folders
+from latentcode.zoo import README, load_card
 
-MODELS = sorted(named.zoo_folders())
+MODELS = sorted(zoo_folders())
 
 
 def test_the_zoo_is_small_and_listed(
@@ -27,13 +26,13 @@ def test_the_zoo_is_small_and_listed(
     assert table["megabytes"].sum() < 30
     main(["zoo", "list"])
     assert "sraven-hyla" in capsys.readouterr().out
-    monkeypatch.setattr(named, "ZOO", named.ZOO / "nowhere")
+    monkeypatch.setattr("latentcode.runs.run.ZOO", ZOO / "nowhere")
     assert "has no models in its zoo" in refused("zoo", "list")
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_the_one_of_its_card(name: str) -> None:
-    folder, card, run = named.zoo_folders()[name], load_card(name), lc.load_run(name)
+    folder, card, run = zoo_folders()[name], load_card(name), lc.load_run(name)
     assert card.name == name
     assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()
     assert kind_of(run.config.model) == card.kind

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from latentcode.config import RunConfig, flatten, to_dict
-from latentcode.config.presets import preset
+from latentcode.config import RunConfig, flatten, preset, to_dict
 from latentcode.experiments.paper.reproduction import NO_RUNS, Findings, Reproduction, Work
 from latentcode.experiments.paper.verdicts import evidence
 

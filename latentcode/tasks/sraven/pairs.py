@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentcode.config.tasks import SravenConfig
+from latentcode.config import SravenConfig
 from latentcode.tasks.pairs import Pair
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from latentcode.config import LanguageConfig, TaskConfig
 from latentcode.errors import ArtifactError, reason
-from latentcode.files.cache import VARIABLE, default_cache
-from latentcode.files.locks import exclusive
+from latentcode.files.storage import VARIABLE, default_cache, exclusive
 
 MARKER = "text.json"
 """The file that a folder of excerpts holds; see `stored`."""

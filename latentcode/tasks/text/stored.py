@@ -19,8 +19,7 @@ import torch
 
 from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import ArtifactError, check
-from latentcode.files.formats import header, read_checked
-from latentcode.files.provenance import software
+from latentcode.files.provenance import header, read_checked, software
 from latentcode.files.storage import (
     checksums,
     read_tensors,

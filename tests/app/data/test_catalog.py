@@ -10,7 +10,7 @@ import pytest
 from latentcode.app.data import catalog as module
 from latentcode.app.data.catalog import ROOTS, allowed_folders, catalog, find_entry
 from latentcode.errors import ArtifactError
-from latentcode.runs.named import ZOO
+from latentcode.runs.run import ZOO
 from latentcode.zoo import load_card
 
 

@@ -37,7 +37,7 @@ from latentcode.app.data.problem import AWAY
 from latentcode.app.state.selection import Selection
 from latentcode.probes.projection import fit_projection
 from latentcode.runs import Run
-from latentcode.runs.named import ZOO
+from latentcode.runs.run import ZOO
 
 PICTURE = f"ood!90!pca!1!{PAIR}!runs/a"
 BOX = "B-1000_-1000_1000_1000"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
     explorer,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.official_process import (
     OfficialError,

@@ -15,8 +15,7 @@ from official_golden import FORWARD, STEPS, official_golden
 from places import GOLDEN
 
 import latentcode as lc
-from latentcode.config import LanguageConfig
-from latentcode.config.presets import model_for
+from latentcode.config import LanguageConfig, model_for
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.official.checkpoints import (
     export_checkpoint,

@@ -12,7 +12,7 @@ from official_golden import FORWARD, STEPS, official_golden
 from latentcode.errors import ArtifactError
 from latentcode.experiments.official import parity
 from latentcode.experiments.official.parity import compare, main, optax_corrections
-from latentcode.training.optimizer import BETAS
+from latentcode.training.state import BETAS
 
 
 @pytest.mark.parametrize("name", [*FORWARD, STEPS])

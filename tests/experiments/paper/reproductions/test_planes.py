@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.experiments.paper.reproductions.planes import (
     LOGIC,
     SRAVEN,

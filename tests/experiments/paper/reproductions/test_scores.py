@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.reproduce import REPRODUCTIONS
 from latentcode.experiments.paper.reproductions.ablations import ROWS, beside

@@ -16,16 +16,16 @@ import pytest
 
 import latentcode as lc
 from latentcode.models.names import NORMALIZATIONS
-from latentcode.training import signals
-from latentcode.training.signals import request_stop, stop_on_signals
-from latentcode.training.workers import packed, unpacked
+from latentcode.sweep.executors import packed, unpacked
+from latentcode.training import loop
+from latentcode.training.loop import request_stop, stop_on_signals
 
 PARENT = """
 import json, os, signal, sys
 from pathlib import Path
-from latentcode.config.presets import preset
+from latentcode.config import preset
 from latentcode.errors import TrainingError, UnknownNameError
-from latentcode.training.workers import Workers
+from latentcode.sweep.executors import Workers
 
 def work(job):
     [path] = job
@@ -107,7 +107,7 @@ def test_a_worker_imports_what_registers_a_job_s_names(
 
 
 def test_a_request_to_stop_never_breaks_off_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "_stop_all", threading.Event())
+    monkeypatch.setattr(loop, "_stop_all", threading.Event())
     with stop_on_signals() as stop:
         assert not stop.requested
         request_stop()
