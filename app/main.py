@@ -17,7 +17,7 @@ from latentcode.app.share.address import say_what_came, say_what_is_lost
 from latentcode.app.share.link import show_link
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
-from latentcode.imports import import_from_environment
+from latentcode.registry import import_from_environment
 
 HERE = Path(__file__).resolve().parent
 

@@ -20,7 +20,7 @@ from latentcode.app.language.given import Given
 from latentcode.app.look import STREAMLIT_THEME
 from latentcode.app.policy import HOSTS
 from latentcode.errors import ConfigError, check
-from latentcode.imports import in_environment
+from latentcode.registry import in_environment
 
 ADDRESS = "localhost"
 FIRST_PORT = 8501

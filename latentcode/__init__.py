@@ -11,7 +11,7 @@ Names are loaded on first use, so that importing the package imports no torch.
 
 from typing import TYPE_CHECKING
 
-from latentcode.lazy import lazy_module
+from latentcode.registry import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes

@@ -38,8 +38,8 @@ from typing import (
 from latentcode.errors import ConfigError, check, check_choice, check_no_pipe, check_whole, reason
 from latentcode.models.config import OWN, ModelConfig, with_kind
 from latentcode.registry import Registry
-from latentcode.seeds import BELOW, checked_seed
-from latentcode.sources import Source
+from latentcode.devices import BELOW, checked_seed
+from latentcode.registry import Source
 
 T = TypeVar("T")
 LATER, FILLED_IN = "later", "filled_in"

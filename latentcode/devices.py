@@ -1,9 +1,11 @@
-"""Where does the computing happen?"""
+"""What is computed on: devices, the memory that is left, and seeds of what is random."""
 
 from __future__ import annotations
 
 import os
 import platform
+import zlib
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,3 +103,92 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+BELOW = 2**63
+"""What torch's generators take."""
+BELOW_OF_NUMPY = 2**32
+"""What numpy's older generators take, and with them t-SNE and UMAP."""
+
+
+def checked_seed(seed: object, name: str = "seed", below: int = BELOW) -> int:
+    """Return a seed as an `int`; `ConfigError` unless 0 <= seed < `below`, a whole number."""
+    whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    check(whole and 0 <= int(seed) < below,  # type: ignore[call-overload]
+          f"{name} is {seed!r}; expected a whole number from 0 to 2^{below.bit_length() - 1} - 1")
+    return int(seed)  # type: ignore[call-overload]
+
+
+def make_generator(
+    seed: int, purpose: str, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Return a generator whose stream depends on (seed, purpose) only.
+
+    `purpose` is a phrase such as "train data" or "extract ood". Streams of different purposes
+    or seeds are independent (numpy's `SeedSequence`). On the CPU they are the same on every
+    machine; a CUDA generator draws other numbers from the same seed. `ConfigError` for a seed that
+    is not a whole number from 0 to 2^63 - 1.
+    """
+    import numpy as np
+    import torch
+
+    sequence = np.random.SeedSequence([checked_seed(seed), zlib.crc32(purpose.encode())])
+    state = int(sequence.generate_state(1, np.uint64)[0])
+    return torch.Generator(device).manual_seed(state >> 1)  # torch takes 63 bits
+
+
+MEMINFO = Path("/proc/meminfo")
+GROUPS = Path("/sys/fs/cgroup")
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Return the bytes that are left on a device; None where it cannot be told.
+
+    Of a GPU: with what torch holds of it and does not use. Of the CPU, on Linux: what the kernel
+    says can be had without swapping, and no more than what the limit of a container (cgroup,
+    version 1 or 2) leaves.
+    """
+    import torch
+
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    if device.type != "cpu":
+        return None
+    known = [bytes_left for bytes_left in (_of_machine(), _of_group()) if bytes_left is not None]
+    return min(known, default=None)
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = MEMINFO.read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines
+                    if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # another system
+        return None
+
+
+def _of_group() -> int | None:
+    for folder, limit, used, cached in (
+        (GROUPS, "memory.max", "memory.current", "inactive_file "),
+        (GROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+         "total_inactive_file "),
+    ):
+        try:
+            most = (folder / limit).read_text(encoding="ascii").strip()
+            if most == "max":
+                return None
+            taken = int((folder / used).read_text(encoding="ascii"))
+            # Files that were read count, and are let go of when memory is needed.
+            files = sum(int(line.split()[1]) for line in (folder / "memory.stat").read_text(
+                encoding="ascii").splitlines() if line.startswith(cached))
+            return max(int(most) - taken + files, 0)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def readable(n_bytes: int) -> str:
+    """Return `37.3 GiB`."""
+    power = min(max(n_bytes.bit_length() - 1, 0) // 10, 4)
+    return f"{n_bytes / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

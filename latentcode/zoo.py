@@ -21,7 +21,7 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.config import Precision, check_choices, from_dict
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.files.provenance import check_format, header, software
 from latentcode.files.storage import check_writable, default_cache, read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent

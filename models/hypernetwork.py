@@ -8,19 +8,83 @@ and, with a nonlinear value network, W_qk becomes an MLP whose layers are genera
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import nonlinearity
-from latentcode.models.gates import gate_of
-from latentcode.models.modes import locked
-from latentcode.models.names import VALUE_NETWORKS
+from latentcode.models.config import VALUE_NETWORKS
+from latentcode.models.hooks import attention_layers, check_layer, locked, look, see
+from latentcode.models.transformer import HookedTransformer
+
+FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid, "softplus": F.softplus}
+OTHERWISE = {"LagunaForCausalLM": "softplus"}
+"""Architectures whose gate is no sigmoid."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The gate of a layer.
+
+    hook      shows the gate before its function, [B, T, H] or [B, T, H d]
+    function  its name in `FUNCTIONS`
+    n_heads   H
+    """
+
+    hook: str
+    function: str
+    n_heads: int
+
+    def __call__(self, shown: Tensor) -> Float[Tensor, "B T H g"]:
+        """Return g of what the hook shows: one number a head, or one for each of its dimensions."""
+        return FUNCTIONS[self.function](shown).unflatten(-1, (self.n_heads, -1)) if (
+            shown.ndim == 3) else FUNCTIONS[self.function](shown)
+
+
+def gate_of(model: Any, layer: int) -> Gate | None:
+    """Return the gate of a layer of a bridge; None for attention without one."""
+    attention: Any = getattr(model.blocks[layer], "attn", None)
+    if not hasattr(model, "original_model") or attention is None:
+        return None
+    names = set(attention._modules)
+    point = next((name for name, there in (
+        ("hook_q_gate", getattr(attention.config, "gated_q_proj", False)),
+        ("hook_gate", "gate" in names), ("gate.hook_out", "gate" in names))
+        if there and f"blocks.{layer}.attn.{name}" in model.hook_dict), None)
+    if point is None:
+        return None
+    function = OTHERWISE.get(str(model.cfg.architecture), "sigmoid")
+    return Gate(f"blocks.{layer}.attn.{point}", function, model.cfg.n_heads)
+
+
+def gates(model: Any) -> Mapping[int, Gate]:
+    """Return the gates of a model by layer; of our own models there are none."""
+    found = {layer: gate_of(model, layer) for layer in attention_layers(model)}
+    return {layer: gate for layer, gate in found.items() if gate is not None}
+
+
+def effective_codes(
+    model: Any, tokens: Int[Tensor, "B T"], layer: int
+) -> Float[Tensor, "B H Q K"]:
+    """Return the effective codes of a layer: each score times the mean of its gate, a_hqk <g_hq>.
+
+    Of attention without a gate these are the codes. Raises what `check_layer` raises.
+    """
+    check_layer(model, layer)
+    pattern = f"blocks.{layer}.attn.hook_pattern"
+    gate = gate_of(model, layer)
+    with torch.no_grad():
+        _, seen = see(model, tokens, [pattern, *([] if gate is None else [gate.hook])])
+    if gate is None:
+        return seen[pattern]
+    return seen[pattern] * gate(seen[gate.hook]).mean(-1).transpose(1, 2)[..., None]
 
 
 @dataclass(frozen=True)
@@ -116,7 +180,7 @@ def value_network(
     code   [..., H]: any codes, measured (`hook_pattern[b, :, q, k]`) or made up
     cross  take the cross-attention layer of the block
     gate   [..., H, d] or [..., H, 1] of the query, where attention has one
-           (`latentcode.models.gates`): W_qk = sum_h a_hqk W_O^h diag(g_hq) W_V^h
+           (`latentcode.models.hypernetwork`): W_qk = sum_h a_hqk W_O^h diag(g_hq) W_V^h
 
     Then `sum_k value_network(model, l, a[:, q, k])(LN1(x)_k) + b_O` is the layer's output for
     query q (paper, Eq. 5, 6 and 10); on a bridge, LN1(x) is what `attn.hook_in` shows. Raises
@@ -130,8 +194,8 @@ def value_network(
     gated = not cross and gate_of(model, layer) is not None
     check(gated == (gate is not None), f"gate is {'missing' if gate is None else 'given'}, and "
           f"attention of layer {layer} {'has' if gated else 'has not'} one; expected "
-          + ("gate=, that of the query (latentcode.models.gates), or ones for what would be without"
-             if gated else "no gate"))
+          + ("gate=, that of the query (latentcode.models.hypernetwork.gate_of), or ones for what "
+             "would be without" if gated else "no gate"))
     w_v, w_o, b_v = attention.W_V, attention.W_O, attention.b_V  # [H D d], [H d D], [H d]
     n_heads = w_o.shape[0]
     if w_v.shape[0] != n_heads:
@@ -219,3 +283,118 @@ def two_ways(model: Any, inputs: Tensor, layer: int, query: int) -> TwoWays:
     network = value_network(exact, layer, codes)
     outputs, bias = network(x), exact.blocks[layer].attn.b_O
     return TwoWays(x, pattern, codes, network, outputs, bias, usual[query], outputs.sum(0) + bias)
+
+
+def shown_input(model: Any, layer: int) -> tuple[str, Callable[[Tensor], Tensor]]:
+    """Return a hook of a layer, and what makes x, that which its values are computed from, of what
+    the hook shows.
+
+    Of our own models x is LN1 of the residual stream; of a bridge it is what `attn.hook_in` shows,
+    in most architectures the same.
+    """
+    if isinstance(model, HookedTransformer):
+        return f"blocks.{layer}.hook_resid_pre", model.layer(layer).ln1
+    return f"blocks.{layer}.attn.hook_in", _as_it_is
+
+
+def shown_output(model: Any, layer: int) -> str:
+    """Return the hook that shows y_q, what the value networks of a layer sum to, plus b_O.
+
+    Of a bridge it shows the output of the output projection: before a norm that follows attention,
+    as in Gemma 2. What caps scores comes before the codes, and changes nothing in this identity.
+    """
+    if isinstance(model, HookedTransformer):
+        return f"blocks.{layer}.hook_attn_out"
+    return f"blocks.{layer}.attn.o.hook_out"
+
+
+def key_inputs(
+    model: Any, batches: Iterable[tuple[Tensor, Int[Tensor, "_ P"]]], layers: Sequence[int]
+) -> Float[Tensor, "L P N D"]:
+    """Return x_k, what the value networks at the keys of N instances are applied to.
+
+    model    a `HookedTransformer` or a `TransformerBridge`
+    batches  inputs of a model, token ids [B, T] or vectors [B, T, d_input], with the positions of
+             P keys in each instance. Batches may differ in T; instances that are padded on the
+             right are read rightly by causal models
+
+    `value_network(model, layer, code)` applied to them is what each key contributes to the output
+    of attention (`shown_output`) at its query. `ConfigError` for a bridge that does not show what
+    goes into attention.
+    """
+    found: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+    shown = {layer: shown_input(model, layer) for layer in layers}
+    lacking = [name for name, _ in shown.values() if name not in model.hook_dict]
+    check(not lacking, f"the model has no hook {', '.join(lacking)}; expected one that shows what "
+          "goes into attention in every layer")
+
+    def keep(layer: int, key: Tensor) -> Callable[..., None]:
+        def store(activation: Tensor, hook: object) -> None:
+            x = shown[layer][1](activation)
+            found[layer].append(_at_keys(x, key))
+        return store
+
+    for inputs, key in batches:
+        look(model, inputs, ((name, keep(layer, key)) for layer, (name, _) in shown.items()))
+    return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
+
+
+def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:
+    return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
+
+
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:
+    """max |sum_k W_qk x_k + b_O - y_q| of every layer: does Eq. 2 = Eq. 5 of the paper hold?
+
+    tokens  a few: every W_qk is made, for each query B x T matrices of D x D
+
+    Rounding where the value networks are what `value_network` says; otherwise attention does
+    something more (a gate, a norm before the output projection), and the value networks of this
+    architecture are not to be trusted.
+    """
+    layers = (generated_and_shown(model, tokens, layer) for layer in range(len(model.blocks)))
+    return torch.stack([(generated - shown).abs().max() for generated, shown in layers])
+
+
+def generated_and_shown(
+    model: Any, tokens: Int[Tensor, "B T"], layer: int
+) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
+    """sum_k W_qk x_k + b_O and y_q: what value networks make of a layer's input, and its output.
+
+    tokens  as for `identity_error`; of y_q see `shown_output`
+
+    `KeyError` for a bridge that does not show what goes into attention, its codes or its output;
+    where its weights are not those of value heads, what `value_network` raises.
+    """
+    entering, as_input = shown_input(model, layer)
+    gate = gate_of(model, layer)
+    names = [entering, f"blocks.{layer}.attn.hook_pattern", shown_output(model, layer)]
+    with torch.no_grad():
+        _, seen = see(model, tokens, [*names, *([] if gate is None else [gate.hook])])
+        x, pattern, shown = (seen[name] for name in names)
+        return generated_output(model, layer, as_input(x), pattern, gate=(
+            None if gate is None else gate(seen[gate.hook]))), shown
+
+
+def generated_output(
+    model: Any, layer: int, x: Float[Tensor, "B T D"], pattern: Float[Tensor, "B H Q T"], *,
+    gate: Float[Tensor, "B Q H _"] | None = None,
+) -> Float[Tensor, "B Q D"]:
+    """sum_k W_qk x_k + b_O for every query of a layer                        (paper, Eq. 5)
+
+    x        what values are computed from, see `shown_input`
+    pattern  codes, measured or made up
+    gate     of the queries, where attention has one
+
+    One query at a time, because each has a matrix D x D per key.
+    """
+    total = torch.stack([
+        value_network(model, layer, code.transpose(1, 2), gate=(
+            None if gate is None else gate[:, query, None]))(x).sum(dim=1)
+        for query, code in enumerate(pattern.unbind(dim=2))], dim=1)
+    bias = model.blocks[layer].attn.b_O
+    return total if bias is None else total + bias

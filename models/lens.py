@@ -18,7 +18,7 @@ from transformer_lens.utilities.matrix import composition_scores
 
 from latentcode.errors import MissingMemberError, check
 from latentcode.models.config import ModelConfig, kind_of
-from latentcode.models.modes import locked
+from latentcode.models.hooks import locked
 
 if TYPE_CHECKING:
     from latentcode.models.blocks import Embed, LayerNorm, Unembed

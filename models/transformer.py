@@ -13,14 +13,17 @@ not scaled, initial weights as in `HookedTransformer.init_weights`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformer_lens.hook_points import HookPoint
 
+from latentcode.devices import checked_seed
 from latentcode.errors import check
 from latentcode.models.blocks import (
     Block,
@@ -29,14 +32,12 @@ from latentcode.models.blocks import (
     Generators,
     LayerNorm,
     Unembed,
+    dense,
     last_tokens,
 )
 from latentcode.models.config import ModelConfig
-from latentcode.models.dense import dense
 from latentcode.models.hooks import is_hooked
-from latentcode.models.initialization import init_weights
 from latentcode.models.lens import LensConfig, LensSurface, VectorTokens
-from latentcode.models.recomputation import recomputed
 
 
 class HookedTransformer(LensSurface):
@@ -70,7 +71,7 @@ class HookedTransformer(LensSurface):
         self.setup()
 
     def init_weights(self, seed: int | Sequence[int]) -> None:
-        """Draw all weights again; see `latentcode.models.initialization.init_weights`."""
+        """Draw all weights again; see `latentcode.models.transformer.init_weights`."""
         parameters = dict(self.named_parameters())
         if not isinstance(seed, Sequence):
             return init_weights(parameters, seed)
@@ -196,3 +197,85 @@ class HookedTransformer(LensSurface):
     def n_parameters(self) -> int:
         """Number of trained numbers."""
         return sum(p.numel() for p in self.parameters())
+
+
+def recomputed(block: nn.Module, generator: Generators) -> Callable[..., Tensor]:
+    """Return the block as a function of which autograd keeps the arguments alone.
+
+    generator  what draws its dropout masks; the second time it draws the same ones
+
+    `ConfigError` for masks that were drawn beforehand, of which each is handed out once.
+    """
+    check(generator is None or isinstance(generator, (torch.Generator, Sequence)),
+          "dropout masks are drawn ahead; expected generators where activations are computed again")
+    generators: list[torch.Generator] = (
+        [generator] if isinstance(generator, torch.Generator) else
+        list(cast(Sequence[torch.Generator], generator or ())))
+    before = [one.get_state() for one in generators]
+    called = False
+
+    def compute(*args: Any, **options: Any) -> Any:
+        nonlocal called
+        if not called:
+            called = True
+            return block(*args, **options)
+        after = [one.get_state() for one in generators]
+        _set(generators, before)
+        try:
+            return block(*args, **options)
+        finally:
+            _set(generators, after)
+
+    def call(*args: Any, **options: Any) -> Tensor:
+        kept: Tensor = checkpoint(compute, *args, use_reentrant=False,
+                                  preserve_rng_state=generator is None, **options)
+        return kept
+
+    return call
+
+
+def _set(generators: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
+    for one, state in zip(generators, states, strict=True):
+        one.set_state(state)
+
+
+TRUNCATED_STD = 0.87962566103423978
+"""Standard deviation of a unit normal truncated at two sigma; dividing by it restores 1."""
+
+
+def init_weights(parameters: Mapping[str, Tensor], seed: int) -> None:
+    """Draw the named parameters of a `HookedTransformer` in place, with one CPU generator.
+
+    Kernels  truncated normal at two sigma with variance 1 / fan_in after the correction (LeCun);
+             fan_in = d_model for W_Q, W_K, W_V, and heads x d_head_v for W_O and W_V2, which
+             contract over heads and head dimension together; for a weight of a registered value
+             network all axes but the last are taken for contracted
+    tables   (token embedding, relative bias) untruncated normal with standard deviation
+             1 / sqrt(size of the last axis)
+    biases 0, LayerNorm 1 and 0
+
+    The draws do not depend on device or dtype: they are made in float32 on the CPU.
+    """
+    generator = torch.Generator().manual_seed(checked_seed(seed))
+    for name, parameter in parameters.items():
+        # A dense embedding has a bias and is a kernel; without one W_E is a table of tokens.
+        is_table = name.endswith("rel_pos_bias") or (
+            name.endswith("W_E") and name.replace("W_E", "b_E") not in parameters)
+        parameter.data.copy_(_initial_value(name, parameter, is_table, generator))
+
+
+def _initial_value(
+    name: str, parameter: Tensor, is_table: bool, generator: torch.Generator
+) -> Tensor:
+    module, _, leaf = name.rpartition(".")
+    value = torch.empty(parameter.shape, dtype=torch.float32)
+    if module.rpartition(".")[2] in ("ln1", "ln2", "ln_cross", "ln_final"):
+        return value.fill_(1.0 if leaf == "w" else 0.0)
+    if leaf.startswith("b_"):
+        return value.zero_()
+    if is_table:
+        return value.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]), generator=generator)
+    contracts_all = module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V")
+    fan_in = math.prod(parameter.shape[:-1]) if contracts_all else parameter.shape[-2]
+    std = 1.0 / math.sqrt(fan_in) / TRUNCATED_STD
+    return nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)

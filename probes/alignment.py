@@ -32,11 +32,11 @@ from matplotlib.colors import Normalize
 from scipy.optimize import linear_sum_assignment
 from scipy.special import stdtrit
 
-from latentcode.arguments import check_distinct
 from latentcode.codes import LatentCodes
 from latentcode.config import TaskConfig
-from latentcode.errors import ProbeError, check, check_count
-from latentcode.figures.heat_maps import heat_map
+from latentcode.devices import checked_seed
+from latentcode.errors import ProbeError, check, check_count, check_distinct
+from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
 from latentcode.probes.common.bootstrap import (
     GROUP,
@@ -72,7 +72,6 @@ from latentcode.probes.common.rotation import fit_rotation
 from latentcode.probes.common.shared import shared_caveat, shared_combinations
 from latentcode.probes.common.shuffling import N_SHUFFLES, rows_of_others
 from latentcode.progress import Progress, reported, watched
-from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
 from latentcode.subjects.tasks import RunSubject
 from latentcode.tasks import Task, make_task

@@ -33,12 +33,19 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from scipy.stats import rankdata
 from torch import Tensor
 
-from latentcode.arguments import as_tuple, check_distinct
-from latentcode.errors import ConfigError, ProbeError, check, check_choice, check_count
-from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.devices import checked_seed, make_generator
+from latentcode.errors import (
+    ConfigError,
+    ProbeError,
+    as_tuple,
+    check,
+    check_choice,
+    check_count,
+    check_distinct,
+)
+from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import locked
+from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import unshared
 from latentcode.models.patched.sites import check_written
 from latentcode.probes.common.bootstrap import (
@@ -53,7 +60,6 @@ from latentcode.probes.common.figures import layers_in, panels, reach
 from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.interventions.estimates import Known, Patched, Setting, rate_of
 from latentcode.progress import Progress, watched
-from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as opened
 from latentcode.tasks.counterfactuals import Counterfactuals
 

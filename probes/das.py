@@ -29,13 +29,12 @@ from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from latentcode.answers import CLASSES
-from latentcode.arguments import as_tuple, check_distinct
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.devices import checked_seed, make_generator
+from latentcode.errors import ProbeError, as_tuple, check, check_choice, check_count, check_distinct
 from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.metrics import CLASSES
+from latentcode.models.hooks import attention_layers, check_layer, evaluating, locked
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.layers import attention_layers, check_layer
-from latentcode.models.modes import evaluating, locked
 from latentcode.models.patched.passes import (
     Output,
     clean_pass,
@@ -57,7 +56,6 @@ from latentcode.probes.common.results import TableResult, blocks, where, with_in
 from latentcode.probes.interventions.intervention import CORE
 from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.progress import Progress, watched
-from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as opened
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 

@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from latentcode import subjects
-from latentcode.arguments import as_tuple, chosen
 from latentcode.codes.labels import label_groups
 from latentcode.codes.rows import WIDEST
-from latentcode.errors import ProbeError, check, check_count, check_jobs
+from latentcode.devices import checked_seed
+from latentcode.errors import ProbeError, as_tuple, check, check_count, check_jobs, chosen
 from latentcode.figures.colours import FEATURE_STYLES
 from latentcode.figures.style import Figure
 from latentcode.probes.common.beyond import (
@@ -86,7 +86,6 @@ from latentcode.probes.common.results import (
 from latentcode.probes.common.shared import shared_caveat, shared_combinations
 from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_labels
 from latentcode.progress import Progress, watched
-from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
 from latentcode.subjects.codes import CodesSubject
 

@@ -16,21 +16,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.arguments import as_tuple, chosen
 from latentcode.codes import LatentCodes
-from latentcode.errors import UnknownNameError, check, check_choice, check_count
+from latentcode.devices import available_memory, checked_seed, readable
+from latentcode.errors import UnknownNameError, as_tuple, check, check_choice, check_count, chosen
 from latentcode.files.provenance import package_version
+from latentcode.models.hooks import check_layer, evaluating
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.layers import check_layer
-from latentcode.models.memory import available, readable
-from latentcode.models.modes import evaluating
 from latentcode.models.patched.sites import SITES, Edit, Place, check_written
 from latentcode.models.pretrained import layout
 from latentcode.probes.interventions.patch import Added, Patch, Tokens
 from latentcode.probes.interventions.patches import Problem
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_model
-from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -127,7 +124,7 @@ def generate(
     without_codes = isinstance(layers, Sequence) and not layers
     kept: tuple[int, ...] = () if without_codes else chosen("layer", layers, shown.layers)
     shape = max_new_tokens, len(kept), shown.n_heads, len(ids) + max_new_tokens
-    needed, free = 4 * math.prod(shape), available(torch.device("cpu"))
+    needed, free = 4 * math.prod(shape), available_memory(torch.device("cpu"))
     check(free is None or needed <= free, f"codes of {max_new_tokens} new tokens in {len(kept)} "
           f"layers take {readable(needed)}, and {readable(free or 0)} are left; expected "
           "layers=, some of them, or fewer tokens")

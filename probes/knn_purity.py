@@ -20,10 +20,10 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode import subjects
-from latentcode.arguments import check_distinct
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import is_measurement, label_groups
-from latentcode.errors import ProbeError, check, check_choice, check_count
+from latentcode.devices import checked_seed
+from latentcode.errors import ProbeError, check, check_choice, check_count, check_distinct
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, resample
 from latentcode.probes.common.contrasts import (
@@ -40,7 +40,6 @@ from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.shuffling import shuffled_classes
 from latentcode.progress import Progress, reported, watched
-from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split

@@ -18,21 +18,17 @@ from jaxtyping import Float, Int
 from matplotlib.patches import Patch
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.devices import make_generator
+from latentcode.errors import ConfigError, as_tuple, check, check_choice
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.files.provenance import package_version
-from latentcode.models.bridges import generated_and_shown
-from latentcode.models.gates import Gate, gates
-from latentcode.models.hooks import see
-from latentcode.models.layers import attention_layers, other_layers
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import attention_layers, evaluating, other_layers, see
+from latentcode.models.hypernetwork import Gate, gates, generated_and_shown
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import as_bridge, layout, load_network
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult
 from latentcode.progress import Progress, watched
-from latentcode.seeds import make_generator
 
 READING = "extract, decode"
 RESIDUAL = "residual streams"
@@ -410,7 +406,7 @@ class ModelCheckResult(TableResult):
             notes.append(f"A hybrid: {', '.join(sorted(set(others.values())))} in layers "
                          f"{', '.join(others)}, which have no codes; checked are the others.")
         notes += [f"Attention has a gate ({function}): a value network needs it beside the code "
-                  "(latentcode.models.gates)." for function in self.settings.get("gates", ())]
+                  "(hypernetwork.gate_of)." for function in self.settings.get("gates", ())]
         longest, window = max(self.settings["lengths"]), self.settings["sliding_window"]
         if window and window >= longest:
             notes.append(f"The sliding window has {window} tokens and the longest prompt {longest}:"

@@ -28,14 +28,16 @@ import pandas as pd
 from threadpoolctl import threadpool_limits
 
 from latentcode import subjects
-from latentcode.arguments import as_tuple, check_distinct
 from latentcode.codes import LatentCodes
+from latentcode.devices import BELOW_OF_NUMPY, checked_seed
 from latentcode.errors import (
     ArtifactError,
     ProbeError,
+    as_tuple,
     check,
     check_choice,
     check_count,
+    check_distinct,
     check_jobs,
 )
 from latentcode.figures.colours import category_styles
@@ -53,7 +55,6 @@ from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, 
 from latentcode.probes.common.results import TableResult, blocks, where
 from latentcode.probes.knn_purity import MOST_NEIGHBORS, agreeing_neighbors
 from latentcode.progress import Progress, watched
-from latentcode.seeds import BELOW_OF_NUMPY, checked_seed
 
 if TYPE_CHECKING:
     from latentcode.figures.style import Figure
@@ -666,7 +667,7 @@ class ProjectionResult(TableResult):
     def figure(self) -> Figure:
         """Return a panel per layer (across), label, pair and split (down), with its quality."""
         # Only now: the explorer reads results, and its first picture would wait for matplotlib.
-        from latentcode.figures.scatter import ScatterCell, scatter_figure
+        from latentcode.figures.panels import ScatterCell, scatter_figure
 
         cells = []
         named = [name for name in ("pair", "split") if self.coordinates[name].nunique() > 1]

@@ -19,10 +19,17 @@ import numpy as np
 import pandas as pd
 
 from latentcode import subjects
-from latentcode.arguments import as_tuple, check_distinct
-from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
+from latentcode.devices import checked_seed
+from latentcode.errors import (
+    ConfigError,
+    ProbeError,
+    as_tuple,
+    called,
+    check,
+    check_choice,
+    check_distinct,
+)
 from latentcode.figures.style import Figure
-from latentcode.lazy import offered
 from latentcode.probes.common.bootstrap import LEVEL, cluster_sums, resample, resampled_means
 from latentcode.probes.common.contrasts import (
     NONE,
@@ -55,8 +62,7 @@ from latentcode.probes.common.results import (
 from latentcode.probes.common.shared import shared_combinations
 from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_classes
 from latentcode.progress import Progress, watched
-from latentcode.registry import Registry
-from latentcode.seeds import checked_seed
+from latentcode.registry import Registry, offered
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split

@@ -18,8 +18,9 @@ import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 
 from latentcode import subjects
+from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import FEATURE_STYLES, Figure
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
 from latentcode.probes.common.contrasts import (
@@ -43,7 +44,6 @@ from latentcode.probes.common.own_labels import LabelFunction, asked_labels, nam
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.shuffling import has_null, shuffled_labels
 from latentcode.progress import Progress, reported, watched
-from latentcode.seeds import checked_seed
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split

@@ -28,6 +28,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from latentcode.codes import LatentCodes
+from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
 from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
@@ -53,7 +54,6 @@ from latentcode.probes.common.own_labels import Labels, names_of, own_labels
 from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
 from latentcode.probes.similarity import cosine_matrix
 from latentcode.progress import Progress, reported, watched
-from latentcode.seeds import checked_seed
 from latentcode.subjects import Subject
 from latentcode.subjects.tasks import RunSubject, TaskSubject
 from latentcode.tasks import task_distances

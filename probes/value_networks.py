@@ -25,11 +25,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_choice, check_count
-from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
-from latentcode.models.hypernetwork import ValueNetwork, value_network
-from latentcode.models.key_inputs import key_inputs
+from latentcode.models.hypernetwork import ValueNetwork, key_inputs, value_network
 from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.figures import layers_in, panels
 from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
@@ -37,7 +37,6 @@ from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, 
 from latentcode.probes.common.results import FIGURE, TableResult, distinct, where
 from latentcode.probes.common.shuffling import no_null, shuffled_classes
 from latentcode.progress import Progress, watched
-from latentcode.seeds import checked_seed
 from latentcode.subjects import subject as opened
 from latentcode.subjects.tasks import TaskSubject
 

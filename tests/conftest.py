@@ -132,7 +132,7 @@ def smoke_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], 
 @pytest.fixture
 def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """Forget afterwards, or when called, which names a test registers and what it imports."""
-    from latentcode import imports
+    from latentcode import registry
     from latentcode.codes.features import FEATURES
     from latentcode.config import TASKS
     from latentcode.models.config import ATTENTION_KINDS, OWN
@@ -141,15 +141,15 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     from latentcode.tasks.registry import REGISTRY
 
     registries = (TASKS, REGISTRY, PATCHES, ATTENTION_KINDS, *OWN.values(), FEATURES, PROBES)
-    known = [(registry, dict(registry)) for registry in registries]
+    known = [(names, dict(names)) for names in registries]
 
     def forget() -> None:
-        for module, _ in imports.asked_for():
+        for module, _ in registry.asked_for():
             sys.modules.pop(module, None)
-        monkeypatch.setattr(imports, "_asked", [])
-        for registry, values in known:
-            monkeypatch.setattr(registry, "_values", dict(values))
-            monkeypatch.setattr(registry, "_sources", {})
+        monkeypatch.setattr(registry, "_asked", [])
+        for names, values in known:
+            monkeypatch.setattr(names, "_values", dict(values))
+            monkeypatch.setattr(names, "_sources", {})
 
     monkeypatch.setattr(sys, "path", [*sys.path])
     forget()

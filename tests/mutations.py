@@ -33,7 +33,7 @@ from reaching import Graph, library_files
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tests" / "mutations.csv"
 ROOMS = ("models", "probes", "app", "experiments", "what is asked", "the rest")
-ASKED = ("tasks/", "codes/", "prompts/", "subjects/", "answers.py", "metrics.py")
+ASKED = ("tasks/", "codes/", "prompts/", "subjects/", "metrics.py")
 SWAPS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Lt: ("<", ">="), ast.GtE: (">=", "<"),
     ast.Gt: (">", "<="), ast.LtE: ("<=", ">"), ast.Is: ("is", "is not"), ast.In: ("in", "not in"),

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import latentcode as lc
-from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check_count
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check_count
 from latentcode.probes.common.extraction import subjects_of
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.registry import Registry
-from latentcode.sources import NOWHERE, Source
+from latentcode.registry import NOWHERE, Registry, Source
 
 
 def double(x: float) -> float:

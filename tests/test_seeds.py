@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import latentcode as lc
+from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.attribution import attribute_model
 from latentcode.probes.interventions import intervene_model
 from latentcode.probes.projection import fit_projection
-from latentcode.seeds import checked_seed, make_generator
 
 UNREAD: Any = None
 """A seed is looked at before anything else that is given."""

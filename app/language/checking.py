@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from latentcode.app.language.given import LONGEST, TEXTS, Given, Model, check_numbers
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.hub import is_address
-from latentcode.models.opening import TOKENIZERS, is_run, named, one_line
+from latentcode.models.pretrained import TOKENIZERS, is_run, named, one_line
 from latentcode.prompts.texts import source_of
 from latentcode.runs.run import ZOO_PREFIX, load_run
 

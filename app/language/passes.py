@@ -13,13 +13,12 @@ from torch import Tensor
 
 from latentcode.app.language.tokens import pieces_of
 from latentcode.app.language.work import Job
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, check
+from latentcode.models.hooks import evaluating, last_token, read_out_hook
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.modes import evaluating
 from latentcode.models.patched.sites import SITES as WRITTEN
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import last_token, read_out_hook
-from latentcode.seeds import make_generator
 
 SITES: Mapping[str, str] = {
     "codes": WRITTEN["code"].hook, "values": WRITTEN["value"].hook, "z": WRITTEN["z"].hook,

@@ -41,7 +41,7 @@ from latentcode.experiments.benchmarks.browser import (
     wait_for_picture,
 )
 from latentcode.experiments.benchmarks.harness import RESULTS, Report, Spread
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:

@@ -39,10 +39,10 @@ from latentcode.experiments.benchmarks.harness import (
     peak_memory,
     sit,
 )
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import DRAW

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import tyro
 
+from latentcode.devices import make_generator
 from latentcode.experiments.benchmarks.harness import (
     RESULTS,
     Report,
@@ -30,14 +31,12 @@ from latentcode.experiments.benchmarks.harness import (
     torch_threads,
     verdict,
 )
-from latentcode.figures.markdown import markdown_table
-from latentcode.models.modes import evaluating
+from latentcode.figures.text import markdown_table
+from latentcode.models.hooks import evaluating, last_token, read_out_hook
 from latentcode.models.pretrained import as_bridge, fresh_network
-from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.probes.heads.metrics import Observer, Sums
 from latentcode.progress import Bar
 from latentcode.prompts.texts import TextBatch
-from latentcode.seeds import make_generator
 
 QUESTION = "heads"
 PLAIN, WHOLE, METRICS, ALL = (

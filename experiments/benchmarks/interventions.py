@@ -32,7 +32,7 @@ from latentcode.experiments.benchmarks.harness import (
     torch_threads,
     verdict,
 )
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.models.patched.sites import has_constraint
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions import first_interventions, standard_interventions

@@ -49,7 +49,7 @@ from latentcode.experiments.benchmarks.official_process import (
     OfficialSteps,
     official_process,
 )
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import torch
 
+from latentcode.devices import make_generator
 from latentcode.errors import check
 from latentcode.experiments.examples.small_language_models import train
-from latentcode.seeds import make_generator
 
 COUNTRIES = tuple(stem + ending for ending in ("enia", "ovia", "ora", "istan", "ua")
                   for stem in ("Arv", "Bel", "Cor", "Dal", "Est", "Fal", "Gar", "Hel"))

@@ -23,10 +23,10 @@ import torch.nn.functional as F
 import tyro
 from torch.nn.utils.rnn import pad_sequence
 
+from latentcode.devices import make_generator
 from latentcode.errors import check, check_choice
 from latentcode.files.storage import replace_folder, write_text
 from latentcode.progress import Bar
-from latentcode.seeds import make_generator
 from latentcode.sweep.texts import WORDS
 
 KINDS: Mapping[str, str] = {"capital": "town", "port": "town", "river": "water", "lake": "water",

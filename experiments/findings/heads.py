@@ -42,12 +42,12 @@ import tyro
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.heads.metrics import METRICS
 from latentcode.prompts import OwnLanguageModel
-from latentcode.seeds import make_generator
 
 N_WORDS, N_SIGNS, D, D_HEAD, CONTEXT = 32, 6, 64, 8, 24
 LISTED, AGAIN = 12, 8

@@ -29,12 +29,12 @@ import tyro
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.models.config import kind_of
 from latentcode.models.patched.passes import CleanPass, clean_pass, computed
 from latentcode.models.patched.sites import Place
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions import Problem
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.rules import RULES, SUM

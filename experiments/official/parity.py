@@ -32,7 +32,7 @@ from latentcode.experiments.official.weights import (
     params_to_flax,
     read_npz,
 )
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.tasks import Batch, make_task
 from latentcode.training.state import BETAS, learning_rate, make_optimizer, training_step
 

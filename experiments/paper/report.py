@@ -19,7 +19,7 @@ import pandas as pd
 from latentcode.errors import ArtifactError, check
 from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
 from latentcode.experiments.paper.verdicts import can_agree
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.files.provenance import check_format
 from latentcode.files.storage import read_json, write_text
 

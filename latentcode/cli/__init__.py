@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def take_imports(arguments: Sequence[str]) -> list[str]:
     """Import what every `--import FILE` names, before anything else is read; return the rest."""
-    from latentcode.imports import import_file
+    from latentcode.registry import import_file
 
     rest: list[str] = []
     words = iter(arguments)

@@ -17,9 +17,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import tyro
 from docstring_parser import parse
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, ProbeError, check
+from latentcode.errors import ConfigError, ProbeError, as_tuple, check
 from latentcode.files.storage import check_free
 from latentcode.probes.registered import ask
 from latentcode.progress import Bar

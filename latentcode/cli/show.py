@@ -60,7 +60,7 @@ class Show:
 
 def _problem(run: Run, split: str, index: int) -> str:
     """Return one problem of a split, as text."""
-    from latentcode.seeds import make_generator
+    from latentcode.devices import make_generator
     from latentcode.tasks import make_task
 
     check_count("--index", index, 0, LatentCodeError, most=10**6)  # all before it are drawn

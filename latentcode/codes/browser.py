@@ -14,7 +14,7 @@ import numpy as np
 
 from latentcode.codes.cards import cards_of_codes, task_of
 from latentcode.errors import LatentCodeError, check
-from latentcode.figures.bars import bars_svg
+from latentcode.figures.text import bars_svg
 from latentcode.runs import Run
 from latentcode.runs.run import load_run
 

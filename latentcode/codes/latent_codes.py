@@ -203,7 +203,7 @@ class LatentCodes:
         `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` where there
         is no instance, or a label has more than `MOST_ROWS` values.
         """
-        from latentcode.figures.heat_maps import mean_codes_figure
+        from latentcode.figures.panels import mean_codes_figure
 
         check(len(self) > 0, "these codes hold no instances; expected at least one to draw")
         layer = self.layers[-1] if layer is None else layer

@@ -23,14 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.codes.rows import FeatureHooks, Instances, Rows
-from latentcode.errors import check, check_count
+from latentcode.errors import as_tuple, check, check_count
 from latentcode.files.provenance import software
-from latentcode.models.layers import attention_layers, check_layer
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import attention_layers, check_layer, evaluating
 from latentcode.progress import Progress
 from latentcode.tasks.pairs import Pair
 

@@ -37,12 +37,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.aggregates import AGGREGATES
 from latentcode.codes.features import FEATURES
-from latentcode.errors import check
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
+from latentcode.errors import as_tuple, check
 
 WIDEST = 512
 """Numbers per instance, layer and features that are kept."""

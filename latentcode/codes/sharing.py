@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from latentcode.codes.folder import LABELS
 from latentcode.codes.labels import described
-from latentcode.figures.markdown import markdown_of
+from latentcode.figures.text import markdown_of
 from latentcode.hub import TAGS, page
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from latentcode.codes.aggregates import check_tokens
 from latentcode.codes.reader import Block, Hooks, Source
 from latentcode.codes.rows import Instances, sized_by_tokens
 from latentcode.errors import check
+from latentcode.models.hooks import read_out_hook
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import read_out_hook
 from latentcode.prompts import Prompts, as_language_model
 from latentcode.prompts.prompts import row_name
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.hooks import last_token, read_out_hook
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from latentcode.devices import checked_seed
 from latentcode.errors import check, check_count
 from latentcode.prompts import Prompts, as_language_model
 from latentcode.prompts.whole_texts import documents_of
-from latentcode.seeds import checked_seed
 from latentcode.tasks.text.classes import TokenTable, token_labels
 from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
 

@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from latentcode.devices import available_memory
 from latentcode.errors import ArtifactError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
-from latentcode.models.memory import available
 from latentcode.prompts.codes import PATTERN_BYTES
 from latentcode.prompts.identity import TextNumbers
 from latentcode.prompts.language_models import LanguageModel
@@ -395,7 +395,7 @@ class Texts:
     def check_memory(self, batch: TextBatch) -> None:
         """Raise `ProbeError` for a batch that memory cannot suffice for: it holds at least three
         patterns of a layer (scores, codes, and what is made of them) and their weights."""
-        free = available(self._weight.device)
+        free = available_memory(self._weight.device)
         n, width = batch.tokens.shape
         if free is not None and 4 * n * width**2 * (3 * self.model.model.cfg.n_heads + 5) > free:
             raise self.too_large(batch, free)

@@ -51,7 +51,7 @@ from latentcode.errors import (
     check,
     check_choice,
 )
-from latentcode.figures.markdown import markdown_table
+from latentcode.figures.text import markdown_table
 from latentcode.files.provenance import check_format, check_provenance, header
 from latentcode.files.storage import (
     TEMPORARY,
@@ -411,7 +411,7 @@ class Run:
 
         `RunError` where nothing was measured yet.
         """
-        from latentcode.figures.metrics import metrics_figure
+        from latentcode.figures.panels import metrics_figure
 
         table = self.metrics()
         check(len(table) > 0, f"{self.path} holds no metrics yet", RunError)

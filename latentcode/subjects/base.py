@@ -12,7 +12,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.models.layers import attention_layers
+from latentcode.models.hooks import attention_layers
 from latentcode.progress import Progress
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.pairs import Pair

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
 from latentcode.codes.rows import Rows
-from latentcode.errors import ProbeError, check, check_choice
+from latentcode.errors import ProbeError, check, check_choice, chosen
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.base import SPLITS

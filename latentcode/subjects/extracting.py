@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from latentcode.codes import LatentCodes
+from latentcode.devices import checked_seed
 from latentcode.progress import Progress, watched
-from latentcode.seeds import checked_seed
 from latentcode.subjects.resolving import subject
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.arguments import as_tuple
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
-from latentcode.errors import ConfigError, ProbeError, SplitError, check
+from latentcode.devices import checked_seed
+from latentcode.errors import ConfigError, ProbeError, SplitError, as_tuple, check
 from latentcode.files.provenance import package_version
 from latentcode.prompts import LanguageModel, Prompts
 from latentcode.prompts.codes import PromptSource
@@ -20,7 +20,6 @@ from latentcode.prompts.factorial import FACTORS
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.patterns import pattern_prompts
 from latentcode.prompts.whole_texts import OWN, whole_texts
-from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals

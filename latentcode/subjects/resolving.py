@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import torch
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check
 from latentcode.hub import Address, is_address
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
 from latentcode.prompts.language_models import check_bridged

@@ -14,14 +14,13 @@ from latentcode.codes.instances import TaskSource, instances
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
 from latentcode.config import config_hash, to_dict
-from latentcode.devices import resolve_device
+from latentcode.devices import checked_seed, resolve_device
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
 from latentcode.models.config import ModelConfig, kind_of
+from latentcode.models.pretrained import untrained as with_fresh_weights
 from latentcode.models.transformer import HookedTransformer
-from latentcode.models.untrained import untrained as with_fresh_weights
 from latentcode.runs import Run
-from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks import Task, make_counterfactuals, make_task
 from latentcode.tasks.batch import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from latentcode.lazy import lazy_module
+from latentcode.registry import lazy_module
 
 if TYPE_CHECKING:
     from latentcode.sweep.grid import GRIDS as GRIDS

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.answers import CLASSES
 from latentcode.errors import UnknownNameError, check, check_choice
+from latentcode.metrics import CLASSES
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 

@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.devices import make_generator
 from latentcode.errors import check
-from latentcode.seeds import make_generator
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.registry import REGISTRY

@@ -28,7 +28,7 @@ from latentcode.models.config import ModelConfig, own_parts
 from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.training.state import (
     CHUNK,
     TrainingState,

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from latentcode.arguments import as_tuple
+from latentcode.errors import as_tuple
 from latentcode.config import RunConfig, config_hash, to_dict
 from latentcode.devices import device_name, evaluation_batch, resolve_device
 from latentcode.errors import TrainingError, check, check_choice

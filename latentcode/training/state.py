@@ -21,11 +21,11 @@ from latentcode.metrics import Metric
 from latentcode.models.blocks import Generators
 from latentcode.models.hooks import is_hooked
 from latentcode.models.kernels.gpu.available import why_not
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks import make_task, try_task
 from latentcode.tasks.base import DRAW, Task
 from latentcode.tasks.batch import Batch

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from latentcode.devices import make_generator
 from latentcode.errors import LatentCodeError, check, is_out_of_memory
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import locked
+from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import (
     CleanPass,
     clean_pass,
@@ -28,7 +28,6 @@ from latentcode.models.patched.passes import (
 )
 from latentcode.models.patched.passes import unshared as unshared_layers
 from latentcode.models.patched.sites import SITES, Edit, Place
-from latentcode.seeds import make_generator
 
 TOKENS = 4096
 """Tokens that pass through the model at once, where they are those of one batch several times."""

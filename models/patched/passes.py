@@ -28,8 +28,7 @@ from torch import Tensor, nn
 
 from latentcode.errors import check, is_out_of_memory
 from latentcode.models.blocks import Block, last_tokens
-from latentcode.models.hooks import is_hooked
-from latentcode.models.modes import evaluating, locked
+from latentcode.models.hooks import evaluating, is_hooked, locked, read_out_hook
 from latentcode.models.patched.sites import (
     SITES,
     Edit,
@@ -42,7 +41,6 @@ from latentcode.models.patched.sites import (
     messages_of,
     with_messages,
 )
-from latentcode.models.read_out import read_out_hook
 from latentcode.models.transformer import HookedTransformer
 
 FEW_QUERIES = 0.25

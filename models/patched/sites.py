@@ -19,9 +19,9 @@ from torch import Tensor
 
 from latentcode.errors import ConfigError, check
 from latentcode.models.attention import messages, nonlinearity, rms_head
+from latentcode.models.config import NORMALIZATIONS
+from latentcode.models.hooks import evaluating
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.modes import evaluating
-from latentcode.models.names import NORMALIZATIONS
 from latentcode.models.pretrained import layout
 
 Place = tuple[str, int]

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from latentcode.arguments import as_tuple
-from latentcode.errors import ProbeError, check
+from latentcode.errors import ProbeError, as_tuple, check
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject

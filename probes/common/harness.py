@@ -21,10 +21,17 @@ import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.parallel import Parallel, delayed
 
-from latentcode.arguments import as_tuple, check_distinct, chosen
 from latentcode.codes.aggregates import MEAN_RESIDUAL
 from latentcode.codes.rows import Place, Rows
-from latentcode.errors import ProbeError, check, check_count, check_whole
+from latentcode.errors import (
+    ProbeError,
+    as_tuple,
+    check,
+    check_count,
+    check_distinct,
+    check_whole,
+    chosen,
+)
 from latentcode.probes.common.contrasts import Resampled
 from latentcode.probes.common.features import ROUNDING, check_codes_in_hand, varies
 from latentcode.probes.common.labels import Target

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from latentcode.arguments import as_tuple
 from latentcode.codes import LatentCodes
 from latentcode.codes.labels import label_groups
-from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check
 from latentcode.tasks.pairs import Pair
 
 MAX_CLASSES = 256

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from latentcode.arguments import as_tuple
 from latentcode.codes.labels import check_new_label, label_groups, label_values
-from latentcode.errors import ProbeError, UnknownNameError, check
+from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check
 from latentcode.probes.common.labels import check_classes
 
 if TYPE_CHECKING:

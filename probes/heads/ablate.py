@@ -43,8 +43,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 from torch import Tensor
 
+from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ProbeError, check
-from latentcode.models.layers import attention_layers
+from latentcode.models.hooks import attention_layers, look
 from latentcode.models.patched.heads import (
     NUMBERS,
     TOKENS,
@@ -54,7 +55,6 @@ from latentcode.models.patched.heads import (
     unshared,
     z_hook,
 )
-from latentcode.models.read_out import look
 from latentcode.probes.common.bootstrap import LEVEL, resampled_ratios
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
@@ -62,7 +62,6 @@ from latentcode.probes.heads.result import EFFECTS, GROUPS
 from latentcode.progress import Progress
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
-from latentcode.seeds import checked_seed, make_generator
 
 KINDS = ("mean", "resample")
 QUANTITIES: Mapping[str, str] = {

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
+from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.bootstrap import (
     LabelSums,
@@ -25,7 +26,6 @@ from latentcode.probes.common.bootstrap import (
     percentile_interval,
     same_weights,
 )
-from latentcode.seeds import checked_seed
 
 DIFFERENCE = ("difference", "difference_low", "difference_high")
 """The difference from the control, with its interval."""

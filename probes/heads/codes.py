@@ -31,15 +31,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
+from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check
 from latentcode.files.provenance import package_version
-from latentcode.models.bridges import generated_and_shown
-from latentcode.models.gates import gate_of
-from latentcode.models.hypernetwork import value_network
-from latentcode.models.key_inputs import key_inputs
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating, look
+from latentcode.models.hypernetwork import gate_of, generated_and_shown, key_inputs, value_network
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import look
 from latentcode.probes.heads.clusters import ALL, Clusters, means_of, permuted
 from latentcode.probes.heads.result import NETWORKS, SAMPLED, SAYS
 from latentcode.probes.value_networks import (
@@ -49,7 +46,6 @@ from latentcode.probes.value_networks import (
 )
 from latentcode.prompts import LanguageModel, as_language_model
 from latentcode.prompts.texts import TextBatch
-from latentcode.seeds import checked_seed
 
 WINDOW = 8
 """Tokens on either side of query and key that are kept as text."""

@@ -23,11 +23,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.models.blocks import LayerNorm
-from latentcode.models.dense import LAYER_NORM_EPSILON
-from latentcode.models.hooks import see
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import evaluating
+from latentcode.models.blocks import LAYER_NORM_EPSILON, LayerNorm
+from latentcode.models.hooks import attention_layers, evaluating, see
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts.texts import TextBatch
 

@@ -25,10 +25,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import TooFewCountError, check
-from latentcode.models.hooks import see
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import attention_layers, evaluating, see
 from latentcode.models.patched.heads import HeadPass, Write, clean_heads, unshared, z_hook
 from latentcode.models.pretrained import layout
 from latentcode.probes.common.bootstrap import cluster_sums
@@ -36,7 +35,6 @@ from latentcode.probes.heads.ablate import effects_table, passes
 from latentcode.probes.heads.metrics import Scores
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
-from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 

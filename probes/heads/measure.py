@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from latentcode.arguments import as_tuple
 from latentcode.codes.rows import of_heads
+from latentcode.devices import available_memory, checked_seed
 from latentcode.errors import (
     ConfigError,
     ProbeError,
     TooFewCountError,
+    as_tuple,
     check,
     check_count,
     check_whole,
 )
 from latentcode.files.storage import check_free
-from latentcode.models.layers import attention_layers
-from latentcode.models.memory import available
+from latentcode.models.hooks import attention_layers
 from latentcode.models.patched.heads import check_shown
-from latentcode.models.untrained import untrained
+from latentcode.models.pretrained import untrained
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation
@@ -45,7 +45,6 @@ from latentcode.probes.heads.sets import find_sets
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.texts import TOKENS_AT_ONCE, TextBatch, Texts
-from latentcode.seeds import checked_seed
 from latentcode.subjects.streams import stream_texts
 
 if TYPE_CHECKING:
@@ -402,7 +401,7 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
 def _check_memory(model: Any) -> None:
     """Raise `ProbeError` where there is no room for a second model, the untrained one."""
     weights = list(model.parameters())
-    free = available(weights[0].device)
+    free = available_memory(weights[0].device)
     needed = sum(weight.numel() * weight.element_size() for weight in weights)
     check(free is None or needed <= free, f"memory does not suffice for the untrained model beside "
           f"this one: it takes {needed / 2**20:,.0f} MiB, and {(free or 0) / 2**20:,.0f} are free; "

@@ -36,9 +36,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.errors import check, is_out_of_memory
-from latentcode.models.gates import gates
+from latentcode.models.hooks import look
+from latentcode.models.hypernetwork import gates
 from latentcode.models.pretrained import layout
-from latentcode.models.read_out import look
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.bootstrap import (
     percentile_interval,

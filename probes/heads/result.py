@@ -15,7 +15,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
-from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import Figure
 from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.figures import panels

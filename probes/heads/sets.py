@@ -42,8 +42,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from latentcode.devices import make_generator
 from latentcode.errors import ProbeError, check
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.models.patched.heads import Write, clean_heads, unshared, z_hook
 from latentcode.models.patched.passes import logits_at
 from latentcode.probes.heads.ablate import (
@@ -60,7 +61,6 @@ from latentcode.probes.heads.result import GROUPS, SETS
 from latentcode.progress import Progress, say_doing
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
-from latentcode.seeds import make_generator
 
 Head = tuple[int, int]
 """Layer and number of a head."""

@@ -18,13 +18,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.answers import CLASSES
-from latentcode.arguments import as_tuple
 from latentcode.codes.instances import instances
 from latentcode.config import TaskConfig
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_count
+from latentcode.devices import make_generator
+from latentcode.errors import (
+    ConfigError,
+    ProbeError,
+    UnknownNameError,
+    as_tuple,
+    check,
+    check_count,
+)
+from latentcode.metrics import CLASSES
+from latentcode.models.hooks import attention_layers
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.layers import attention_layers
 from latentcode.models.patched.passes import clean_pass, unshared
 from latentcode.models.patched.sites import Place, capture, check_written
 from latentcode.probes.interventions.outcomes import (
@@ -43,7 +50,6 @@ from latentcode.probes.interventions.patches import PATCHES, Frozen, Mean, Probl
 from latentcode.probes.interventions.references import References, measure
 from latentcode.progress import Progress
 from latentcode.runs import Run
-from latentcode.seeds import make_generator
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks import Task

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.answers import CLASSES
 from latentcode.errors import ConfigError, check, check_choice
+from latentcode.metrics import CLASSES
 from latentcode.models.patched.passes import CleanPass, clean_pass
 from latentcode.models.patched.sites import InScope, Place, Put, capture, gradients
 from latentcode.probes.interventions.intervention import CORE

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ConfigError, ProbeError, TooFewCountError, check, check_count
-from latentcode.models.layers import attention_layers
-from latentcode.models.modes import locked
+from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import clean_pass, computed, unshared
 from latentcode.models.patched.sites import (
     Edit,
@@ -52,7 +52,6 @@ from latentcode.probes.interventions.references import (
 )
 from latentcode.probes.interventions.result import InterventionResult, name_of, tables
 from latentcode.progress import Progress, say_doing, watched
-from latentcode.seeds import checked_seed, make_generator
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.prompts import PromptSubject
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from latentcode.answers import CLASSES, IN_WORDS
-from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.metrics import CLASSES, IN_WORDS
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
 from latentcode.probes.interventions.patch import Added, Patch

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.arguments import as_tuple
-from latentcode.errors import ConfigError, called, check, check_choice
-from latentcode.models.layers import check_layer
+from latentcode.errors import ConfigError, as_tuple, called, check, check_choice
+from latentcode.models.hooks import check_layer
 from latentcode.models.patched.sites import (
     SITES,
     Edit,

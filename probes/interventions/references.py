@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentcode.devices import make_generator
 from latentcode.models.patched.sites import Edit, Place, capture
 from latentcode.progress import Progress
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 ERASABLE: tuple[str, ...] = ("pair", "pairs", "row")

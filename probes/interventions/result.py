@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 
-from latentcode.answers import CLASSES
 from latentcode.errors import ProbeError, check
-from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.panels import heat_map
 from latentcode.figures.style import GREY, PALETTE, Figure, style
+from latentcode.metrics import CLASSES
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.contrasts import (
     NONE,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import latentcode as lc
-from latentcode.answers import CLASSES
 from latentcode.cli import main
+from latentcode.metrics import CLASSES
 from latentcode.probes.interventions import InterventionResult, standard_interventions
 
 SEED = 3

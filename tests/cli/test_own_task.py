@@ -14,10 +14,10 @@ import pytest
 from places import EXAMPLE, environment
 
 import latentcode as lc
-from latentcode import imports
+from latentcode import registry
 from latentcode.cli import main, take_imports
 from latentcode.config import TASKS
-from latentcode.models.names import NONLINEARITIES
+from latentcode.models.config import NONLINEARITIES
 
 LITTLE = ["--preset", "smoke", "--training.steps", "2", "--training.warmup-steps", "0",
           "--training.eval-every", "2", "--training.eval-instances", "64"]
@@ -35,7 +35,7 @@ def latentcode(folder: Path, *arguments: str) -> str:
 def test_the_example_learns_what_cannot_be_remembered(
     tmp_path: Path, own_names: Callable[[], None]
 ) -> None:
-    imports.import_file(str(EXAMPLE))
+    registry.import_file(str(EXAMPLE))
     config = lc.preset("small", task="modadd", kind="softmax")
     config = replace(config, training=replace(config.training, steps=500))
     run = lc.train(config, tmp_path / "run", progress=False)
@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(
     said = refused("show", "sraven-hyla", "--import", name)
     assert said.startswith("error: cannot import")
     assert message in said
-    assert imports.asked_for() == ()
+    assert registry.asked_for() == ()
 
 
 def test_the_flag_stands_anywhere_and_several_times(
@@ -142,9 +142,9 @@ def test_the_flag_stands_anywhere_and_several_times(
         file.touch()
     words = ["--import=latentcode_own_file.py", "show", "--import", "latentcode_own_package.b", "x"]
     assert take_imports(words) == ["show", "x"]
-    assert imports.asked_for() == (("latentcode_own_file", str(tmp_path)),
+    assert registry.asked_for() == (("latentcode_own_file", str(tmp_path)),
                                    ("latentcode_own_package.b", str(tmp_path)))
-    assert json.loads(imports.in_environment()[imports.IMPORTS])[0][0] == "latentcode_own_file"
+    assert json.loads(registry.in_environment()[registry.IMPORTS])[0][0] == "latentcode_own_file"
     assert "--import names nothing" in refused("show", "x", "--import")
     assert "--import names nothing" in refused("show", "--import", "--split", "ood")
 
@@ -155,12 +155,12 @@ def test_the_server_of_the_explorer_imports_it_too(
     pytest.importorskip("streamlit")
     from latentcode.app.server import environment as server_environment
 
-    imports.import_file(str(EXAMPLE))
+    registry.import_file(str(EXAMPLE))
     variables = server_environment(())
     own_names()
     assert "modadd" not in TASKS
-    monkeypatch.setenv(imports.IMPORTS, variables[imports.IMPORTS])
-    imports.import_from_environment()
+    monkeypatch.setenv(registry.IMPORTS, variables[registry.IMPORTS])
+    registry.import_from_environment()
     assert "modadd" in TASKS
 
 
@@ -173,11 +173,11 @@ def test_a_module_that_takes_a_file_s_name_is_not_taken_for_it(
     monkeypatch.syspath_prepend(tmp_path / "other")
     asked = [("charts", str(tmp_path / "mine"))]
     with pytest.raises(lc.LatentCodeError, match="charts is the name of another module"):
-        imports.import_again(asked)
-    assert imports.asked_for() == ()
+        registry.import_again(asked)
+    assert registry.asked_for() == ()
     sys.path.remove(str(tmp_path / "other"))
-    imports.import_again(asked)
-    assert imports.asked_for() == tuple(asked)
+    registry.import_again(asked)
+    assert registry.asked_for() == tuple(asked)
 
 
 def test_modules_of_the_explorer_do_not_stand_before_a_user_s(
@@ -188,7 +188,7 @@ def test_modules_of_the_explorer_do_not_stand_before_a_user_s(
 
     (tmp_path / "words.py").write_text("import latentcode as lc\n"
                                        "lc.register_nonlinearity('own', lambda x: x.exp())\n")
-    monkeypatch.setenv(imports.IMPORTS, json.dumps([["words", str(tmp_path)]]))
+    monkeypatch.setenv(registry.IMPORTS, json.dumps([["words", str(tmp_path)]]))
     test = testing.AppTest.from_file(str(Path(entry.__file__)), default_timeout=60).run()
     assert not test.exception
     assert "own" in NONLINEARITIES
@@ -203,4 +203,4 @@ def test_an_error_of_a_library_names_the_user_s_line(
     sys.path.append(str(library.parent))
     (tmp_path / "latentcode_caller.py").write_text("import latentcode_fails as f\nf.fail()\n")
     with pytest.raises(lc.LatentCodeError, match=r"latentcode_caller\.py, line 2: ValueError"):
-        imports.import_file(str(tmp_path / "latentcode_caller.py"))
+        registry.import_file(str(tmp_path / "latentcode_caller.py"))

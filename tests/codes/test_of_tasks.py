@@ -19,7 +19,7 @@ from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.transformer import HookedTransformer
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import make_task
 from latentcode.training.state import TrainingState

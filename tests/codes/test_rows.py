@@ -13,8 +13,8 @@ from reading import read_rows
 import latentcode as lc
 import latentcode.codes.rows as rows_module
 from latentcode.codes.rows import WIDEST, Rows
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
-from latentcode.seeds import make_generator
 
 
 @pytest.fixture(scope="module")

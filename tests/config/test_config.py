@@ -35,9 +35,9 @@ from latentcode.config import (
 )
 from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
 from latentcode.files.storage import read_json
-from latentcode.imports import import_file
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.prompts import Prompts
+from latentcode.registry import import_file
 from latentcode.sweep import load_grid
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")

@@ -12,7 +12,7 @@ from fake_cuda import FROM_HOST, ITEM, MASK, TO_HOST, Generator, fake_cuda
 from fake_cuda_cases import configure, without_cuda
 from torch import Tensor, nn
 
-from latentcode.models.positions import relative_bias
+from latentcode.models.attention import relative_bias
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training.ensemble import StepGraph
 from latentcode.training.loop import make_learner

@@ -17,11 +17,11 @@ import torch
 from fake_cuda import CUDA, FROM_HOST, ITEM, MASK, TO_HOST, fake_cuda
 from fake_cuda_cases import CONSTANTS, configure, kinds_and_tasks, model_of, without_cuda
 
+from latentcode.devices import make_generator
 from latentcode.models.patched.sites import SITES, InScope, capture, run_patched
 from latentcode.probes.interventions import PATCHES, Bench, ByHand, Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.patches import Frozen, lacked
-from latentcode.seeds import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training.state import evaluate

@@ -16,11 +16,11 @@ from fake_cuda import CUDA, ITEM, fake_cuda
 from fake_cuda_cases import CONSTANTS, Operators, configure, kinds_and_tasks, without_cuda
 
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
+from latentcode.devices import make_generator
 from latentcode.models.config import ModelConfig
 from latentcode.models.registering import register_nonlinearity
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs.checkpoints import Checkpoint
-from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_counterfactuals, make_task
 from latentcode.training import train
 from latentcode.training.ensemble import Ensemble

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from latentcode.figures.bars import bars_svg
+from latentcode.figures.text import bars_svg
 
 
 def test_bars_are_as_long_as_the_scores_and_begin_at_zero() -> None:

@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import MOST_ROWS
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.figures.heat_maps import LONGEST, heat_map
+from latentcode.figures.panels import LONGEST, heat_map
 from latentcode.figures.style import Figure
 from latentcode.tasks.pairs import Pair
 

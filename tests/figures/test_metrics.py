@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from latentcode.config import preset
 from latentcode.errors import RunError
-from latentcode.figures.metrics import metrics_figure
+from latentcode.figures.panels import metrics_figure
 from latentcode.metrics import Metric
 from latentcode.runs import Run
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from latentcode.errors import ProbeError
-from latentcode.figures.scatter import ScatterCell, scatter_figure
+from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import PALETTE, style
 
 

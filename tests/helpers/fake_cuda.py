@@ -30,7 +30,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from latentcode.models import positions
+from latentcode.models import attention
 
 CUDA, META = torch.device("cuda:0"), torch.device("meta")
 
@@ -319,7 +319,7 @@ def fake_cuda() -> Iterator[FakeDevice]:
         # torch 2.6 knows no `avoid_device_init`.
         (fake_tensor, "init_gpu_context", lambda *_, **__: None),
         # Tensors without numbers must not stay in a cache that outlives this context.
-        (positions, "_buckets_on", cache(positions._buckets_on.__wrapped__)),
+        (attention, "_buckets_on", cache(attention._buckets_on.__wrapped__)),
     ]
     fake = _Mode()
     with ExitStack() as stack:

@@ -19,9 +19,8 @@ import torch
 from selector import N_INPUT, K
 from torch import Tensor
 
-from latentcode.models.blocks import Attention
+from latentcode.models.blocks import LAYER_NORM_EPSILON, Attention
 from latentcode.models.config import ModelConfig
-from latentcode.models.dense import LAYER_NORM_EPSILON
 from latentcode.models.transformer import HookedTransformer
 
 SYMBOL, RULE_0, RULE_1, FIRST, SECOND, ANSWER = (slice(K * i, K * (i + 1)) for i in range(6))

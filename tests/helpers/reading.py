@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from latentcode.arguments import as_tuple
 from latentcode.codes.instances import TaskSource
 from latentcode.codes.reader import Reader
 from latentcode.codes.rows import Rows
+from latentcode.errors import as_tuple
 from latentcode.prompts import as_language_model, as_prompts
 from latentcode.prompts.codes import PromptSource
 

@@ -19,7 +19,7 @@ from small_language_models import SmallModels
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, ConfigError
-from latentcode.models import opening
+from latentcode.models import pretrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
 NAME = "lab/tiny"
@@ -204,13 +204,13 @@ def test_what_the_hub_does_not_have_is_one_clear_error(
 def test_weights_that_cannot_be_used_are_refused_before_they_are_read(
     models: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "available", lambda device: 50_000)
+    monkeypatch.setattr(pretrained, "available_memory", lambda device: 50_000)
     models.asked.clear()
     with pytest.raises(ConfigError, match=(
             r"the 42,752 weights of model 'lab/tiny' take 167 KiB in float32, and cpu has "
             r"48\.83 KiB left; expected a smaller model, or a machine with more memory")):
         lc.load_pretrained(NAME)
-    monkeypatch.setattr(opening, "available", lambda device: 150_000)
+    monkeypatch.setattr(pretrained, "available_memory", lambda device: 150_000)
     with pytest.raises(ConfigError, match=r"expected dtype='bfloat16' \(83\.5 KiB\), a smaller"):
         lc.load_pretrained(NAME)
     assert not any("model.safetensors" in asked for asked in models.asked)

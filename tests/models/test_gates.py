@@ -11,10 +11,8 @@ from small_bridges import make
 from small_language_models import SmallModels
 
 from latentcode.errors import ConfigError
-from latentcode.models.bridges import identity_error
-from latentcode.models.gates import effective_codes, gates
 from latentcode.models.hooks import see
-from latentcode.models.hypernetwork import value_network
+from latentcode.models.hypernetwork import effective_codes, gates, identity_error, value_network
 from latentcode.models.pretrained import load_pretrained
 
 TOKENS = torch.randint(1, 400, (2, 6), generator=torch.Generator().manual_seed(0))

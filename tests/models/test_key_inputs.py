@@ -9,9 +9,7 @@ import torch
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.models.bridges import identity_error
-from latentcode.models.hypernetwork import value_network
-from latentcode.models.key_inputs import key_inputs, shown_output
+from latentcode.models.hypernetwork import identity_error, key_inputs, shown_output, value_network
 from latentcode.models.pretrained import load_pretrained
 
 T, QUERY = 6, 4

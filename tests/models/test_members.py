@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from latentcode.models import dense
+from latentcode.models import blocks
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.transformer import HookedTransformer
 
@@ -63,7 +63,7 @@ def test_an_ensemble_is_its_members(name: str) -> None:
 
 @pytest.mark.slow
 def test_one_member_on_a_gpu_computes_as_a_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "_is_one_on_gpu", lambda w: len(w) == 1)
+    monkeypatch.setattr(blocks, "_is_one_on_gpu", lambda w: len(w) == 1)
     inputs = _inputs(SMALL)[0][:1].float()
     results = []
     for seed, x in ((SEEDS[0], inputs[0]), (SEEDS[:1], inputs)):

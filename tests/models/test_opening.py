@@ -15,10 +15,10 @@ from small_language_models import SmallModels
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import latentcode as lc
+from latentcode import devices
 from latentcode.errors import ConfigError
-from latentcode.models import memory, opening
-from latentcode.models.opening import n_weights, one_device
-from latentcode.models.pretrained import load_pretrained
+from latentcode.models import pretrained
+from latentcode.models.pretrained import load_pretrained, n_weights, one_device
 
 TOKENS = torch.tensor([[5, 60, 7, 9]])
 
@@ -56,7 +56,7 @@ def test_the_tokenizer_in_hand_is_the_one_that_is_used(small_models: SmallModels
     bridge = lc.load_pretrained(network, tokenizer=tokenizer)
     own = tokenizer.convert_tokens_to_ids("<|mine|>")
     assert bridge.tokenizer.convert_tokens_to_ids("<|mine|>") == own
-    from latentcode.models.untrained import untrained
+    from latentcode.models.pretrained import untrained
 
     assert untrained(bridge).tokenizer.convert_tokens_to_ids("<|mine|>") == own
 
@@ -113,7 +113,7 @@ def test_auto_is_the_gpu_with_the_most_room(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ConfigError, match=r"device is 'cuda', and torch .* finds 0 CUDA devices"):
         one_device("cuda", None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr(opening, "available", lambda gpu: (5, 9, 2)[gpu.index])
+    monkeypatch.setattr(pretrained, "available_memory", lambda gpu: (5, 9, 2)[gpu.index])
     assert one_device(None, "auto") == torch.device("cuda", 1)
     assert one_device(None, {"": 2}) == one_device(None, 2) == torch.device("cuda", 2)
     with pytest.raises(ConfigError, match="finds 3 CUDA devices"):
@@ -131,7 +131,7 @@ def test_weights_are_counted_without_reading_them(
 
 
 def test_memory_is_about_what_the_machine_has() -> None:
-    left = memory.available(torch.device("cpu"))
+    left = devices.available_memory(torch.device("cpu"))
     assert left is None or 2**24 < left < 2**44
 
 
@@ -139,23 +139,23 @@ def test_memory_is_what_machine_and_container_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu, machine, group = torch.device("cpu"), tmp_path / "meminfo", tmp_path / "cgroup"
-    monkeypatch.setattr(memory, "MEMINFO", machine)
-    monkeypatch.setattr(memory, "GROUPS", group)
-    assert memory.available(cpu) is None
+    monkeypatch.setattr(devices, "MEMINFO", machine)
+    monkeypatch.setattr(devices, "GROUPS", group)
+    assert devices.available_memory(cpu) is None
     machine.write_text("MemTotal:       900 kB\nMemAvailable:       700 kB\n")
-    assert memory.available(cpu) == 700 * 1024
+    assert devices.available_memory(cpu) == 700 * 1024
     group.mkdir()
     (group / "memory.current").write_text("500000\n")
     (group / "memory.stat").write_text("anon 1\ninactive_file 100000\n")
     for most, left in (("max\n", 700 * 1024), ("600000\n", 200_000), ("300000\n", 0)):
         (group / "memory.max").write_text(most)
-        assert memory.available(cpu) == left
+        assert devices.available_memory(cpu) == left
     (group / "memory.max").unlink()
     old = group / "memory"  # of version 1
     old.mkdir()
     (old / "memory.limit_in_bytes").write_text("400000\n")
     (old / "memory.usage_in_bytes").write_text("300000\n")
     (old / "memory.stat").write_text("total_inactive_file 50000\n")
-    assert memory.available(cpu) == 150_000
-    assert [memory.readable(n) for n in (0, 1, 1023, 1024, 5 * 2**39)] == [
+    assert devices.available_memory(cpu) == 150_000
+    assert [devices.readable(n) for n in (0, 1, 1023, 1024, 5 * 2**39)] == [
         "0 B", "1 B", "1023 B", "1 KiB", "2.5 TiB"]

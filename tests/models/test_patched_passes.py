@@ -14,6 +14,7 @@ from small_text import text_model
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.patched.passes import (
     CleanPass,
@@ -33,7 +34,6 @@ from latentcode.models.patched.sites import (
     normalization_of,
     run_patched,
 )
-from latentcode.seeds import make_generator
 
 N_LAYERS, N_TOKENS = 3, 12
 PLACES: list[Place] = [(site, layer) for site in SITES

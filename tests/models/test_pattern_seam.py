@@ -11,7 +11,7 @@ from small_language_models import SmallModels
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentcode.models.layers import attention_layers
+from latentcode.models.hooks import attention_layers
 from latentcode.models.pattern_seam import Replacing, add_seam, with_seam
 from latentcode.models.pretrained import layout, load_network, load_pretrained
 

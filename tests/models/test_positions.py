@@ -6,8 +6,8 @@ import pytest
 import torch
 from places import GOLDEN
 
-from latentcode.models import positions
-from latentcode.models.positions import (
+from latentcode.models import attention
+from latentcode.models.attention import (
     relative_bias,
     relative_bias_rows,
     relative_position_buckets,
@@ -51,7 +51,7 @@ def test_on_a_gpu_a_product_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     weight = torch.randn(2, 1, 3, 5, 7, generator=torch.Generator().manual_seed(1)).double()
     results = []
     for by_product in (False, True):
-        monkeypatch.setattr(positions, "_by_product", lambda *_, answer=by_product: answer)
+        monkeypatch.setattr(attention, "_by_product", lambda *_, answer=by_product: answer)
         bias = relative_bias(table, 5, 7, 4)
         results.append((bias, *torch.autograd.grad((bias * weight).sum(), [table])))
     assert torch.equal(results[0][0], results[1][0])

@@ -18,8 +18,7 @@ from torch import Tensor
 from latentcode.config import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
-from latentcode.models.bridges import identity_error
-from latentcode.models.hypernetwork import value_network
+from latentcode.models.hypernetwork import identity_error, value_network
 from latentcode.models.pretrained import layout, load_pretrained
 from latentcode.models.transformer import HookedTransformer
 

@@ -12,14 +12,13 @@ import torch
 from torch import Tensor, nn
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models.attention import attention_scores, normalize, rms_head
-from latentcode.models.config import ATTENTION_KINDS, kind_of, own_parts
+from latentcode.models.config import ATTENTION_KINDS, NORMALIZATIONS, kind_of, own_parts
 from latentcode.models.hypernetwork import two_ways
 from latentcode.models.kernels.fused import Case, kernel_for
-from latentcode.models.names import NORMALIZATIONS
 from latentcode.models.patched.sites import constrained, has_constraint
-from latentcode.seeds import make_generator
 from latentcode.training import train_ensemble
 
 pytestmark = pytest.mark.usefixtures("own_names")

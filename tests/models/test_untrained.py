@@ -9,9 +9,8 @@ import torch
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.models.pretrained import load_pretrained
+from latentcode.models.pretrained import load_pretrained, untrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.models.untrained import untrained
 
 TOKENS = torch.randint(1, 300, (2, 6), generator=torch.Generator().manual_seed(0))
 

@@ -24,6 +24,7 @@ from transformer_lens.tools.analysis.attribution_patching import cache_activatio
 
 import latentcode as lc
 from latentcode.config import SravenConfig
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.patched.sites import SITES, capture, gradients, run_patched
 from latentcode.models.pretrained import load_pretrained
@@ -38,7 +39,6 @@ from latentcode.probes.attribution import (
 from latentcode.probes.interventions.estimates import Setting, known_answers, step
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals

@@ -17,8 +17,8 @@ from selector import K, Selector
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 from small_text import small_text, text_model
 
-from latentcode.answers import CLASSES
 from latentcode.errors import LatentCodeError
+from latentcode.metrics import CLASSES
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where

@@ -20,8 +20,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError
-from latentcode.models.gates import effective_codes
-from latentcode.models.hypernetwork import two_ways
+from latentcode.models.hypernetwork import effective_codes, two_ways
 from latentcode.models.patched.heads import unshared
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes import generation

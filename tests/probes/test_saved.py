@@ -15,10 +15,10 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
-from latentcode.lazy import MOVED
 from latentcode.probes.common.contrasts import MEASURED, MOST_SAID, OF, Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.saved import RESULTS, load_result, result_class, result_kind
+from latentcode.registry import MOVED
 
 CLASSES = [result_class(kind) for kind in RESULTS]
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.errors import UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
-from latentcode.models.hypernetwork import value_network
-from latentcode.models.key_inputs import key_inputs
+from latentcode.models.hypernetwork import key_inputs, value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.common.shuffling import shuffled_labels
@@ -33,7 +33,6 @@ from latentcode.probes.value_networks import (
     value_networks,
     weight_products,
 )
-from latentcode.seeds import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.base import DRAW
 

@@ -13,15 +13,15 @@ import torch
 from small_factorial import TEMPLATES, LearntModels, factorial_prompts
 
 from latentcode import Patch, intervene
-from latentcode.answers import CLASSES
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
+from latentcode.metrics import CLASSES
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions.intervention import (
     prompt_interventions,
     standard_interventions,
 )
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 EVERY = (0, 1)

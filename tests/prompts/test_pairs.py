@@ -14,6 +14,7 @@ from small_bridges import make
 from small_language_models import SmallModels
 
 from latentcode import Patch, intervene
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, ProbeError, SplitError, UnknownNameError
 from latentcode.models import pretrained
 from latentcode.models.patched.sites import capture, run_patched
@@ -21,7 +22,6 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.intervention import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.seeds import make_generator
 
 BOTH = (0, 1)
 GOOD: dict[str, Any] = {

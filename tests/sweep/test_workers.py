@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import latentcode as lc
-from latentcode.models.names import NORMALIZATIONS
+from latentcode.models.config import NORMALIZATIONS
 from latentcode.sweep.executors import packed, unpacked
 from latentcode.training import loop
 from latentcode.training.loop import request_stop, stop_on_signals

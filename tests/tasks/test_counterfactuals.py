@@ -9,7 +9,7 @@ import torch
 
 import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS, complete
 from latentcode.tasks.sraven.task import aligned

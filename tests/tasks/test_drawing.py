@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.batch import Batch
 

@@ -14,9 +14,9 @@ from places import EXAMPLE
 
 import latentcode as lc
 from latentcode.config import TASKS, SravenConfig, from_yaml, task_from_dict, to_dict, to_yaml
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.imports import import_file
-from latentcode.seeds import make_generator
+from latentcode.registry import import_file
 from latentcode.tasks.registry import REGISTRY
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 from latentcode.tasks.sraven.distances import sraven_distances

@@ -12,8 +12,7 @@ from places import EXAMPLE
 
 import latentcode as lc
 from latentcode.errors import ConfigError
-from latentcode.imports import import_file
-from latentcode.sources import Source
+from latentcode.registry import Source, import_file
 from latentcode.tasks import try_task
 from latentcode.tasks.registry import REGISTRY
 

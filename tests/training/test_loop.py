@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from latentcode.config import RunConfig
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, TrainingError
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.seeds import make_generator
 from latentcode.tasks import Batch, make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import train, train_ensemble, training_step

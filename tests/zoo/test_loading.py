@@ -20,7 +20,7 @@ import latentcode as lc
 from latentcode import subjects, zoo
 from latentcode.cli import main
 from latentcode.errors import ArtifactError, RunError, UnknownNameError
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.zoo import CARD, Card
 
 

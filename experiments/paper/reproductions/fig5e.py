@@ -25,9 +25,9 @@ from latentcode.experiments.paper.reproduction import (
     controls_of,
 )
 from latentcode.experiments.paper.wording import caveat, knows_rules, n_runs, nothing, titled
-from latentcode.figures.heat_maps import heat_map
+from latentcode.figures.panels import heat_map
 from latentcode.figures.style import Figure
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import where
 from latentcode.probes.similarity import SimilarityResult, similarity

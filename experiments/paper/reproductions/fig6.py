@@ -37,7 +37,7 @@ from latentcode.experiments.paper.wording import NOTHING, count, sentences
 from latentcode.figures.style import Figure
 from latentcode.models.config import kind_of
 from latentcode.models.flops import PEAKS, training_flops_per_token
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 from latentcode.tasks import make_task

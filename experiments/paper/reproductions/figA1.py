@@ -21,7 +21,7 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
 )
 from latentcode.experiments.paper.verdicts import evidence
-from latentcode.figures.heat_maps import signed_norm
+from latentcode.figures.panels import signed_norm
 from latentcode.figures.style import DIVERGING, PALETTE, Figure
 from latentcode.models import HookedTransformer
 from latentcode.models.config import kind_of

@@ -21,7 +21,7 @@ from latentcode.experiments.paper.reproduction import (
     value_evidence,
 )
 from latentcode.experiments.paper.wording import caveat, n_runs, nothing, titled
-from latentcode.figures.heat_maps import heat_map, signed_norm
+from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import LabelSums, percentile_interval, resample
 from latentcode.probes.common.figures import panels

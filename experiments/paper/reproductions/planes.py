@@ -45,7 +45,7 @@ from latentcode.experiments.paper.reproductions.decoded import (
     runs_by_setting,
 )
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
-from latentcode.figures.scatter import ScatterCell, scatter_figure
+from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
 from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from latentcode.answers import CLASSES
 from latentcode.errors import check
+from latentcode.metrics import CLASSES
 from latentcode.tasks.batch import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,

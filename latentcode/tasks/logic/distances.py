@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks.distances import (
     Distances,
     check_number,

@@ -12,7 +12,7 @@ from places import EXAMPLE
 from small_app import open_folders, page_test, shown
 
 import latentcode as lc
-from latentcode.imports import IMPORTS, import_file, in_environment
+from latentcode.registry import IMPORTS, import_file, in_environment
 
 
 @pytest.fixture

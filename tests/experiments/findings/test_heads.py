@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from latentcode.experiments.findings import heads
-from latentcode.models.modes import evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.subjects.streams import stream_texts
 
 

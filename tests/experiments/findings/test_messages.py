@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.experiments.findings.messages import (
     OUTCOMES,
     aligned_activations,
@@ -18,7 +19,6 @@ from latentcode.experiments.findings.messages import (
     patched_logits,
 )
 from latentcode.models.patched.passes import clean_pass, computed
-from latentcode.seeds import make_generator
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from places import ROOT
 
-from latentcode.answers import CLASSES
 from latentcode.experiments.findings import operation
+from latentcode.metrics import CLASSES
 
 RUN = ROOT / "experiments/results/runs/sraven_confirm/seed=3,split_seed=3,kind=hyla"
 

@@ -30,13 +30,13 @@ from hypothesis import strategies as st
 from latentcode.models.config import ATTENTION_KINDS, NONLINEARITIES, ModelConfig, with_kind
 from latentcode.models.kernels import cpu
 from latentcode.models.kernels.fused import (
+    SHARED_ROWS,
     Case,
     attention_by,
     gelu,
     kernel_for,
     written_out,
 )
-from latentcode.models.kernels.on_cpu import SHARED_ROWS
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])

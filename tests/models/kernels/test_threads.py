@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from latentcode.models.kernels import on_cpu
-from latentcode.models.kernels.on_cpu import on_threads
+from latentcode.models.kernels import fused
+from latentcode.models.kernels.fused import on_threads
 
 
 @pytest.fixture(params=["torch's threads", "Python's threads"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "Python's threads":
-        monkeypatch.setattr(on_cpu, "find_openmp", lambda: None)
+        monkeypatch.setattr(fused, "find_openmp", lambda: None)
     torch.set_num_threads(3)
     yield request.param
     torch.set_num_threads(1)
@@ -47,11 +47,11 @@ def test_an_error_is_raised_when_all_calls_have_ended(kind: str, broken: int) ->
 
 
 def test_torch_brings_the_runtime_that_its_threads_belong_to() -> None:
-    if "libgomp" not in torch.__config__.parallel_info() and on_cpu.find_openmp() is None:
+    if "libgomp" not in torch.__config__.parallel_info() and fused.find_openmp() is None:
         pytest.skip("torch was built with another OpenMP")
     torch.set_num_threads(2)
     try:
         torch.ones(10_000_000).add_(1.0)
-        assert on_cpu.find_openmp().omp_get_max_threads() == 2
+        assert fused.find_openmp().omp_get_max_threads() == 2
     finally:
         torch.set_num_threads(1)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latentcode.arguments import chosen
 from latentcode.codes import LatentCodes
-from latentcode.errors import ProbeError, UnknownNameError
+from latentcode.errors import ProbeError, UnknownNameError, chosen
 from latentcode.probes.common.features import (
     check_same_instances,
     features_of,

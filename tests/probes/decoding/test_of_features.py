@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.errors import ProbeError
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import MODELS, DecodingResult, named, parted
-from latentcode.seeds import make_generator
 from latentcode.tasks.logic.task import evaluate
 
 SmokeRun = Callable[[str, str], lc.Run]

@@ -17,7 +17,7 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
-from latentcode.models.untrained import untrained
+from latentcode.models.pretrained import untrained
 from latentcode.probes.heads import HeadsResult, measure, metrics
 from latentcode.probes.heads.metrics import OBSERVED, Observer
 from latentcode.probes.saved import load_result

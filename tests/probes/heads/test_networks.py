@@ -8,7 +8,7 @@ import torch
 from random_texts import batches
 from small_language_models import SmallModels
 
-from latentcode.models.key_inputs import key_inputs
+from latentcode.models.hypernetwork import key_inputs
 from latentcode.probes.heads.clusters import Clusters, cluster_codes
 from latentcode.probes.heads.codes import (
     HeadSample,

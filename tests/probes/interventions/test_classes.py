@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.answers import CLASSES
+from latentcode.metrics import CLASSES
 from latentcode.probes.interventions import InterventionResult
 from latentcode.probes.interventions.result import tables
 

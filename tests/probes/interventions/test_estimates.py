@@ -12,9 +12,9 @@ import torch
 
 import latentcode as lc
 from latentcode.config import SravenConfig
+from latentcode.devices import make_generator
 from latentcode.models.patched.sites import capture, gradients, run_patched
 from latentcode.probes.interventions.estimates import by_cell, cells, masks
-from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.sraven.sources import feature_of
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
 from latentcode.models.patched.sites import Place, capture, run_patched
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.patches import Problem
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals
 
 EVERYTHING = Patch("interchange", "everything", (0, 1))

@@ -9,7 +9,7 @@ import pytest
 from hand_built import operation_model
 from selector import Selector
 
-from latentcode.answers import CLASSES
+from latentcode.metrics import CLASSES
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
 from latentcode.probes.interventions.result import tables
 

@@ -7,11 +7,11 @@ import torch
 from small_text import small_text, text_model
 from torch import Tensor
 
+from latentcode.devices import make_generator
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model, standard_interventions
 from latentcode.probes.interventions.patches import Problem
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 

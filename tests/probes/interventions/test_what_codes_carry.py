@@ -15,11 +15,11 @@ from hand_built import MODELS
 from selector import K, Selector, symbol_of
 from torch import Tensor
 
-from latentcode.answers import CLASSES
+from latentcode.devices import make_generator
 from latentcode.experiments.findings.operation import verdict
+from latentcode.metrics import CLASSES
 from latentcode.models.patched.sites import capture
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 
 LEAST = 0.10

@@ -9,6 +9,7 @@ import torch
 from asked import put
 
 import latentcode as lc
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.attention import rms_head
 from latentcode.models.config import ATTENTION_KINDS
@@ -16,7 +17,6 @@ from latentcode.models.patched.sites import SITES, capture, constrained, run_pat
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
 from latentcode.probes.interventions.references import measure
-from latentcode.seeds import make_generator
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 KINDS = tuple(ATTENTION_KINDS)

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from small_text import CONFIG, small_text
 from torch import Tensor
 
-from latentcode.answers import CLASSES
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
+from latentcode.metrics import CLASSES
 from latentcode.tasks import make_counterfactuals
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals, at

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from small_text import small_text
 
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small
 
 HOSTILE = ["<b>", "A", '"\'', "&amp;", "\n", "\t", "<script>", "\u202e", "A", "]]>", "\u200b",

@@ -17,7 +17,7 @@ from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.files.storage import read_json, write_json
 from latentcode.hub import to_share
 from latentcode.runs.run import check_resumable
-from latentcode.seeds import make_generator
+from latentcode.devices import make_generator
 from latentcode.tasks import make_task
 from latentcode.tasks.text import cache
 

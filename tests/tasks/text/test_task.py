@@ -10,8 +10,8 @@ import torch
 from small_text import CONFIG, SmallText, small_text
 
 from latentcode.config import LanguageConfig
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, SplitError
-from latentcode.seeds import make_generator
 from latentcode.tasks import try_task
 from latentcode.tasks.registry import REGISTRY
 from latentcode.tasks.text.patterns import PATTERNS, possible_queries

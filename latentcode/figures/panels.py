@@ -1,20 +1,105 @@
-"""Panels of points in a plane, coloured by a label."""
+""""""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import Normalize, TwoSlopeNorm
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
+from pandas.api.types import is_integer_dtype
 
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import SEQUENTIAL, Figure, category_styles, style
+from latentcode.figures.style import (
+    DIVERGING,
+    GREY,
+    PALETTE,
+    SEQUENTIAL,
+    Figure,
+    category_styles,
+    style,
+)
+from latentcode.metrics import is_by_constituent
+
+LONGEST = 28
+"""Letters of a name that a tick label shows."""
+BRIGHTNESS = (0.299, 0.587, 0.114)
+"""Of red, green and blue to the eye."""
+
+
+def mean_codes_figure(means: pd.DataFrame, title: str, *, centred: bool = False) -> Figure:
+    """Return mean codes as rows of colours, a column per head; white is a score of 0.
+
+    means    index: what each row is; one column per head
+    centred  show each row minus the mean of all rows; white is then a score like the others'
+    """
+    n_rows, n_heads = means.shape
+    means = means - means.mean() if centred else means
+    rows = means.set_axis([_short(name) for name in means.index]).set_axis(range(n_heads), axis=1)
+    letters = max(map(len, rows.index), default=0)
+    with style():
+        figure = Figure(figsize=(0.07 * letters + float(np.clip(0.17 * n_heads, 1.8, 6.0)) + 1.0,
+                                 0.17 * n_rows + 0.95), layout="constrained")
+        axes = figure.subplots()
+        drawn = heat_map(axes, rows, signed_norm(means.to_numpy()), fontsize=7.5)
+        axes.set_xlabel("head")
+        axes.set_ylabel(_short(means.index.name or ""), parse_math=False)
+        axes.set_title(title, fontsize=8.5, parse_math=False)
+        figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02,
+                        label="mean score − mean of rows" if centred else "mean score")
+    return figure
+
+
+def heat_map(
+    axes: Axes, matrix: pd.DataFrame, norm: Normalize, *, numbers: bool = False,
+    fontsize: float = 7.0, rotation: float = 0.0,
+) -> AxesImage:
+    """Draw a matrix as coloured cells and return what a colour bar needs; NaN stays white.
+
+    matrix    its index and columns name the rows and columns, in their order; if the
+              columns have numbers, about eight of them are written
+    norm      signed where it is a `TwoSlopeNorm`, which chooses the colours
+    numbers   whether to write the values into the cells
+    rotation  of the names of columns, in degrees
+    """
+    axes.grid(False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    cmap = DIVERGING if isinstance(norm, TwoSlopeNorm) else SEQUENTIAL
+    values = matrix.to_numpy(dtype=np.float64)
+    # Cells of a large matrix are smaller than a pixel; "none" would drop some of them.
+    drawn = axes.imshow(values, cmap=cmap, norm=norm, aspect="auto", interpolation="nearest")
+    step = max(1, len(matrix.columns) // 8) if is_integer_dtype(matrix.columns) else 1
+    # Names come from data, where a dollar sign is no mathematics.
+    axes.set_xticks(range(0, matrix.shape[1], step), [str(name) for name in matrix.columns[::step]],
+                    fontsize=fontsize, rotation=rotation, parse_math=False)
+    axes.set_yticks(range(matrix.shape[0]), [str(name) for name in matrix.index],
+                    fontsize=fontsize, parse_math=False)
+    for (row, column), value in np.ndenumerate(values) if numbers else ():
+        if np.isfinite(value):
+            brightness = np.dot(drawn.cmap(norm(value))[:3], BRIGHTNESS)
+            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=fontsize,
+                      color="black" if brightness > 0.5 else "white")
+    return drawn
+
+
+def signed_norm(values: np.ndarray) -> Normalize:
+    """Return a scale that is symmetric about 0, or from 0 up where nothing is negative."""
+    most = float(np.abs(values).max()) or 1.0
+    return TwoSlopeNorm(0.0, -most, most) if values.min() < 0 else Normalize(0.0, most)
+
+
+def _short(name: object) -> str:
+    text = " ".join(str(name).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST - 1]}…"
+
 
 BAR, LINE = 0.8, 0.155
 """Inches that a colour bar is wide, and a line of a legend high."""
@@ -157,3 +242,47 @@ def _legend_columns(look: Categories, height: float) -> int:
 def _legend_inches(label: str, look: Categories, height: float) -> float:
     entry = 0.35 + 0.075 * max(len(str(category)) for category in look)
     return float(max(entry * _legend_columns(look, height), 0.09 * len(label)))
+
+
+TRAINING_LOSS, LOSS = "training_loss", "loss"
+
+
+def metrics_figure(table: pd.DataFrame) -> Figure:
+    """Return the metrics of a run over its steps: a panel per metric, a line per split.
+
+    table  columns step, split, metric, mean, se; bands are +- 2 standard errors
+
+    Metrics of single constituents are left out.
+
+    The loss has a logarithmic axis where it is positive, with the training loss in grey; other
+    metrics are shown from 0 to 1, where an untrained model may lie outside.
+    """
+    metrics = [str(name) for name in table["metric"].unique()
+               if name != TRAINING_LOSS and not is_by_constituent(name)]
+    metrics = metrics or [TRAINING_LOSS]
+    splits = list(table.loc[table["metric"] != TRAINING_LOSS, "split"].unique())
+    with style():
+        figure = Figure(figsize=(2.3 * len(metrics) + 1.0, 2.3), layout="constrained")
+        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+        for axes, metric in zip(panels, metrics, strict=True):
+            if metric in (LOSS, TRAINING_LOSS):
+                training = table[table["metric"] == TRAINING_LOSS]
+                axes.plot(training["step"], training["mean"], color=GREY, linewidth=0.8,
+                          label="training")
+                if (table.loc[table["metric"].isin([LOSS, TRAINING_LOSS]), "mean"] > 0).all():
+                    axes.set_yscale("log")
+                    axes.yaxis.set_major_formatter(LogFormatter())
+                    axes.yaxis.set_minor_formatter(LogFormatter())
+            else:
+                axes.set_ylim(-0.03, 1.03)
+            for color, split in zip(cycle(PALETTE), splits, strict=False):
+                rows = table[(table["metric"] == metric) & (table["split"] == split)]
+                axes.plot(rows["step"], rows["mean"], color=color, marker="o", markersize=2.5,
+                          label=split)
+                axes.fill_between(rows["step"], rows["mean"] - 2 * rows["se"],
+                                  rows["mean"] + 2 * rows["se"], color=color, alpha=0.2,
+                                  linewidth=0)
+            axes.set_title(metric.replace("_", " "), parse_math=False)
+            axes.set_xlabel("step")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
