@@ -35,11 +35,10 @@ from typing import (
     runtime_checkable,
 )
 
+from latentcode.devices import BELOW, checked_seed
 from latentcode.errors import ConfigError, check, check_choice, check_no_pipe, check_whole, reason
 from latentcode.models.config import OWN, ModelConfig, with_kind
-from latentcode.registry import Registry
-from latentcode.devices import BELOW, checked_seed
-from latentcode.registry import Source
+from latentcode.registry import Registry, Source
 
 T = TypeVar("T")
 LATER, FILLED_IN = "later", "filled_in"

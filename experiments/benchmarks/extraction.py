@@ -27,7 +27,7 @@ import tyro
 from latentcode.codes.instances import TaskSource
 from latentcode.codes.reader import Reader
 from latentcode.config import preset
-from latentcode.devices import resolve_device
+from latentcode.devices import make_generator, resolve_device
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.harness import (
     Benchmark,
@@ -42,7 +42,6 @@ from latentcode.experiments.benchmarks.harness import (
 from latentcode.figures.text import markdown_table
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
-from latentcode.devices import make_generator
 from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.base import DRAW

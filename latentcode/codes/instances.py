@@ -12,15 +12,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.errors import as_tuple
 from latentcode.codes.reader import Block, Source
 from latentcode.codes.rows import Instances
 from latentcode.config import TaskConfig
-from latentcode.devices import resolve_device
-from latentcode.errors import check
+from latentcode.devices import checked_seed, make_generator, resolve_device
+from latentcode.errors import as_tuple, check
 from latentcode.runs import Run
 from latentcode.runs.run import load_run
-from latentcode.devices import checked_seed, make_generator
 from latentcode.tasks import Batch, Task, as_task, try_task
 from latentcode.tasks.base import DRAW
 

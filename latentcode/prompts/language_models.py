@@ -13,16 +13,22 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from latentcode.devices import checked_seed
 from latentcode.errors import check, check_text
 from latentcode.hub import is_address
 from latentcode.models.config import kind_of
-from latentcode.models.pretrained import AT, as_dtype, is_run
-from latentcode.models.pretrained import adds_bos, load_pretrained, tokenizer_of
-from latentcode.models.transformer import HookedTransformer
+from latentcode.models.pretrained import (
+    AT,
+    adds_bos,
+    as_dtype,
+    is_run,
+    load_pretrained,
+    tokenizer_of,
+)
 from latentcode.models.pretrained import untrained as with_fresh_weights
+from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.runs.run import ZOO_PREFIX, load_run
-from latentcode.devices import checked_seed
 from latentcode.tasks import make_task
 from latentcode.tasks.text.classes import TokenTable
 from latentcode.tasks.text.data import Tokenizer

@@ -35,8 +35,7 @@ import torch
 from latentcode.config import RunConfig, own_in
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import ConfigError, LatentCodeError, TrainingError, check, check_count
-from latentcode.registry import asked_for, import_again
-from latentcode.registry import Import
+from latentcode.registry import Import, asked_for, import_again
 from latentcode.training.loop import request_stop, train, train_ensemble
 
 Job = Mapping[Path, RunConfig]

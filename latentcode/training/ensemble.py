@@ -21,14 +21,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentcode.config import HOW_FIELDS, RunConfig, TrainingConfig, to_dict
-from latentcode.devices import resolve_device
+from latentcode.devices import make_generator, resolve_device
 from latentcode.errors import check
 from latentcode.models.attention import dropout_mask
 from latentcode.models.config import ModelConfig, own_parts
 from latentcode.models.hooks import is_hooked
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.devices import make_generator
 from latentcode.training.state import (
     CHUNK,
     TrainingState,

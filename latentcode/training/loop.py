@@ -22,10 +22,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from latentcode.errors import as_tuple
 from latentcode.config import RunConfig, config_hash, to_dict
 from latentcode.devices import device_name, evaluation_batch, resolve_device
-from latentcode.errors import TrainingError, check, check_choice
+from latentcode.errors import TrainingError, as_tuple, check, check_choice
 from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.models.flops import peak_flops, training_flops_per_token
 from latentcode.progress import Bar

@@ -15,17 +15,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from latentcode.config import RunConfig, TrainingConfig
-from latentcode.devices import check_precision, resolve_device
+from latentcode.devices import check_precision, make_generator, resolve_device
 from latentcode.errors import ArtifactError, check, check_count
 from latentcode.metrics import Metric
 from latentcode.models.blocks import Generators
-from latentcode.models.hooks import is_hooked
+from latentcode.models.hooks import evaluating, is_hooked
 from latentcode.models.kernels.gpu.available import why_not
-from latentcode.models.hooks import evaluating
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run
-from latentcode.devices import make_generator
 from latentcode.tasks import make_task, try_task
 from latentcode.tasks.base import DRAW, Task
 from latentcode.tasks.batch import Batch

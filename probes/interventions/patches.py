@@ -15,13 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.errors import as_tuple
 from latentcode.config import LogicConfig, model_for
-from latentcode.errors import ConfigError, ProbeError, called, check, check_choice
+from latentcode.errors import ConfigError, ProbeError, as_tuple, called, check, check_choice
 from latentcode.models.config import with_kind
 from latentcode.models.patched.sites import SITES, Edit, Place, capture
-from latentcode.models.transformer import HookedTransformer
 from latentcode.models.registering import try_function
+from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.interventions.references import References, measure
 from latentcode.registry import Registry
 from latentcode.tasks import make_counterfactuals, make_task

@@ -17,11 +17,11 @@ from tiny_training import float64
 from torch import Tensor, nn
 
 from latentcode.config import RunConfig, preset
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
 from latentcode.models import blocks
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
-from latentcode.devices import make_generator
 from latentcode.tasks import Batch, make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven, tokenize

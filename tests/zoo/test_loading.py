@@ -19,8 +19,8 @@ from small_zoo import NAME, PAIRS
 import latentcode as lc
 from latentcode import subjects, zoo
 from latentcode.cli import main
-from latentcode.errors import ArtifactError, RunError, UnknownNameError
 from latentcode.devices import make_generator
+from latentcode.errors import ArtifactError, RunError, UnknownNameError
 from latentcode.zoo import CARD, Card
 
 

@@ -23,8 +23,8 @@ from latentcode.app.data.problem import card, neighbours, problem
 from latentcode.app.data.projections import project_once
 from latentcode.errors import ArtifactError, ConfigError, ProbeError
 from latentcode.files.storage import default_cache
-from latentcode.registry import import_file
 from latentcode.probes.projection import reduced_settings
+from latentcode.registry import import_file
 
 
 @pytest.fixture(scope="module")
