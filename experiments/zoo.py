@@ -33,7 +33,7 @@ from latentcode.progress import Bar
 from latentcode.runs.run import CONFIG, ZOO, Run
 from latentcode.sweep import GRIDS, load_grid
 from latentcode.tasks import Task, make_task
-from latentcode.tasks.text.patterns import INDUCTION, PREVIOUS
+from latentcode.tasks.text.tokens import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
 from latentcode.zoo import CARD, README, Card, CodesOfCard, Evaluation
 

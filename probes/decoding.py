@@ -131,7 +131,7 @@ def decode(
     Logistic probes are fitted on features of `train` combinations and scored on `ood` ones, beside
     those of an untrained model, shuffled labels and, of codes, the residual stream (paper, Fig. 2B
     and 5F). Labels that are columns of texts are asked of whole texts, on held-out documents
-    (`latentcode.prompts.whole_texts`), beside the bag of their tokens, too.
+    (`latentcode.prompts.text_prompts`), beside the bag of their tokens, too.
 
     By how much features are above each control, over the same problems, is in
     `DecodingResult.contrasts`. Every probe chooses its regularisation by cross-validation over

@@ -229,7 +229,7 @@ def further_pairs(entry: Entry) -> tuple[Pair, ...]:
     """
     if entry.kind == "codes":
         return ()
-    from latentcode.tasks.sraven.pairs import context_pairs
+    from latentcode.tasks.sraven.task import context_pairs
 
     task = open_run(entry.path).config.task
     return context_pairs(task) if isinstance(task, SravenConfig) else ()

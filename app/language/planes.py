@@ -19,7 +19,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.probes.common.features import varies
 from latentcode.probes.heads.clusters import flat_codes, heads_of
 from latentcode.probes.projection import CachedProjection, quality
-from latentcode.tasks.text.classes import class_of
+from latentcode.tasks.text.tokens import class_of
 
 ALL = "all"
 """The choice of the codes of all layers as one."""

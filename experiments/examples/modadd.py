@@ -15,7 +15,7 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.errors import check, check_whole
-from latentcode.tasks.splits import split_combinations
+from latentcode.tasks.base import split_combinations
 
 TOKENS = ("first", "second", "answer")
 

@@ -37,7 +37,7 @@ from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.interventions import Problem
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
-from latentcode.tasks.sraven.rules import RULES, SUM
+from latentcode.tasks.sraven.task import RULES, SUM
 
 OUTCOMES = ("base", "operation", "operands", "answer", "other")
 THIRD_RULE = "unrelated"

@@ -29,9 +29,8 @@ from latentcode.config import SravenConfig
 from latentcode.experiments.paper.reproduction import Work
 from latentcode.metrics import Metric, mean_metric
 from latentcode.progress import Bar, reported
-from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven.rules import DISTRIBUTE, complete, feature_grids_per_rule
-from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.base import Batch
+from latentcode.tasks.sraven.task import DISTRIBUTE, Sraven, complete, feature_grids_per_rule
 
 ROWS_AT_ONCE = 2**22
 """Most rows of one join, which bounds its memory at about a gigabyte."""

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,9 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.runs.run import ZOO_PREFIX, load_run
 from latentcode.tasks import make_task
-from latentcode.tasks.text.classes import TokenTable
-from latentcode.tasks.text.data import Tokenizer
 from latentcode.tasks.text.task import Text
-from latentcode.tasks.text.tokenizer import token_names
+from latentcode.tasks.text.tokenizer import Tokenizer, token_names
+from latentcode.tasks.text.tokens import TokenTable
 
 if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
@@ -349,6 +349,28 @@ def load_language_model(
           f"{device_map!r}, but the model is in hand; expected None")
     given = as_language_model(model)
     return given.untrained(seed) if untrained else given
+
+
+def next_token(
+    model: LanguageModel, column: str, answer: Any, prompt: str, ids: list[int], name: str,
+    prepend_bos: bool | None,
+) -> int:
+    """Return the token that an answer is after a prompt."""
+    size = model.vocabulary
+    if isinstance(answer, Integral) and not isinstance(answer, bool):
+        check(0 <= int(answer) < size, f"{column} of {name} is token {answer}; expected 0 to "
+              f"{size - 1}")
+        return int(answer)
+    check(isinstance(answer, str) and bool(answer), f"{column} of {name} is {answer!r}; expected "
+          "text, or the id of a token")
+    longer, _ = model.encode(prompt + answer, prepend_bos)
+    check(longer[:len(ids)] == ids, f"{column} {answer!r} of {name} changes the tokens of the "
+          f"prompt that it follows, {model.texts(ids)}, into {model.texts(longer)}; expected "
+          "an answer that begins with the space before it, or the id of a token")
+    after = longer[len(ids):]
+    check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
+          f"{model.texts(after)}; expected one, or the id of a token")
+    return after[0]
 
 
 def _version(name: str, model: Any) -> dict[str, str]:

@@ -5,29 +5,324 @@
      "control": "The capital in France is", "query": -1, "key": "France"}
 
 They are prompts (`latentcode.prompts`) with a few columns more; or, without sources, prompts of
-every operation with every operands (`latentcode.prompts.factorial`), which are each other's.
+every operation with every operands, which are each other's:
+
+    {"prompt": "the capital of Peru is", "operation": "capital", "operands": "Peru",
+     "template": "the {} of {} is", "answer": " Lima", "query": -1, "key": "capital"}
+
+These are what a template gives when it is filled with every operation and every operands. The base
+has operation A and operands x. Its source in the same template has another operation B, other
+operands x', or both; the control and the sources with another rest have another template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
 from latentcode.models.pretrained import is_causal
+from latentcode.models.read_out import last_token, read_out_hook
+from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
-from latentcode.prompts.factorial import FACTORS, Grid
-from latentcode.prompts.outcomes import AMONG, Among, PromptOutcomes
+from latentcode.prompts.language_models import next_token
 from latentcode.prompts.prompts import row_name
-from latentcode.prompts.tokens import matching, next_token
-from latentcode.tasks.batch import Batch
-from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
+from latentcode.tasks.base import Batch
+from latentcode.tasks.counterfactuals import (
+    OTHERS,
+    Counterfactuals,
+    MinimalPairs,
+    all_differ,
+    classes_of,
+    code_mask,
+    row_mask,
+)
+
+FACTORS = ("operation", "operands")
+"""Columns of prompts that are a factorial."""
+TEMPLATE = "template"
+"""The column that names the rest of a prompt; without it there is a single one."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The prompts of a split by template, operation and operands.
+
+    rows       int64 [T, A, X], the number of the prompt
+    cells      int64 [N, 3], of each prompt the template, operation and operands; -1 of other splits
+    alike      bool [T, T], which other templates have prompts of the same layout
+    factorial  whether sources differ in their operands, too
+    """
+
+    rows: np.ndarray
+    cells: np.ndarray
+    alike: np.ndarray
+    factorial: bool
+
+    @classmethod
+    def of(
+        cls, frame: pd.DataFrame, ids: Sequence[Sequence[int]], rows: np.ndarray,
+        layouts: np.ndarray, names: Sequence[str], factorial: bool,
+    ) -> Grid:
+        """Arrange the prompts `rows` of a frame.
+
+        ids      the tokens of each prompt of the frame
+        layouts  int64 [N], equal where prompts have as many tokens with query and key in the same
+                 places
+        names    what errors call the rows
+
+        `ConfigError` names a combination that is missing or given twice, a prompt whose layout is
+        another than that of its template, and a factor with a single value.
+        """
+        told = frame.iloc[rows].assign(**({} if TEMPLATE in frame else {TEMPLATE: ""}))
+        found = [pd.factorize(told[column]) for column in (TEMPLATE, *FACTORS)]
+        values = [list(of) for _, of in found]
+        split = f" of split {frame['split'].iloc[rows[0]]!r}" if "split" in frame else ""
+        for column, of in zip(FACTORS, values[1:], strict=True):
+            check(len(of) > 1 or (column == "operands" and not factorial), f"prompts{split} have "
+                  f"the single {column} {of[0]!r}; expected at least two")
+
+        def called(cell: Sequence[int]) -> str:
+            template, operation, operands = (of[i] for of, i in zip(values, cell, strict=True))
+            where = f" in template {template!r}" if TEMPLATE in frame else ""
+            return f"operation {operation!r} and operands {operands!r}{where}"
+
+        grid = np.full([len(of) for of in values], -1, dtype=np.int64)
+        cells = np.full((len(frame), 3), -1, dtype=np.int64)
+        cells[rows] = np.stack([codes for codes, _ in found], 1)
+        for row in rows[pd.DataFrame(cells[rows]).duplicated().to_numpy()]:
+            first = rows[(cells[rows] == cells[row]).all(1)][0]
+            check(False, f"{names[first]} and {names[row]} both have "
+                  f"{called(cells[row].tolist())}, with answers {frame['answer'].iloc[first]!r} "
+                  f"and {frame['answer'].iloc[row]!r}; expected each once{split} (a column "
+                  f"{TEMPLATE} tells wordings apart)")
+        first_of: dict[tuple[int, ...], int] = {}
+        for row in rows:
+            first = first_of.setdefault(tuple(ids[row]), row)
+            check(first == row, f"{names[first]}, of {called(cells[first].tolist())}, is the same "
+                  "tokens as "
+                  f"{names[row]}, of {called(cells[row].tolist())}; expected two that differ")
+        grid[tuple(cells[rows].T)] = rows
+        for cell in np.argwhere(grid < 0).tolist():
+            check(False, f"no prompt{split} has {called(cell)}; expected every operation with "
+                  "every operands")
+        of_template = layouts[grid[:, 0, 0]]
+        for row in rows[layouts[rows] != of_template[cells[rows, 0]]]:
+            first = grid[cells[row, 0], 0, 0]
+            check(False, f"{names[row]} has another number of tokens than {names[first]}, or its "
+                  "query or key in another place; expected prompts of one "
+                  f"{'template' if TEMPLATE in frame else 'layout'} to differ in words of as many "
+                  "tokens")
+        alike = (of_template[:, None] == of_template) & ~np.eye(len(of_template), dtype=bool)
+        return cls(grid, cells, alike, factorial)
+
+    @property
+    def per_base(self) -> int:
+        """How many pairs of a base and its source there are for each base."""
+        _, n_operations, n_operands = self.rows.shape
+        return (n_operations - 1) * (n_operands - 1 if self.factorial else 1)
+
+    @property
+    def lacks(self) -> dict[str, str]:
+        """The sources that no base, or not every one, has, and why."""
+        found = {}
+        if not self.alike.any(1).all():
+            reason = (f"a prompt has no other {TEMPLATE} (column {TEMPLATE}) of as many tokens, "
+                      "with query and key in the same places")
+            found = dict.fromkeys(["control", *(name for name in OTHERS if "rest" in name)], reason)
+        if self.rows.shape[1] < 3:
+            found["unrelated"] = "the prompts have no third operation"
+        return found
+
+    def starts(self, generator: torch.Generator) -> np.ndarray:
+        """Draw for each prompt which of its sources is its first: int64 [N]."""
+        return torch.randint(self.per_base, (len(self.cells),), generator=generator,
+                             device=generator.device).cpu().numpy()
+
+    def sources(
+        self, bases: np.ndarray, turn: np.ndarray, starts: np.ndarray, generator: torch.Generator
+    ) -> dict[str, np.ndarray]:
+        """Return the rows of the sources of bases [B] by their name, int64 [B] each.
+
+        turn    int64 [B], how often the same base was there before: it has another source then
+        starts  of `starts`
+
+        `sources`, `control` and those of `OTHERS`, but what the grid lacks.
+        """
+        template, operation, operands = self.cells[bases].T
+        _, n_operations, n_operands = self.rows.shape
+        number = (starts[bases] + turn) % self.per_base
+        target = (operation + 1 + number % (n_operations - 1)) % n_operations
+        found = {"sources": self.rows[template, target, operands]}
+        if "control" not in self.lacks:
+            fits = self.alike[template]
+            found["control"] = self.rows[_one_of(fits, generator), operation, operands]
+        if not self.factorial:
+            return found
+        other = (operands + 1 + number // (n_operations - 1)) % n_operands
+        elsewhere = _one_of(self.alike[template], generator)
+        for name in OTHERS:
+            if name in self.lacks:
+                continue
+            if name == "unrelated":
+                third = _one_of(_all_but(n_operations, operation, target), generator)
+                free = _all_but(n_operands, operands, *([other] if n_operands > 2 else []))
+                found[name] = self.rows[template, third, _one_of(free, generator)]
+                continue
+            found[name] = self.rows[elsewhere if "rest" in name else template,
+                                    target if "operation" in name else operation,
+                                    other if "operands" in name else operands]
+        return found
+
+
+def _all_but(n: int, *taken: np.ndarray) -> np.ndarray:
+    """Return which of n are none of those taken [B] each: bool [B, n]."""
+    free = np.ones((len(taken[0]), n), dtype=bool)
+    for one in taken:
+        free[np.arange(len(one)), one] = False
+    return free
+
+
+def _one_of(free: np.ndarray, generator: torch.Generator) -> np.ndarray:
+    """Draw one of those that are free, bool [B, n]: int64 [B], uniform."""
+    chance = torch.rand(free.shape, generator=generator, device=generator.device).cpu().numpy()
+    return np.where(free, chance, -1.0).argmax(1)
+
+
+ROLES = ("first", "before", "key", "between", "query", "after")
+"""What a token is to the first pair, where prompts are of several layouts."""
+Among = Literal["vocabulary", "answers"]
+AMONG = ("vocabulary", "answers")
+
+
+class PromptOutcomes(Counterfactuals):
+    """Pairs of prompts, whose answers are one token each and are read after the last token.
+
+    among    what counts as the model's answer, see `PromptCounterfactuals`
+    layouts  int64 [N], the layout of each prompt
+    """
+
+    n_slots = 1
+    exclusive = True
+    symbolic = True
+    n_read = 1
+    least_problems = 1  # no more can be drawn than there are
+    among: str
+    layouts: np.ndarray
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return which label each prompt has, bool [B, 1, label]."""
+        return F.one_hot(batch.info["label"], len(self.constituents)).bool()[:, None]
+
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes those of a pair hold, bool [B, Q, K]; of several `row` is the first's.
+
+        elsewhere  of the token before the query, whose row is nearly as long (and its key the
+                   token itself, where that does not see the key). Where the source differs in later
+                   tokens only, its codes there are the prompt's own.
+        """
+        batch = pairs.bases
+        query, key = batch.info["query"], batch.info["key"]  # [B, P]
+        if elsewhere:
+            query = query - 1
+            key = torch.minimum(key, query)
+        n_tokens = batch.inputs.shape[1]
+        if name == "row":
+            return row_mask(query[:, :1], n_tokens)
+        n_pairs = query.shape[1] if name == "pairs" else 1
+        return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
+                            for p in range(n_pairs)]).any(0)
+
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """Return what each token is, int64 [B, T]: its place or, of several layouts, what it is to
+        query and key (`ROLES`)."""
+        if len(set(self.layouts)) == 1:
+            return super().roles(pairs)
+        batch = pairs.bases
+        query, key = (batch.info[name][:, :1] for name in ("query", "key"))
+        place = torch.arange(batch.inputs.shape[1], device=query.device).expand_as(batch.inputs)
+        role = torch.where(place > query, 5, torch.where(place > key, 3, 1))
+        for name, where in (("first", torch.zeros_like(key)), ("key", key), ("query", query)):
+            role = role.scatter(1, where, ROLES.index(name))
+        return ROLES, role
+
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the last token, int64 [B], from the end."""
+        return torch.full_like(pairs.slot, -1)
+
+    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
+        """Return the answers of the prompts and of their sources, float64 [B] each."""
+        own, theirs = (batch.targets[:, 0].double() for batch in (pairs.bases, pairs.sources))
+        return own, theirs
+
+    def reading(self, model: Any) -> AbstractContextManager[Any]:
+        """While this is open a bridge computes the logits of the last token alone: those of all
+        would be larger than everything else."""
+        return (super().reading(model) if isinstance(model, HookedTransformer)
+                else model.hooks(fwd_hooks=[(read_out_hook(model), last_token)]))
+
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        """Return where the model says the answer, bool [B]."""
+        return self._says(pairs, logits) == pairs.batch(of).targets[:, 0]
+
+    def outcomes(
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return what the model says after the prompt, float [B] each.
+
+        base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
+        flip, unchanged  it says the source's answer, the prompt's
+        p_source_answer, p_base_answer  probability of the source's answer, and of the prompt's
+        logit_difference  logit of the prompt's answer minus that of the source's, patched;
+                       `logit_difference_clean`: unpatched
+        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
+        kl             KL(clean || patched) of the next token, in nats
+        """
+        says = self._says(pairs, patched)
+        ours, theirs = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
+        before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
+        probability = after.exp()
+        at_clean, at_source, at_patched = (self._difference(pairs, x)
+                                           for x in (clean, source, patched))
+        # Pairs that count have a positive difference before and a negative one with the source; in
+        # few bits both may be zero.
+        whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
+        classes = {} if pairs.candidates is None else classes_of(says, pairs.candidates)
+        return {**classes, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
+                "moved": (at_clean - at_patched) / whole,
+                "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
+                "p_base_answer": probability.gather(1, pairs.bases.targets)[:, 0].float(),
+                "logit_difference": at_patched, "logit_difference_clean": at_clean,
+                "kl": (before.exp() * (before - after)).sum(-1).float()}
+
+    def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
+        """Return the token that the model says, int64 [B]; -1 where two of `answers` are as likely.
+        """
+        last = logits[:, -1]
+        if self.among == "vocabulary":
+            return last.argmax(-1)
+        answers = (torch.cat([pairs.bases.targets, pairs.sources.targets], 1)
+                   if pairs.candidates is None else pairs.candidates.long())
+        likely = last.float().gather(1, answers)
+        best = likely.topk(2).values
+        said = answers.gather(1, likely.argmax(1, keepdim=True))[:, 0]
+        return torch.where(best[:, 0] > best[:, 1], said, -1)
+
+    @staticmethod
+    def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
+        last = logits[:, -1].float()
+        return (last.gather(1, pairs.bases.targets)
+                - last.gather(1, pairs.sources.targets))[:, 0]
+
 
 NEEDED = ("source", "answer", "source_answer")
 
@@ -315,4 +610,14 @@ class PromptCounterfactuals(PromptOutcomes):
         return tuple(notes)
 
 
-__all__ = ["Among", "PromptCounterfactuals"]
+def matching(
+    model: LanguageModel, column: str, text: object, ids: Sequence[int], name: str,
+    prepend_bos: bool | None,
+) -> list[int]:
+    """Return the tokens of a prompt that goes with another, of which it has as many."""
+    check(isinstance(text, str) and bool(text), f"{column} of {name} is {text!r}; expected text")
+    other, _ = model.encode(str(text), prepend_bos)
+    check(len(other) == len(ids), f"{column} of {name} has {len(other)} tokens "
+          f"{model.texts(other)}, the prompt {len(ids)} {model.texts(ids)}; expected as many")
+    check(list(other) != list(ids), f"{column} of {name} is the prompt itself; expected another")
+    return list(other)

@@ -8,7 +8,7 @@ A line of a JSONL file, or a row of a DataFrame, is one prompt. Needs pandas onl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -22,6 +22,7 @@ from latentcode.devices import checked_seed
 from latentcode.errors import ArtifactError, SplitError, check, check_choice, check_text
 from latentcode.files.storage import rows_in
 from latentcode.prompts.identity import joined
+from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
 
 Position = int | str
@@ -265,6 +266,28 @@ def as_prompts(prompts: Prompts | pd.DataFrame | str | Path) -> Prompts:
         return prompts
     return (Prompts.from_frame(prompts) if isinstance(prompts, pd.DataFrame)
             else Prompts.read(prompts))
+
+
+def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[Any]:
+    """Return the group of each row: the first of those that share an identity, however far.
+
+    identities  of each row what rows of other groups can have, too, such as its tokens
+    """
+    parent: dict[Hashable, Hashable] = {}
+
+    def root(node: Hashable) -> Hashable:
+        parent.setdefault(node, node)
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    groups = list(groups)
+    for kind, values in enumerate(identities):
+        for group, value in zip(groups, values, strict=True):
+            parent[root((kind, value))] = root(("group", group))
+    first: dict[Hashable, Any] = {}
+    return [first.setdefault(root(("group", group)), group) for group in groups]
 
 
 def row_name(index: int, text: str) -> str:

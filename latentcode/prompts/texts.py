@@ -8,6 +8,7 @@ A file is a `.txt`, each line of which is a text, or a `.jsonl`, whose lines are
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -26,9 +27,7 @@ from latentcode.errors import ArtifactError, ProbeError, check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
 from latentcode.prompts.codes import PATTERN_BYTES
-from latentcode.prompts.identity import TextNumbers
-from latentcode.prompts.language_models import LanguageModel
-from latentcode.prompts.tokens import next_token
+from latentcode.prompts.language_models import LanguageModel, next_token
 
 TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
 SUFFIXES = (".txt", ".jsonl")
@@ -39,6 +38,8 @@ TOKENS_AT_ONCE = 2_048
 """Tokens of a batch, padding included."""
 GATHERED = 16
 """Batches whose texts are sorted by length together."""
+REMEMBERED = 2**20
+"""Texts whose numbers `TextNumbers` remembers; those after them have numbers from their tokens."""
 
 
 def read_texts(path: str | Path) -> pd.DataFrame:
@@ -247,6 +248,27 @@ class _Row:
     first: int
     number: int
     row: int
+
+
+class TextNumbers:
+    """Numbers of texts in the order in which they are read; copies have that of the first."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, int] = {}
+        self._n = 0
+
+    def number(self, tokens: Sequence[int]) -> int:
+        """Return the number of a text with these tokens."""
+        key = hashlib.blake2b(array("q", tokens).tobytes(), digest_size=8).digest()
+        if key not in self._first and len(self._first) == REMEMBERED:
+            return int.from_bytes(key) >> 1
+        number = self._first.setdefault(key, self._n)
+        self._n += number == self._n
+        return number
+
+    def skip(self) -> None:
+        """Leave out a number, for a text that is not read."""
+        self._n += 1
 
 
 class Texts:

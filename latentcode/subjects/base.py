@@ -14,7 +14,7 @@ from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.models.hooks import attention_layers
 from latentcode.progress import Progress
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from latentcode.codes.rows import Rows
 from latentcode.errors import ProbeError, check, check_choice, chosen
 from latentcode.progress import Progress
 from latentcode.subjects.base import Subject, check_n, pair_names
-from latentcode.tasks.base import SPLITS
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import SPLITS, Batch
 from latentcode.tasks.pairs import Pair
 
 

@@ -70,10 +70,9 @@ def subject(
             folder or its name on the hub; a `TransformerBridge` or a `HookedTransformer` in hand;
             or codes that were read before, or their folder.
         problems: A task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file);
-            texts, in which pairs are found by pattern (`latentcode.prompts.patterns`), a list or a
-            DataFrame with a column `text`, whose other columns are labels of whole texts
-            (`latentcode.prompts.whole_texts`); default: what a run was trained on. Of codes, those
-            of held-out combinations.
+            texts, in which pairs are found by pattern, a list or a DataFrame with a column `text`,
+            whose other columns are labels of whole texts (`latentcode.prompts.text_prompts`); default:
+            what a run was trained on. Of codes, those of held-out combinations.
         step: The checkpoint of a run; default: the newest.
         revision: Branch, tag or commit of a pretrained model on the hub; default: the newest
             commit.

@@ -11,7 +11,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.files.storage import rows_in
 from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
-from latentcode.prompts.identity import joined
+from latentcode.prompts.prompts import joined
 from latentcode.prompts.texts import (
     ANSWER,
     PROMPT,

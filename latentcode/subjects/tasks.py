@@ -23,7 +23,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks import Task, make_counterfactuals, make_task
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals
 
 BATCH_SIZE, ROWS_AT_ONCE, PATCHED_AT_ONCE = 512, 256, 250

@@ -39,8 +39,8 @@ from latentcode.config import LanguageConfig, RunConfig
 from latentcode.errors import check
 from latentcode.files.provenance import software
 from latentcode.files.storage import replace_folder, write_json, write_text
-from latentcode.tasks.text.data import Document
 from latentcode.tasks.text.sources import ABOUT
+from latentcode.tasks.text.streams import Document
 
 PACKAGES = (
     "python", "accelerate", "datasets", "fsspec", "huggingface-hub", "jinja2", "joblib",

@@ -1,15 +1,18 @@
-"""What every task offers: batches with known constituents, a loss, metrics, pairs, labels.
+"""What every task offers: batches with known constituents, splits, a loss, metrics, pairs, labels.
 
 A task never loops over instances in Python and never leaves the device of the generator that
-it is given.
+it is given. A combination is a sorted tuple of constituents (terms or rules); splits divide the
+combinations, and every constituent of a held-out one is trained on.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,8 +22,174 @@ from torch import Tensor
 from latentcode.config import TaskConfig
 from latentcode.errors import SplitError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
-from latentcode.tasks.batch import Batch, InOrder
 from latentcode.tasks.pairs import Pair
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B instances of a task on one device.
+
+    inputs       [B, T, d_input]  token vectors, float32; or [B, T], token ids, int64
+    targets      [B, n_targets]   float32 (fuzzy logic) or int64 (SRAVEN, text)
+    combination  [B]              row of `task.combinations(split)` that each instance uses
+    info         name -> [B, ...] whatever else the task needs for labels, metrics, rendering
+    split        the split that the batch was drawn from
+    one_hot      whether every input vector is known to be a unit vector or zero; `ConfigError`
+                 where one is not (on a GPU nobody waits to see)
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    combination: Tensor
+    info: Mapping[str, Tensor] = field(default_factory=dict)
+    split: str = "train"
+    one_hot: bool = False
+
+    def __post_init__(self) -> None:
+        if self.one_hot and self.inputs.device.type == "cpu":
+            x = self.inputs
+            check(bool(((x == 0) | (x == 1)).all() and (x.sum(-1) <= 1).all()),
+                  "one_hot is True, but an input vector is neither a unit vector nor zero")
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: slice | Tensor) -> Batch:
+        """Return the sub-batch of a slice, an index tensor or a boolean mask."""
+        return self._map(lambda t: t[index])
+
+    def divided(self, n: int) -> list[Batch]:
+        """Return n sub-batches of equally many instances, in their order."""
+        size, rest = divmod(len(self), n)
+        check(rest == 0, f"a batch of {len(self)} instances is split into {n} parts; expected a "
+              "number that divides it")
+        return [self[i * size:(i + 1) * size] for i in range(n)]
+
+    def to(self, device: torch.device | str) -> Batch:
+        return self._map(lambda t: t.to(device))
+
+    def __repr__(self) -> str:
+        """Say what it holds: shapes and names, and no numbers."""
+        shapes = ", ".join(f"{name} {list(values.shape)}" for name, values in (
+            ("inputs", self.inputs), ("targets", self.targets)))
+        info = f", info {', '.join(self.info)}" if self.info else ""
+        return f"Batch({len(self)} instances of {self.split}: {shapes}{info}; {self.inputs.device})"
+
+    def _map(self, function: Any) -> Batch:
+        return Batch(function(self.inputs), function(self.targets), function(self.combination),
+                     {k: function(v) for k, v in self.info.items()}, self.split, self.one_hot)
+
+    @staticmethod
+    def cat(batches: Sequence[Batch]) -> Batch:
+        """Concatenate batches of one split along the instances."""
+        first = batches[0]
+        splits = sorted({b.split for b in batches})
+        check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
+              "one, whose combinations their rows count", SplitError)
+        return Batch(torch.cat([b.inputs for b in batches]),
+                     torch.cat([b.targets for b in batches]),
+                     torch.cat([b.combination for b in batches]),
+                     {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
+                     first.split, all(b.one_hot for b in batches))
+
+
+class InOrder(Protocol):
+    """The training instances of a task that reads them in an order, such as those of a text."""
+
+    def read(self, first: int, n: int, device: torch.device) -> Batch:
+        """Return instances `first` to `first` + n - 1, the same whatever was read before."""
+
+    def cursor(self, first: int) -> Mapping[str, Any]:
+        """Return what a later process needs to go on at an instance without reading all before it,
+        as plain JSON."""
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        """Take the cursor of an earlier process; `ArtifactError` for one of another text."""
+
+
+Combination = tuple[int, ...]
+
+
+def random_cover(
+    n_constituents: int, size: int, distinct: bool, rng: np.random.Generator
+) -> list[Combination]:
+    """Return ceil(n / size) combinations in which every constituent occurs.
+
+    No smaller set of combinations can cover n constituents. The last one is filled up with
+    random constituents, all different where `distinct` asks for it.
+    """
+    order = [int(c) for c in rng.permutation(n_constituents)]
+    cover = []
+    for start in range(0, n_constituents, size):
+        chunk = order[start:start + size]
+        missing = size - len(chunk)
+        if missing:
+            pool = [c for c in range(n_constituents) if not (distinct and c in chunk)]
+            chunk += [int(c) for c in rng.choice(pool, size=missing, replace=not distinct)]
+        cover.append(tuple(sorted(chunk)))
+    return cover
+
+
+def fraction_of(count: int, total: int) -> float:
+    """Return a short decimal fraction f with int(total * f) == count, for 0 <= count < total.
+
+    count / total itself need not be one: int(100 * 0.29) is 28.
+    """
+    unit: int = 10 ** len(str(total))
+    fractions = (n / unit for n in itertools.count(count * unit // total))
+    return next(f for f in fractions if int(total * f) >= count)
+
+
+def split_combinations(
+    combinations: Sequence[Combination],
+    n_constituents: int,
+    ood_fraction: float,
+    seed: int,
+    distinct: bool,
+) -> tuple[list[Combination], list[Combination]]:
+    """Split combinations into (train, ood), both in sorted order, for any possible fraction.
+
+    `int(len(combinations) * ood_fraction)` of them are held out, as in the official code. Every
+    constituent occurs in `train`, so every constituent of an `ood` combination was trained on.
+    `SplitError` names the largest fraction that leaves room for that.
+    """
+    check(0.0 <= ood_fraction < 1.0,
+          f"ood_fraction is {ood_fraction!r}; expected 0 <= fraction < 1", SplitError)
+    rng = np.random.default_rng(seed)
+    total = len(combinations)
+    n_ood = int(total * ood_fraction)
+    cover = set(random_cover(n_constituents, len(combinations[0]), distinct, rng))
+    most = total - len(cover)
+    check(n_ood <= most,
+          f"ood_fraction {ood_fraction} holds out {n_ood} of {total} combinations and leaves "
+          f"{total - n_ood}, but {len(cover)} are needed for every constituent to occur in "
+          f"training; the largest possible fraction here is {fraction_of(most, total)}, which "
+          f"holds out {most}", SplitError)
+    rest = [c for c in combinations if c not in cover]
+    held_out = {rest[i] for i in rng.permutation(len(rest))[:n_ood]}
+    train = [c for c in combinations if c not in held_out]
+    return train, [c for c in combinations if c in held_out]
+
+
+def explicit_split(
+    combinations: Sequence[Combination], held_out: Sequence[Sequence[int]]
+) -> tuple[list[Combination], list[Combination]]:
+    """Split by a given list of held-out combinations, such as the official one of a seed.
+
+    `SplitError` when one of them does not exist, or holds a constituent that no training
+    combination has.
+    """
+    known = set(combinations)
+    held = {tuple(sorted(int(c) for c in h)) for h in held_out}
+    for combination in sorted(held):
+        check(combination in known, f"held-out combination {combination} does not exist in this "
+              f"task, which has {len(known)} combinations of known constituents", SplitError)
+    train = [c for c in combinations if c not in held]
+    lost = {c for h in held for c in h} - {c for t in train for c in t}
+    check(not lost, f"constituents {sorted(lost)} of the held-out combinations occur in no "
+          "training combination", SplitError)
+    return train, [c for c in combinations if c in held]
+
 
 SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
 """`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of

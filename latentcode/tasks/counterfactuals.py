@@ -26,6 +26,7 @@ from latentcode.errors import UnknownNameError, check, check_choice
 from latentcode.metrics import CLASSES
 from latentcode.tasks.base import Task
 from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch, Task
 
 SCOPES: dict[str, str] = {
     "pair": "the pair that the paper looks at: the response attending to itself",

@@ -53,7 +53,7 @@ from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks import Task
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, all_differ
 from latentcode.tasks.registry import chosen_pairs
 

@@ -22,7 +22,7 @@ from latentcode.models.config import ModelConfig
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
-from latentcode.tasks.text.classes import TokenTable
+from latentcode.tasks.text.tokens import TokenTable
 
 D = 16
 SIGN, FIRST, SECOND, SAID = (slice(2 * i, 2 * i + 2) for i in range(4))

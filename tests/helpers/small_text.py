@@ -15,7 +15,7 @@ from torch import Tensor
 from latentcode.config import LanguageConfig, model_for
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts
+from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts
 from latentcode.tasks.text.task import Text
 
 WORDS = tuple(a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri", "so", "tu") for b in (

@@ -39,6 +39,8 @@ from latentcode.probes.attribution import (
 from latentcode.probes.interventions.estimates import Setting, known_answers, step
 from latentcode.prompts.outcomes import ROLES
 from latentcode.prompts.pairs import PromptCounterfactuals
+from latentcode.prompts.pairs import ROLES, PromptCounterfactuals
+from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals

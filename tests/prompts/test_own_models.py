@@ -22,7 +22,7 @@ from latentcode.prompts import (
     Prompts,
     load_language_model,
 )
-from latentcode.tasks.text.patterns import PATTERNS
+from latentcode.tasks.text.tokens import PATTERNS
 
 KINDS = ("text-softmax", "text-hyla", "text-linear")
 PAIRS = tuple(PATTERNS)

@@ -12,8 +12,8 @@ from small_language_models import SmallModels
 import latentcode as lc
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import PretrainedLanguageModel, load_language_model
-from latentcode.prompts.patterns import pattern_prompts
-from latentcode.tasks.text.patterns import PATTERNS
+from latentcode.prompts.text_prompts import pattern_prompts
+from latentcode.tasks.text.tokens import PATTERNS
 
 TEXTS = pd.DataFrame({
     "text": ["The capital of France is Paris and the capital of France is Paris (1) [2].",

@@ -9,9 +9,9 @@ from tokenizer_families import FAMILIES, bridge_of, make_tokenizer
 import latentcode as lc
 from latentcode.probes.generation import continuation
 from latentcode.prompts import as_language_model, load_language_model
-from latentcode.tasks.text.classes import TokenTable
 from latentcode.tasks.text.render import Drawing
 from latentcode.tasks.text.tokenizer import distinct_names
+from latentcode.tasks.text.tokens import TokenTable
 
 TEXTS = ("un unre", "reun", "do ü", "東 caf\u00e9", "京 cafe\u0301", "<0xE6>")
 

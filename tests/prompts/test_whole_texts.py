@@ -12,7 +12,7 @@ import latentcode as lc
 from latentcode.errors import ConfigError, SplitError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import as_language_model
-from latentcode.prompts.whole_texts import PAIRS, whole_texts
+from latentcode.prompts.text_prompts import PAIRS, whole_texts
 
 TEXTS = pd.DataFrame({
     "text": ["The capital of France", "The river of\n Peru", "in Rome and then", "we asked in Lima",
@@ -76,6 +76,6 @@ def test_a_single_token_and_a_pattern_that_is_too_large_are_named(
 ) -> None:
     with pytest.raises(ConfigError, match=r"row 0 \('a'\) has a single token"):
         whole_texts(gpt2, ["a"], prepend_bos=False)
-    monkeypatch.setattr("latentcode.prompts.whole_texts.LARGEST", 2_000)
+    monkeypatch.setattr("latentcode.prompts.text_prompts.LARGEST", 2_000)
     with pytest.raises(ConfigError, match=r"row 1 .* has \d+ tokens, and the pattern .*'document'"):
         whole_texts(gpt2, ["The river", "river river " * 10])

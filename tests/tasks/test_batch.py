@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentcode.errors import SplitError
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 
 
 def batch_of(n: int, split: str = "ood") -> Batch:

@@ -11,8 +11,7 @@ import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.devices import make_generator
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
-from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, STEPS, complete
-from latentcode.tasks.sraven.task import aligned
+from latentcode.tasks.sraven.task import DISTRIBUTE, RULES, STEPS, aligned, complete
 
 N = 3_000
 

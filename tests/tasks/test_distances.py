@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.tasks import Task, make_task, task_distances
 from latentcode.tasks.distances import edit_distance, matched_distance
-from latentcode.tasks.sraven.distances import answer_distances
-from latentcode.tasks.sraven.rules import RULES
+from latentcode.tasks.sraven.task import RULES, answer_distances
 
 SRAVEN = SravenConfig(n_features=3, permuted=False)
 LOGIC = LogicConfig(n_variables=3, n_terms=2, n_examples=8, ood_fraction=0.4)
@@ -71,7 +70,7 @@ def test_many_contexts_are_sampled_and_agree_with_the_exact_numbers(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = answer_distances(8, 4)
-    monkeypatch.setattr("latentcode.tasks.sraven.distances.MOST_CONTEXTS", 511)
+    monkeypatch.setattr("latentcode.tasks.sraven.task.MOST_CONTEXTS", 511)
     sampled = answer_distances(8, 4)
     np.testing.assert_allclose(sampled[0], exact[0], atol=0.08)
     assert not np.array_equal(sampled[0], exact[0])

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from latentcode.config import LogicConfig, SravenConfig, TaskConfig
 from latentcode.devices import make_generator
 from latentcode.tasks import make_task
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 
 CONFIGS: dict[str, TaskConfig] = {
     "logic": LogicConfig(), "logic, fixed context": LogicConfig(inputs="fixed_context"),

@@ -15,12 +15,25 @@ from latentcode.config import LogicConfig, SravenConfig
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.tasks.batch import Batch
+from latentcode.seeds import make_generator
+from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE
 from latentcode.tasks.logic.task import evaluate
-from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, SUM, rules_that_hold
-from latentcode.tasks.sraven.sources import feature_of, natural_pairs, operands_of, places_of
-from latentcode.tasks.sraven.task import aligned, rules_shown
+from latentcode.tasks.sraven.counterfactuals import (
+    feature_of,
+    natural_pairs,
+    operands_of,
+    places_of,
+)
+from latentcode.tasks.sraven.task import (
+    DISTRIBUTE,
+    RULES,
+    SUM,
+    aligned,
+    rules_shown,
+    rules_that_hold,
+)
 
 N = 400
 SRAVEN = {"permuted": SravenConfig(n_features=3), "not permuted": SravenConfig(

@@ -19,8 +19,7 @@ from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.registry import import_file
 from latentcode.tasks.registry import REGISTRY
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals
-from latentcode.tasks.sraven.distances import sraven_distances
-from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.sraven.task import Sraven, sraven_distances
 
 pytestmark = pytest.mark.usefixtures("own_names")
 

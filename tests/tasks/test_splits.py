@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.errors import SplitError
-from latentcode.tasks.splits import (
+from latentcode.tasks.base import (
     Combination,
     explicit_split,
     fraction_of,

@@ -32,8 +32,7 @@ from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import where
 from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.runs import Run
-from latentcode.tasks.sraven.rules import DISTRIBUTE, RULES, complete
-from latentcode.tasks.sraven.task import aligned, rules_shown
+from latentcode.tasks.sraven.task import DISTRIBUTE, RULES, aligned, complete, rules_shown
 
 SHOWS = by_preset("sraven", kinds="kind=hyla", small=("training.steps=9000",))
 N = {"paper": 4_096, "small": 2_048, "smoke": 300}

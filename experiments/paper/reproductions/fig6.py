@@ -41,8 +41,8 @@ from latentcode.models.hooks import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 from latentcode.tasks import make_task
-from latentcode.tasks.text.patterns import previous_same
 from latentcode.tasks.text.task import Text
+from latentcode.tasks.text.tokens import previous_same
 
 SHOWS = by_preset("language", small=("task.text=text/packages",), smoke=("task.text=text/smoke",))
 SPLIT, METRIC = "test", "loss"

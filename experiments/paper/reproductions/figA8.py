@@ -30,7 +30,7 @@ from latentcode.probes.common.results import where
 from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.runs import Run
 from latentcode.subjects import extract
-from latentcode.tasks.sraven.rules import RULES
+from latentcode.tasks.sraven.task import RULES
 
 SHOWS = by_preset("sraven", kinds="kind=softmax", paper=("training.steps=312500",),
                   small=("training.steps=9000",))

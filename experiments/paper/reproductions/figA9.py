@@ -44,14 +44,14 @@ from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import mean_metric
 from latentcode.probes.common.figures import panels
-from latentcode.tasks.sraven.rules import (
+from latentcode.tasks.sraven.task import (
     RULES,
     feature_grids_per_rule,
+    permute_features,
     random_permutations,
     rules_that_hold,
     sample_features,
 )
-from latentcode.tasks.sraven.task import permute_features
 
 N_FEATURES, N_VALUES, GRID_SIZE = range(1, 9), (4, 8, 16), 3
 ESTIMATED = range(1, 5)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
@@ -25,9 +25,9 @@ from latentcode.tasks.counterfactuals import (
     classes_of,
     row_mask,
 )
-from latentcode.tasks.text.patterns import SAME, keys_at, previous_same
 from latentcode.tasks.text.render import visible
 from latentcode.tasks.text.task import Text, whole
+from latentcode.tasks.text.tokens import SAME, keys_at, previous_same
 
 MOST_CODES = 2**20
 """Pairs of tokens that a batch has at most, of each of which every head has a code."""

@@ -21,10 +21,13 @@ from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import read_json, rows_in, write_text
 from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Document, Excerpts, Stream
 from latentcode.tasks.text.streams import (
+    TOKEN_COLUMNS,
+    Document,
+    Excerpts,
     LocalStream,
     ShardStream,
+    Stream,
     Tokenized,
     kept_tokens,
     pack,

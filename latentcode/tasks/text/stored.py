@@ -30,7 +30,6 @@ from latentcode.files.storage import (
     write_text,
 )
 from latentcode.tasks.text.cache import MARKER, excerpts_folder, known, made_once
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Excerpts, Stream
 from latentcode.tasks.text.sources import (
     SPLITS,
     TABLES,
@@ -39,7 +38,7 @@ from latentcode.tasks.text.sources import (
     Source,
     text_files,
 )
-from latentcode.tasks.text.streams import integer_type
+from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts, Stream, integer_type
 from latentcode.tasks.text.tokenizer import FILE, check_vocabulary, tokenizer_from
 
 FORMAT = "latentcode.text"

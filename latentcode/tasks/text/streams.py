@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,76 @@ from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import replace_file
 from latentcode.tasks.text.cache import cache_folder, made_once
-from latentcode.tasks.text.data import TOKEN_COLUMNS, Document, Excerpts, Tokenizer
-from latentcode.tasks.text.tokenizer import one_sentence
+from latentcode.tasks.text.tokenizer import Tokenizer, one_sentence
 
 if TYPE_CHECKING:
     import datasets
+
+
+TOKEN_COLUMNS = ("name", "source", "kind")
+"""Columns of `Excerpts.documents`: path, address or number of a document; the package, folder or
+column it comes from; and the language that it is in, such as `py` or `md`, empty if unknown."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One document, with its `TOKEN_COLUMNS`."""
+
+    text: str
+    name: str
+    source: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """N excerpts of the packed text of one split: documents one after the other, each ended.
+
+    tokens     int64 [N, T + 1]: inputs are all but the last, targets all but the first
+    document   int64 [N, T + 1], the row of `documents` that each token belongs to
+    documents  one row per document, with `TOKEN_COLUMNS`
+    """
+
+    tokens: Int[Tensor, "N S"]
+    document: Int[Tensor, "N S"]
+    documents: pd.DataFrame
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """The text that is trained on, packed, in an order that a seed determines.
+
+    Sequence i depends on (text, tokenizer, T, seed, i) alone, however it is read.
+    """
+
+    def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
+        """Return sequences first to last - 1 as int64 [n, T + 1], on the CPU."""
+
+    def cursor(self, sequence: int) -> Mapping[str, Any]:
+        """Return what a later process needs to go on at a sequence without reading all before it:
+        plain JSON."""
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        """Take the cursor of another process; `ArtifactError` for one of another text."""
+
+
+class TextData(Protocol):
+    """One state of a text, with its tokenizer."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the text."""
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that it has."""
+
+    def excerpts(self, split: str) -> Excerpts:
+        """Return excerpts of a split: the same for every process and machine that has the run."""
+
+    def stream(self, seed: int) -> Stream:
+        """Return the training text; `ConfigError` where it is not here, or cannot be reached."""
+
 
 AT_ONCE = 256
 """Documents that are given to the tokenizer together."""

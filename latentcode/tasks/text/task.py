@@ -16,14 +16,21 @@ from torch import Tensor
 from latentcode.config import LanguageConfig
 from latentcode.errors import check
 from latentcode.metrics import Metric
-from latentcode.tasks.base import SPLITS, Task
-from latentcode.tasks.batch import Batch, InOrder
+from latentcode.tasks.base import SPLITS, Batch, InOrder, Task
 from latentcode.tasks.pairs import Pair
-from latentcode.tasks.text.classes import TokenTable, frequency_bins, token_labels
-from latentcode.tasks.text.data import Stream, TextData
-from latentcode.tasks.text.patterns import INDUCTION, PATTERNS, SAME, keys_at, possible_queries
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
 from latentcode.tasks.text.stored import open_text
+from latentcode.tasks.text.streams import Stream, TextData
+from latentcode.tasks.text.tokens import (
+    INDUCTION,
+    PATTERNS,
+    SAME,
+    TokenTable,
+    frequency_bins,
+    keys_at,
+    possible_queries,
+    token_labels,
+)
 
 
 class Text(Task):

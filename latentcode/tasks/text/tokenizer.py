@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from latentcode.errors import ConfigError, HubError, LatentCodeError, check
 
@@ -29,8 +29,35 @@ HERE = ("a folder or file of text that is here, as task.text (`latentcode zoo te
         "FOLDER` writes one)")
 
 
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text into token ids and back."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of ids that it gives out, special ones included."""
+
+    @property
+    def end(self) -> int:
+        """The id that ends a document."""
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The text of every id, for people; parts of characters are shown as \\ufffd."""
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Return the ids of every text, without special ones."""
+
+    def locate(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids that `encode` gives a text, and the characters (first, last + 1) that
+        each of them stands for, in whole or in part."""
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids."""
+
+
 class FileTokenizer:
-    """A tokenizer of the library `tokenizers`; see the protocol `data.Tokenizer`.
+    """A tokenizer of the library `tokenizers`; see the protocol `Tokenizer`.
 
     Args:
         fast: The tokenizer of the library, whose truncation and padding are switched off.

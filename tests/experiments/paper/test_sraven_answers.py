@@ -20,7 +20,7 @@ from latentcode.experiments.paper.sraven_answers import (
     official_ambiguous,
 )
 from latentcode.metrics import mean_metric
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import Batch
 from latentcode.tasks.sraven.task import Sraven, tokenize
 
 Rows = tuple[tuple[int, ...], ...]

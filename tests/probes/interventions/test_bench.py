@@ -18,7 +18,7 @@ from latentcode.probes.interventions import Bench, ByHand
 from latentcode.probes.interventions.bench import DRAWS
 from latentcode.probes.interventions.intervention import _check_means
 from latentcode.probes.interventions.outcomes import Ask
-from latentcode.tasks.sraven.sources import operands_of
+from latentcode.tasks.sraven.counterfactuals import operands_of
 
 N = 60
 

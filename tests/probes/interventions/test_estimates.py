@@ -16,7 +16,7 @@ from latentcode.devices import make_generator
 from latentcode.models.patched.sites import capture, gradients, run_patched
 from latentcode.probes.interventions.estimates import by_cell, cells, masks
 from latentcode.tasks import make_counterfactuals, make_task
-from latentcode.tasks.sraven.sources import feature_of
+from latentcode.tasks.sraven.counterfactuals import feature_of
 
 PLACES = [*product(("code", "value"), (0, 1))]
 

@@ -10,9 +10,8 @@ from small_sraven import seeded
 
 from latentcode.config import SravenConfig
 from latentcode.metrics import Metric, is_by_constituent
-from latentcode.tasks.batch import Batch
-from latentcode.tasks.sraven.rules import RULES
-from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.base import Batch
+from latentcode.tasks.sraven.task import RULES, Sraven
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

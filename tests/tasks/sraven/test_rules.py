@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from places import GOLDEN
 
 from latentcode.config import SravenConfig
-from latentcode.tasks.sraven.rules import (
+from latentcode.tasks.sraven.task import (
     RULES,
+    Sraven,
+    aligned,
     complete,
     feature_grids_per_rule,
+    permute_features,
     rules_that_hold,
     sample_features,
+    tokenize,
 )
-from latentcode.tasks.sraven.task import Sraven, aligned, permute_features, tokenize
 
 FACTS = GOLDEN / "sraven_facts.npz"
 

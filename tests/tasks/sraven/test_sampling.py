@@ -14,9 +14,8 @@ from small_sraven import fields, seeded
 
 from latentcode.config import SravenConfig
 from latentcode.errors import SplitError
-from latentcode.tasks.splits import split_combinations
-from latentcode.tasks.sraven.rules import RULES, rules_that_hold
-from latentcode.tasks.sraven.task import Sraven, permute_features
+from latentcode.tasks.base import split_combinations
+from latentcode.tasks.sraven.task import RULES, Sraven, permute_features, rules_that_hold
 
 
 def multisets(task: Sraven, split: str) -> set[tuple[int, ...]]:

@@ -13,8 +13,7 @@ from small_sraven import fields, seeded
 
 from latentcode.config import SravenConfig
 from latentcode.tasks.sraven.render import Drawing, draw_html
-from latentcode.tasks.sraven.rules import RULES
-from latentcode.tasks.sraven.task import Sraven
+from latentcode.tasks.sraven.task import RULES, Sraven
 
 
 def test_pairs_begin_with_the_papers() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentcode.tasks.text.classes import TokenTable, class_of, frequency_bins, token_labels
+from latentcode.tasks.text.tokens import TokenTable, class_of, frequency_bins, token_labels
 
 PIECES = ("<end>", "f", "(", ")", "\n", "    ", "[", "x", "1", "Ab")
 

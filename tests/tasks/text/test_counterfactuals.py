@@ -12,8 +12,8 @@ from latentcode.metrics import CLASSES
 from latentcode.tasks import make_counterfactuals
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals, at
-from latentcode.tasks.text.patterns import previous_same
 from latentcode.tasks.text.task import whole
+from latentcode.tasks.text.tokens import previous_same
 
 TASK = small_text()
 TEXT = TextCounterfactuals(TASK)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from latentcode.tasks.text.patterns import PATTERNS, keys_at, possible_queries
+from latentcode.tasks.text.tokens import PATTERNS, keys_at, possible_queries
 
 TOKENS = torch.randint(6, (40, 14), generator=torch.Generator().manual_seed(0))
 

@@ -14,8 +14,8 @@ from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, SplitError
 from latentcode.tasks import try_task
 from latentcode.tasks.registry import REGISTRY
-from latentcode.tasks.text.patterns import PATTERNS, possible_queries
 from latentcode.tasks.text.task import Text, whole
+from latentcode.tasks.text.tokens import PATTERNS, possible_queries
 
 TASK = small_text()
 BATCH = TASK.sample("ood", 300, make_generator(0, "text"))

@@ -8,7 +8,7 @@ from math import prod
 import torch
 
 from latentcode.experiments.paper.reproductions.figA9 import count_sraven, distinct_grids
-from latentcode.tasks.sraven.rules import feature_grids_per_rule, rules_that_hold
+from latentcode.tasks.sraven.task import feature_grids_per_rule, rules_that_hold
 
 Grid = tuple[tuple[int, ...], ...]
 
