@@ -180,7 +180,8 @@ class Run:
               f"is {mine}; expected {wanted}", ArtifactError)
         if from_hub := origin(path):
             provenance[LOADED_FROM] = str(from_hub)
-        make_known(config.task, path / TEXT)
+        if (path / TEXT).is_dir():
+            make_known(config.task, path / TEXT)
         return cls(path, config, provenance)
 
     @property

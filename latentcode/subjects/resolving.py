@@ -71,8 +71,8 @@ def subject(
             or codes that were read before, or their folder.
         problems: A task or its configuration; prompts (`Prompts`, a DataFrame, a JSONL file);
             texts, in which pairs are found by pattern, a list or a DataFrame with a column `text`,
-            whose other columns are labels of whole texts (`latentcode.prompts.text_prompts`); default:
-            what a run was trained on. Of codes, those of held-out combinations.
+            whose other columns are labels of whole texts (`prompts.text_prompts`); default: what
+            a run was trained on. Of codes, those of held-out combinations.
         step: The checkpoint of a run; default: the newest.
         revision: Branch, tag or commit of a pretrained model on the hub; default: the newest
             commit.

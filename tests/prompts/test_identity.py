@@ -15,8 +15,9 @@ from tokenizer_families import bridge_of
 import latentcode as lc
 from latentcode.errors import SplitError
 from latentcode.prompts import Prompts
-from latentcode.prompts.prompts import TextNumbers, joined
+from latentcode.prompts.prompts import joined
 from latentcode.prompts.text_prompts import pattern_prompts, whole_texts
+from latentcode.prompts.texts import TextNumbers
 
 CITIES = ("oslo", "bern", "riga", "kyiv", "rome", "lima")
 
@@ -58,7 +59,7 @@ def test_numbers_of_texts_are_those_of_the_first_copy(monkeypatch: pytest.Monkey
     assert [numbers.number(row) for row in ([1, 2], [1], [1, 2], [2])] == [0, 1, 0, 2]
     numbers.skip()
     assert numbers.number([9]) == 4
-    monkeypatch.setattr("latentcode.prompts.prompts.REMEMBERED", 4)
+    monkeypatch.setattr("latentcode.prompts.texts.REMEMBERED", 4)
     later = [numbers.number(row) for row in ([7, 7], [1], [7, 7], [8])]
     assert later[0] == later[2] != later[3]
     assert later[1] == 1
