@@ -25,8 +25,7 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Progress, watched
 from latentcode.runs import Run
 from latentcode.tasks import make_task, try_task
-from latentcode.tasks.base import DRAW, Task
-from latentcode.tasks.batch import Batch
+from latentcode.tasks.base import DRAW, Batch, Task
 from latentcode.training.processes import ALONE, Group
 
 BETAS = (0.9, 0.999)
