@@ -30,8 +30,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
+from latentcode.models.hooks import last_token, read_out_hook
 from latentcode.models.pretrained import is_causal
-from latentcode.models.read_out import last_token, read_out_hook
 from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.language_models import next_token

@@ -21,8 +21,6 @@ from latentcode.codes.labels import check_label_names
 from latentcode.devices import checked_seed
 from latentcode.errors import ArtifactError, SplitError, check, check_choice, check_text
 from latentcode.files.storage import rows_in
-from latentcode.prompts.identity import joined
-from latentcode.seeds import checked_seed
 from latentcode.tasks.pairs import Pair
 
 Position = int | str

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import torch
 
+from latentcode.devices import checked_seed
 from latentcode.errors import SplitError, check, check_count
 from latentcode.prompts.language_models import as_language_model
 from latentcode.prompts.prompts import Prompts, joined, row_name
-from latentcode.seeds import checked_seed
 from latentcode.tasks.text.tokens import (
     PATTERNS,
     TokenTable,

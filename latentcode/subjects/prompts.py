@@ -16,13 +16,8 @@ from latentcode.errors import ConfigError, ProbeError, SplitError, as_tuple, che
 from latentcode.files.provenance import package_version
 from latentcode.prompts import LanguageModel, Prompts
 from latentcode.prompts.codes import PromptSource
-from latentcode.prompts.factorial import FACTORS
-from latentcode.prompts.pairs import PromptCounterfactuals
-from latentcode.prompts.patterns import pattern_prompts
-from latentcode.prompts.whole_texts import OWN, whole_texts
 from latentcode.prompts.pairs import FACTORS, PromptCounterfactuals
 from latentcode.prompts.text_prompts import OWN, pattern_prompts, whole_texts
-from latentcode.seeds import checked_seed
 from latentcode.subjects.base import Subject, check_n, pair_names
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals

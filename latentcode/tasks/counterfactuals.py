@@ -24,8 +24,6 @@ from torch import Tensor
 
 from latentcode.errors import UnknownNameError, check, check_choice
 from latentcode.metrics import CLASSES
-from latentcode.tasks.base import Task
-from latentcode.tasks.batch import Batch
 from latentcode.tasks.base import Batch, Task
 
 SCOPES: dict[str, str] = {

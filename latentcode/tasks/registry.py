@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from latentcode.config import TASKS, TaskConfig, from_dict, to_dict
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, check, check_whole
 from latentcode.registry import Registry
-from latentcode.seeds import make_generator
 from latentcode.tasks.base import Batch, Task
 from latentcode.tasks.counterfactuals import ChosenPairs, Counterfactuals
 from latentcode.tasks.distances import Distances

@@ -35,8 +35,6 @@ from latentcode.probes.heads.ablate import effects_table, passes
 from latentcode.probes.heads.metrics import Scores
 from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
-from latentcode.tasks.batch import Batch
-from latentcode.seeds import checked_seed, make_generator
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 

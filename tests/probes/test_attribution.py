@@ -37,10 +37,7 @@ from latentcode.probes.attribution import (
     smallest_set,
 )
 from latentcode.probes.interventions.estimates import Setting, known_answers, step
-from latentcode.prompts.outcomes import ROLES
-from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.prompts.pairs import ROLES, PromptCounterfactuals
-from latentcode.seeds import make_generator
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals

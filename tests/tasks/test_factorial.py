@@ -14,8 +14,6 @@ import latentcode as lc
 from latentcode.config import LogicConfig, SravenConfig
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.tasks.batch import Batch
-from latentcode.seeds import make_generator
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs, MinimalPairs
 from latentcode.tasks.logic.counterfactuals import LEAST_DIFFERENCE

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.metrics import CLASSES
-from latentcode.tasks.batch import Batch
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
     OTHERS,

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from latentcode.config import LogicConfig
+from latentcode.devices import make_generator
 from latentcode.errors import check
 from latentcode.metrics import Metric, mean_metric, ratio_metric
-from latentcode.seeds import make_generator
 from latentcode.tasks.base import (
     SPLITS,
     Batch,
