@@ -16,7 +16,7 @@ from latentcode.registry import lazy_module
 if TYPE_CHECKING:
     from latentcode.codes import LatentCodes as LatentCodes
     from latentcode.codes.features import register_features as register_features
-    from latentcode.codes.instances import instances as instances
+    from latentcode.codes.reader import instances as instances
     from latentcode.config import LogicConfig as LogicConfig
     from latentcode.config import RunConfig as RunConfig
     from latentcode.config import SravenConfig as SravenConfig

@@ -38,39 +38,45 @@ from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count, check_distinct
 from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.bootstrap import (
-    GROUP,
-    LEVEL,
-    SINGLE,
-    chance,
-    count_by_cluster,
-    resample,
-)
-from latentcode.probes.common.contrasts import (
-    NONE,
-    Contrasts,
-    Resampled,
-    contrast_columns,
-    table_of,
-)
-from latentcode.probes.common.extraction import subjects_of
-from latentcode.probes.common.features import (
-    ROUNDING,
+from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels
+from latentcode.probes.common.harness import (
     Features,
     check_pair_of_codes,
     check_same_instances,
     features_of,
     origin,
-    varies,
+    subjects_of,
 )
-from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels
-from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.labels import (
+    Labels,
+    asked_labels,
+    combination_clusters,
+    make_target,
+    names_of,
+    own_labels,
+    shared_caveat,
+    shared_combinations,
+)
 from latentcode.probes.common.logistic import fit_probe
-from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.results import TableResult, distinct, where
 from latentcode.probes.common.rotation import fit_rotation
-from latentcode.probes.common.shared import shared_caveat, shared_combinations
-from latentcode.probes.common.shuffling import N_SHUFFLES, rows_of_others
+from latentcode.probes.common.statistics import (
+    GROUP,
+    LEVEL,
+    N_SHUFFLES,
+    NONE,
+    ROUNDING,
+    SINGLE,
+    Contrasts,
+    Resampled,
+    chance,
+    contrast_columns,
+    count_by_cluster,
+    resample,
+    rows_of_others,
+    table_of,
+    varies,
+)
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import Subject
 from latentcode.subjects.tasks import RunSubject

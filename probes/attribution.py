@@ -48,16 +48,18 @@ from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import unshared
 from latentcode.models.patched.sites import check_written
-from latentcode.probes.common.bootstrap import (
+from latentcode.probes.common.figures import layers_in, panels, reach
+from latentcode.probes.common.results import TableResult, where, with_interval
+from latentcode.probes.common.statistics import (
     LEVEL,
+    NONE,
+    Contrasts,
     cluster_sums,
+    contrast_columns,
     mean_and_interval,
     percentile_interval,
     resample,
 )
-from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
-from latentcode.probes.common.figures import layers_in, panels, reach
-from latentcode.probes.common.results import TableResult, where, with_interval
 from latentcode.probes.interventions.estimates import Known, Patched, Setting, rate_of
 from latentcode.progress import Progress, watched
 from latentcode.subjects import subject as opened

@@ -43,16 +43,17 @@ from latentcode.models.patched.passes import (
     unshared,
 )
 from latentcode.models.patched.sites import Place, check_written
-from latentcode.probes.common.bootstrap import LEVEL, mean_and_interval
-from latentcode.probes.common.contrasts import (
+from latentcode.probes.common.figures import panels, reach
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.common.statistics import (
+    LEVEL,
     NONE,
     Contrasts,
     contrast_columns,
+    mean_and_interval,
     paired_rates,
     table_of,
 )
-from latentcode.probes.common.figures import panels, reach
-from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.interventions.intervention import CORE
 from latentcode.probes.interventions.patches import PATCHES, lacked
 from latentcode.progress import Progress, watched

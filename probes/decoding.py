@@ -19,32 +19,12 @@ import numpy as np
 import pandas as pd
 
 from latentcode import subjects
-from latentcode.codes.labels import label_groups
-from latentcode.codes.rows import WIDEST
+from latentcode.codes.features import WIDEST
+from latentcode.codes.latent_codes import label_groups
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, as_tuple, check, check_count, check_jobs, chosen
 from latentcode.figures.colours import FEATURE_STYLES
 from latentcode.figures.style import Figure
-from latentcode.probes.common.beyond import (
-    N_BINS,
-    TABLE_INSTANCES,
-    Known,
-    gains,
-    known_beside,
-    operation_labels,
-)
-from latentcode.probes.common.bootstrap import (
-    GROUP,
-    LEVEL,
-    SINGLE,
-    Metric,
-    chance,
-    class_f1,
-    count_by_cluster,
-    resample,
-)
-from latentcode.probes.common.contrasts import NONE, Contrasts, Resampled, contrast_columns
-from latentcode.probes.common.features import origin
 from latentcode.probes.common.figures import scores_figure
 from latentcode.probes.common.harness import (
     At,
@@ -55,23 +35,35 @@ from latentcode.probes.common.harness import (
     Reading,
     contrasts,
     evaluate,
+    origin,
     read,
 )
 from latentcode.probes.common.labels import (
+    Labels,
     Target,
+    asked_labels,
     groups_of,
     indicated,
+    names_of,
+    own_labels,
     resolve_label,
+    shared_caveat,
+    shared_combinations,
     varying,
 )
 from latentcode.probes.common.logistic import (
+    N_BINS,
     N_FOLDS,
     PENALTIES,
     SELECTION_INSTANCES,
+    TABLE_INSTANCES,
+    Known,
     LogisticProbe,
     fit_probe,
+    gains,
+    known_beside,
+    operation_labels,
 )
-from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
 from latentcode.probes.common.results import (
     BAG,
     FIGURE,
@@ -83,11 +75,25 @@ from latentcode.probes.common.results import (
     parted,
     with_interval,
 )
-from latentcode.probes.common.shared import shared_caveat, shared_combinations
-from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_labels
+from latentcode.probes.common.statistics import (
+    GROUP,
+    LEVEL,
+    N_SHUFFLES,
+    NONE,
+    SINGLE,
+    Contrasts,
+    Metric,
+    Resampled,
+    chance,
+    class_f1,
+    contrast_columns,
+    count_by_cluster,
+    resample,
+    shuffled_labels,
+)
 from latentcode.progress import Progress, watched
 from latentcode.subjects import Subject
-from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.base import CodesSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -150,8 +156,8 @@ def decode(
             batch, `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`.
         features: What is decoded from: `code`, `row` (the codes of the pair's query over all keys),
             `codes`, `values`, `residual`, `tokens`, numbers of whole patterns such as `entropy` and
-            `lap_eigvals` (`latentcode.codes.aggregates`) and more (`latentcode.codes.rows`). Those
-            of more than 512 numbers are read as x R / sqrt(512), R [d, 512] standard normal.
+            `lap_eigvals`, and more (`latentcode.codes.features`). Those of more than 512 numbers
+            are read as x R / sqrt(512), R [d, 512] standard normal.
         widths: Dimensions that all features are brought to, so that wide ones are not favoured: the
             first principal axes of the training problems. Features that vary in fewer are read in
             these alone. Default: all dimensions.

@@ -21,24 +21,32 @@ from matplotlib.lines import Line2D
 
 from latentcode import subjects
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import is_measurement, label_groups
+from latentcode.codes.latent_codes import is_measurement, label_groups
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_choice, check_count, check_distinct
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
-from latentcode.probes.common.bootstrap import LEVEL, LabelSums, resample
-from latentcode.probes.common.contrasts import (
+from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
+from latentcode.probes.common.harness import features_of, origin
+from latentcode.probes.common.labels import (
+    MAX_CLASSES,
+    Labels,
+    combination_clusters,
+    names_of,
+    own_labels,
+)
+from latentcode.probes.common.results import TableResult, blocks, where, with_interval
+from latentcode.probes.common.statistics import (
+    LEVEL,
     NONE,
     Contrasts,
+    LabelSums,
     Resampled,
     contrast_columns,
+    resample,
+    shuffled_classes,
     table_of,
+    varies,
 )
-from latentcode.probes.common.features import features_of, origin, varies
-from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
-from latentcode.probes.common.labels import MAX_CLASSES, combination_clusters
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
-from latentcode.probes.common.results import TableResult, blocks, where, with_interval
-from latentcode.probes.common.shuffling import shuffled_classes
 from latentcode.progress import Progress, reported, watched
 
 if TYPE_CHECKING:
@@ -220,7 +228,7 @@ def purity(
     points        [N, d]
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
     combinations  [N] what points may be near for: labels are shuffled as
-                  `probes.common.shuffling` says, so that a label which only names the combination
+                  `probes.common.statistics` says, so that a label which only names the combination
                   has no excess (where there are few combinations, shuffled labels agree more than
                   1 / V for this); and each label has a second row, for the k nearest neighbours of
                   *other* combinations. Without combinations single values are shuffled

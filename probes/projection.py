@@ -49,10 +49,17 @@ from latentcode.files.storage import (
     write_json,
     write_tensors,
 )
-from latentcode.probes.common.features import check_pair_of_codes, varies
-from latentcode.probes.common.labels import combination_clusters, single_labels
-from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.harness import check_pair_of_codes
+from latentcode.probes.common.labels import (
+    Labels,
+    asked_labels,
+    combination_clusters,
+    names_of,
+    own_labels,
+    single_labels,
+)
 from latentcode.probes.common.results import TableResult, blocks, where
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.knn_purity import MOST_NEIGHBORS, agreeing_neighbors
 from latentcode.progress import Progress, watched
 
@@ -140,7 +147,7 @@ def project(
             different codes.
     """
     # It imports torch, and the explorer draws planes that are in the cache before that is there.
-    from latentcode.subjects.codes import CodesSubject
+    from latentcode.subjects.base import CodesSubject
 
     seed, splits = checked_seed(seed), as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)

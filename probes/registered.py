@@ -30,15 +30,6 @@ from latentcode.errors import (
     check_distinct,
 )
 from latentcode.figures.style import Figure
-from latentcode.probes.common.bootstrap import LEVEL, cluster_sums, resample, resampled_means
-from latentcode.probes.common.contrasts import (
-    NONE,
-    Contrasts,
-    Resampled,
-    contrast_columns,
-    table_of,
-)
-from latentcode.probes.common.features import origin, varies
 from latentcode.probes.common.figures import panels, scores_figure
 from latentcode.probes.common.harness import (
     Outcome,
@@ -46,10 +37,20 @@ from latentcode.probes.common.harness import (
     Question,
     contrasts,
     evaluate,
+    origin,
     read,
 )
-from latentcode.probes.common.labels import groups_of, indicated, resolve_label, varying
-from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.labels import (
+    Labels,
+    asked_labels,
+    groups_of,
+    indicated,
+    names_of,
+    own_labels,
+    resolve_label,
+    shared_combinations,
+    varying,
+)
 from latentcode.probes.common.results import (
     BAG,
     CONTROLS,
@@ -59,8 +60,20 @@ from latentcode.probes.common.results import (
     where,
     with_interval,
 )
-from latentcode.probes.common.shared import shared_combinations
-from latentcode.probes.common.shuffling import N_SHUFFLES, shuffled_classes
+from latentcode.probes.common.statistics import (
+    LEVEL,
+    N_SHUFFLES,
+    NONE,
+    Contrasts,
+    Resampled,
+    cluster_sums,
+    contrast_columns,
+    resample,
+    resampled_means,
+    shuffled_classes,
+    table_of,
+    varies,
+)
 from latentcode.progress import Progress, watched
 from latentcode.registry import Registry, offered
 
@@ -181,7 +194,7 @@ def register_probe(
 
     name      lower-case letters, digits and underscores
     features  what it is asked of unless the caller says more: `code`, others of
-              `latentcode.codes.rows`, or registered ones
+              `latentcode.codes.features`, or registered ones
     columns   what the numbers are called, one name or several
     figure    draws a result on matplotlib axes: figure(result, axes); default: the value per layer,
               with controls and intervals
@@ -319,8 +332,9 @@ def ask(
         problems: See `subject`; default: what the run's task chooses for probing.
         labels: What is asked about, labels with one class for each problem; default: those that the
             task names. Or functions of a batch, `{name: function}`, as in `decode`.
-        features: What it reads: `code`, `row`, `values` and others of `latentcode.codes.rows`, or
-            registered ones; default: those that it was registered with.
+        features: What it reads: `code`, `row`, `values` and others of
+            `latentcode.codes.features`, or registered ones; default: those that it was
+            registered with.
         split: Which combinations are scored.
         n: Number of problems, and as many to fit on; default: 4,096, of prompts and codes all.
         pairs: Names of pairs, or `all`; default: the paper's, the first of the task's; of prompts
@@ -329,7 +343,7 @@ def ask(
         step: The checkpoint of a run; default: the newest.
         controls: Also ask the residual stream and an untrained model; a result without them is
             marked.
-        n_shuffles: Times that labels are shuffled (`latentcode.probes.common.shuffling`).
+        n_shuffles: Times that labels are shuffled (`latentcode.probes.common.statistics`).
         n_bootstrap: Replicates of the 95 % intervals, which resample the combinations.
         seed: Seed of the problems, of shuffling and bootstrap, and of the probe where it draws.
         device: `cpu` or `cuda`; default: cpu.

@@ -22,15 +22,6 @@ from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import FEATURE_STYLES, Figure
-from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.contrasts import (
-    NONE,
-    Contrasts,
-    Resampled,
-    contrast_columns,
-    table_of,
-)
-from latentcode.probes.common.features import ROUNDING, features_of, origin
 from latentcode.probes.common.figures import (
     feature_handles,
     features_in,
@@ -39,10 +30,30 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
-from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.own_labels import LabelFunction, asked_labels, names_of, own_labels
+from latentcode.probes.common.harness import features_of, origin
+from latentcode.probes.common.labels import (
+    LabelFunction,
+    asked_labels,
+    combination_clusters,
+    make_target,
+    names_of,
+    own_labels,
+)
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
-from latentcode.probes.common.shuffling import has_null, shuffled_labels
+from latentcode.probes.common.statistics import (
+    LEVEL,
+    NONE,
+    ROUNDING,
+    Contrasts,
+    LabelSums,
+    Resampled,
+    contrast_columns,
+    has_null,
+    percentile_interval,
+    resample,
+    shuffled_labels,
+    table_of,
+)
 from latentcode.progress import Progress, reported, watched
 
 if TYPE_CHECKING:

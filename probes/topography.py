@@ -31,16 +31,6 @@ from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.bootstrap import LEVEL, LabelSums, percentile_interval, resample
-from latentcode.probes.common.contrasts import (
-    NONE,
-    Contrasts,
-    Resampled,
-    contrast_columns,
-    table_of,
-)
-from latentcode.probes.common.extraction import part_of, subjects_of
-from latentcode.probes.common.features import Features, features_of, origin, varies
 from latentcode.probes.common.figures import (
     feature_handles,
     features_in,
@@ -49,9 +39,27 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
-from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.own_labels import Labels, names_of, own_labels
+from latentcode.probes.common.harness import Features, features_of, origin, part_of, subjects_of
+from latentcode.probes.common.labels import (
+    Labels,
+    combination_clusters,
+    make_target,
+    names_of,
+    own_labels,
+)
 from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
+from latentcode.probes.common.statistics import (
+    LEVEL,
+    NONE,
+    Contrasts,
+    LabelSums,
+    Resampled,
+    contrast_columns,
+    percentile_interval,
+    resample,
+    table_of,
+    varies,
+)
 from latentcode.probes.similarity import cosine_matrix
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import Subject

@@ -30,12 +30,18 @@ from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
 from latentcode.models.hypernetwork import ValueNetwork, key_inputs, value_network
-from latentcode.probes.common.features import ROUNDING
 from latentcode.probes.common.figures import layers_in, panels
-from latentcode.probes.common.labels import combination_clusters, make_target, single_labels
-from latentcode.probes.common.own_labels import Labels, asked_labels, names_of, own_labels
+from latentcode.probes.common.labels import (
+    Labels,
+    asked_labels,
+    combination_clusters,
+    make_target,
+    names_of,
+    own_labels,
+    single_labels,
+)
 from latentcode.probes.common.results import FIGURE, TableResult, distinct, where
-from latentcode.probes.common.shuffling import no_null, shuffled_classes
+from latentcode.probes.common.statistics import ROUNDING, no_null, shuffled_classes
 from latentcode.progress import Progress, watched
 from latentcode.subjects import subject as opened
 from latentcode.subjects.tasks import TaskSubject

@@ -13,7 +13,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check_count
-from latentcode.probes.common.extraction import subjects_of
+from latentcode.probes.common.harness import subjects_of
 
 pytestmark = pytest.mark.usefixtures("unchecked_signatures")
 PAIR = "response->response"

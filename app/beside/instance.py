@@ -16,9 +16,9 @@ from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.state.url import choose, remember
 from latentcode.app.words import literal, shortened
-from latentcode.codes.labels import is_measurement
+from latentcode.codes.latent_codes import is_measurement
 from latentcode.errors import LatentCodeError
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 
 LOOKS = ("labels", "attention")
 """How the problem is drawn: with its labels (rules, terms, the marks of a text), or with the scores

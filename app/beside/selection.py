@@ -13,7 +13,7 @@ from latentcode.app.charts.theme import is_dark
 from latentcode.app.state.selection import Selection
 from latentcode.app.state.sidebar import Chosen
 from latentcode.app.words import literal
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 
 LISTED = 1_000
 """Most rows in the list of selected instances; the export has all of them."""

@@ -14,8 +14,8 @@ from latentcode.app.data import loaded
 from latentcode.app.data.projections import offered
 from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
-from latentcode.codes.labels import is_measurement
-from latentcode.probes.common.features import varies
+from latentcode.codes.latent_codes import is_measurement
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.knn_purity import (
     ALL,
     MOST_QUERIES,

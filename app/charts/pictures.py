@@ -20,7 +20,7 @@ from latentcode.app.state.sidebar import OF_PAIR, Chosen
 from latentcode.app.state.url import remember, remembered
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.projection import Projection
 
 

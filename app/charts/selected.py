@@ -19,7 +19,7 @@ from latentcode.app.charts.theme import grey, is_dark, palette
 from latentcode.app.data.projections import in_order, value_name
 from latentcode.app.look import ACCENT
 from latentcode.app.state.sidebar import AT_PLACE, OF_PAIR, Chosen
-from latentcode.codes.labels import is_measurement
+from latentcode.codes.latent_codes import is_measurement
 from latentcode.errors import ProbeError
 from latentcode.probes.common.labels import combination_clusters
 

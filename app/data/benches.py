@@ -245,7 +245,7 @@ def _enough(last: int) -> int:
                    hash_funcs=loaded.UNTIL_TRAINED)
 def _problems(entry: Entry, split: str, n: int) -> tuple[Any, Batch]:
     """Return the task that the explorer shows, and its first n instances."""
-    from latentcode.codes.instances import instances
+    from latentcode.codes.reader import instances
 
     task = loaded.task_shown(entry, split)
     return task, instances(task, split, range(n))
@@ -275,7 +275,7 @@ def find_opening(entry: Entry, split: str) -> None:
 
     It needs no page and takes nothing out of Streamlit's caches: for a thread in the background.
     """
-    from latentcode.codes.instances import instances
+    from latentcode.codes.reader import instances
     from latentcode.runs import Run
     from latentcode.tasks import make_task
 

@@ -154,10 +154,10 @@ def open_model(entry: Entry) -> HookedTransformer:
 @st.cache_resource(max_entries=16, show_spinner="Preparing the task …", hash_funcs={
     CODES: lambda codes: json.dumps(codes.meta.get("task"), sort_keys=True)})
 def task_of(codes: LatentCodes) -> Task:
-    """Return the task that codes were drawn from, which imports torch; see `cards.task_of`."""
-    from latentcode.codes import cards
+    """Return the task that codes were drawn from, which imports torch; see `browser.task_of`."""
+    from latentcode.codes import browser
 
-    return cards.task_of(codes)
+    return browser.task_of(codes)
 
 
 def task_shown(entry: Entry, split: str) -> Task:
@@ -175,7 +175,7 @@ def task_shown(entry: Entry, split: str) -> Task:
 
 def one_problem(entry: Entry, split: str, instance: int) -> tuple[Task, Batch]:
     """Return the task that the explorer shows of a model, and one of its problems."""
-    from latentcode.codes.instances import instances
+    from latentcode.codes.reader import instances
 
     task = task_shown(entry, split)
     return task, instances(task, split, [instance])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from latentcode.app.data.catalog import Entry
 
-DRAWS = "latentcode.codes.instances"
+DRAWS = "latentcode.codes.reader"
 """The last of the modules that draw a problem and let a model answer it."""
 MODULES = ("torch", "latentcode.models.transformer", "latentcode.tasks", DRAWS,
            "latentcode.probes.common.logistic",

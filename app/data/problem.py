@@ -16,7 +16,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import LatentCodeError
 
 if TYPE_CHECKING:
-    from latentcode.codes.cards import ProblemCard
+    from latentcode.codes.browser import ProblemCard
 
 AWAY = "distance of codes"
 """The column of how far away a neighbour is; a label may itself be called distance."""
@@ -48,7 +48,7 @@ def card(entry: Entry, codes: LatentCodes, row: int) -> str:
 def _cards(
     entry: Entry, codes: LatentCodes, rows: Sequence[int], size: Literal["small", "full"]
 ) -> list[ProblemCard]:
-    from latentcode.codes.cards import cards_of_codes
+    from latentcode.codes.browser import cards_of_codes
 
     model = None if entry.kind == "codes" else loaded.open_model(entry)
     return cards_of_codes(codes, rows, model=model, task=loaded.task_of(codes), size=size)

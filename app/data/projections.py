@@ -11,7 +11,7 @@ import streamlit as st
 
 from latentcode.app.data.loaded import progress_bar
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import is_measurement
+from latentcode.codes.latent_codes import is_measurement
 from latentcode.errors import ProbeError, check
 from latentcode.probes.knn_purity import response_labels
 from latentcode.probes.projection import CachedProjection, Projection

@@ -16,7 +16,7 @@ from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.heads.clusters import flat_codes, heads_of
 from latentcode.probes.projection import CachedProjection, quality
 from latentcode.tasks.text.tokens import class_of

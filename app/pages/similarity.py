@@ -24,9 +24,9 @@ from latentcode.app.state.messages import guarded, say_all_the_same
 from latentcode.app.state.sidebar import AT_PLACE, Chosen, choose_codes, choose_label
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
-from latentcode.codes.labels import is_measurement
+from latentcode.codes.latent_codes import is_measurement
 from latentcode.figures.colours import FEATURE_STYLES
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.similarity import SimilarityResult, cluster_order, cosine_matrix
 
 CENTRINGS = ("centred", "raw")

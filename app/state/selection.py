@@ -16,7 +16,7 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, check
-from latentcode.probes.common.features import varies
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.projection import METHODS
 
 Point: TypeAlias = tuple[float, float]

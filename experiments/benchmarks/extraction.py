@@ -24,8 +24,7 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.codes.instances import TaskSource
-from latentcode.codes.reader import Reader
+from latentcode.codes.reader import Reader, TaskSource
 from latentcode.config import preset
 from latentcode.devices import make_generator, resolve_device
 from latentcode.errors import check

@@ -33,7 +33,7 @@ from latentcode.devices import make_generator
 from latentcode.models.config import kind_of
 from latentcode.models.patched.passes import CleanPass, clean_pass, computed
 from latentcode.models.patched.sites import Place
-from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions import Problem
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 from latentcode.tasks.sraven.counterfactuals import SravenCounterfactuals

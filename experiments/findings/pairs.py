@@ -35,7 +35,7 @@ import latentcode as lc
 from latentcode.experiments.findings.figures import KINDS, dots
 from latentcode.figures.style import Figure, style
 from latentcode.models.config import kind_of
-from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.statistics import mean_and_interval
 
 N_NEIGHBOURS = 15
 INVERSE_PENALTIES = (0.01, 0.1, 1.0)

@@ -23,7 +23,7 @@ SIGPIPE = 141
 """Exit status of a command whose reader has gone, as of one that the signal ended."""
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("latentcode.cli.train.Train", "Train a transformer on a task."),
-    "extract": ("latentcode.subjects.extracting.extract",
+    "extract": ("latentcode.subjects.resolving.extract",
                 "Run a model over problems, and keep the codes a[:, q, k] of named pairs."),
     "decode": ("latentcode.probes.decoding.decode",
                "Decode labels from the codes of a model, on held-out combinations."),

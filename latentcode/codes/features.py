@@ -1,24 +1,159 @@
-"""Features of one's own: what a function makes of codes, values or residual streams, by a name.
+"""Features of an instance beside the code of a pair: rows, values, streams, functions of these.
 
-    x_b = function(activation)_b,    activation [B, ...] -> x [B, d]
+features        numbers  in each layer
+code            H        the code of one (query, key) pair
+row             T H      the codes of that query over all keys
+row.NAME        n H      of that query over the keys of a set that the task names (`Task.key_sets`)
+row.head3       T        of that query and a single head, here number 3
+codes           T T H    the codes of all queries over all keys; of all layers together, too
+values          T H d    the values of all keys
+residual        D        the residual stream that enters the layer, at the query
+tokens          T D      that of all tokens
+codes.NAME      n T H    the codes of the queries at a place of the task (`Task.places`), all keys
+values.NAME     n H d    the values of its tokens
+tokens.NAME     n D      the residual streams of its tokens
+NAME            d        what a registered function makes of all codes, values or residual streams
 
-They are read beside `code`, `row` and the others of `latentcode.codes.rows`, in every layer. Those
-of `latentcode.codes.aggregates` come with the library.
+Functions of the library, of the codes a [H, T, T] of all queries over all keys; those of codes are
+read of all layers together, too:
+
+attn_sum        H        1/T sum_q sum_k a_qk; 1 for a softmax, of which it says nothing
+entropy         H        1/T sum_q -sum_k p_qk ln p_qk, p = |a| / sum_k |a|, in nats
+distance        H        1/T sum_q sum_k p_qk |q - k|, in tokens
+first_token     H        1/(T - 1) sum_{q > 0} a_q0, what goes to the first token
+previous_token  H        1/(T - 1) sum_{q > 0} a_q,q-1
+attn_log_det    H        1/T sum_i ln |a_ii|, the logarithm of det(a) per token (LLM-Check,
+                         Sriramanan et al. 2024, NeurIPS)
+lap_eigvals     H k      the k largest eigenvalues of the Laplacian (LapEigvals, Binkowski et al.
+                         2025, arXiv:2502.17598)
+mean_residual   D        of the residual streams x [T, D] that enter the layer, 1/T sum_t x_t: what
+                         a text leaves anywhere, where its last token's stream may have lost it
+
+Of a bridge whose query heads share value heads, `values` has as many heads as there are of values.
+
+Features x of more than WIDEST numbers are reduced while they are read, to x R / sqrt(WIDEST) with R
+[d, WIDEST] standard normal: the same R for all instances and models, and another for any other
+features and layer. Memory grows with instances times WIDEST, not with all codes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+import pandas as pd
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.codes.aggregates import AGGREGATES, MEAN_RESIDUAL, mean_residual
-from latentcode.errors import ConfigError, called, check, check_choice
+from latentcode.codes.reader import Hook, Instances, Place, Reader, Rows
+from latentcode.devices import make_generator
+from latentcode.errors import ConfigError, as_tuple, called, check, check_choice, check_count
+from latentcode.models.hooks import evaluating
+from latentcode.progress import Progress
 from latentcode.registry import Registry
+
+TOP_K = 10
+"""Eigenvalues of each head; the paper's scores hardly differ between 5 and 100."""
+LEAST = 1e-12
+"""What a smaller code on the diagonal counts as, whose logarithm would be infinite."""
+
+LEAST_TOKENS: Mapping[str, int] = {"first_token": 2, "previous_token": 2, "lap_eigvals": TOP_K}
+"""Tokens that a text needs, where one is too few."""
+
+Pattern = Float[Tensor, "B H T T"]
+
+
+def attn_sum(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/T sum_q sum_k a_qk; a row that sums to 1 but for rounding counts as 1.
+
+    How the rows of a softmax are rounded depends on their length, which a probe would read.
+    """
+    sums = codes.float().sum(-1)
+    rounding = max(4.0 * torch.finfo(codes.dtype).eps, 1e-5)
+    return torch.where((sums - 1.0).abs() <= rounding, 1.0, sums).mean(-1)
+
+
+def entropy(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/T sum_q -sum_k p_qk ln p_qk, p = |a| / sum_k |a|; 0 for a query without any code."""
+    return torch.special.entr(_shares(codes)).sum(-1).mean(-1)
+
+
+def distance(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/T sum_q sum_k p_qk |q - k|."""
+    at = torch.arange(codes.shape[-1], device=codes.device)
+    return (_shares(codes) * (at[:, None] - at).abs()).sum(-1).mean(-1)
+
+
+def first_token(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/(T - 1) sum_{q > 0} a_q0."""
+    check_tokens("first_token", codes.shape[-1])
+    return codes[..., 1:, 0].float().mean(-1)
+
+
+def previous_token(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/(T - 1) sum_{q > 0} a_q,q-1."""
+    check_tokens("previous_token", codes.shape[-1])
+    return codes.diagonal(-1, -2, -1).float().mean(-1)
+
+
+def attn_log_det(codes: Pattern) -> Float[Tensor, "B H"]:
+    """1/T sum_i ln |a_ii|; a |a_ii| below `LEAST` counts as that."""
+    return codes.diagonal(0, -2, -1).float().abs().clamp(min=LEAST).log().mean(-1)
+
+
+def lap_eigvals(codes: Pattern, k: int = TOP_K) -> Float[Tensor, "B Hk"]:
+    """The k largest eigenvalues of L = D - A, d_ii = sum_{u >= i} a_ui / (T - i), i from 0.
+
+    d_ii is what later tokens and itself attend to token i in the mean (equation 2 of the paper). A
+    is lower triangular, so the eigenvalues are those of the diagonal, d_ii - a_ii; the largest come
+    first. (The authors' released code puts a_ii of the next layer in place of a_ii.)
+
+    `ConfigError` for fewer than k tokens, and for codes of later tokens, which make L another one.
+    """
+    check_count("k", k)
+    check_tokens("lap_eigvals", codes.shape[-1], k)
+    check(not bool(codes.triu(1).any()), "lap_eigvals are eigenvalues of causal attention, and "
+          "queries of this model attend to later tokens; expected a causal model, or features of "
+          "your own (lc.register_features)")
+    weights = codes.float()
+    at = torch.arange(weights.shape[-1], device=weights.device)
+    degrees = weights.sum(-2) / (len(at) - at)
+    return (degrees - weights.diagonal(0, -2, -1)).topk(k, dim=-1).values.flatten(1)
+
+
+def _shares(codes: Pattern) -> Pattern:
+    weights = codes.float().abs()
+    return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+def check_tokens(name: str, n: int, least: int | None = None, of: str = "this one") -> None:
+    """Raise `ConfigError` for a text of n tokens that are too few for what an aggregate is of.
+
+    least  default: that of `LEAST_TOKENS`
+    of     what the text is called
+    """
+    least = LEAST_TOKENS.get(name, 1) if least is None else least
+    fewer = (", or fewer eigenvalues: lc.register_features(\"few_eigvals\")(functools.partial("
+             "latentcode.codes.features.lap_eigvals, k=5))" if name == "lap_eigvals" else "")
+    check(n >= least, f"{name} needs texts of {least} tokens, and {of} has {n}; expected longer "
+          f"ones{fewer}")
+
+
+def mean_residual(stream: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
+    """1/T sum_t x_t."""
+    return stream.float().mean(1)
+
+
+MEAN_RESIDUAL = mean_residual.__name__
+AGGREGATES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    of.__name__: of for of in (attn_sum, entropy, distance, first_token, previous_token,
+                               attn_log_det, lap_eigvals)}
+"""By name, those of patterns."""
 
 Function = TypeVar("Function", bound=Callable[..., Tensor])
 Site = Literal["code", "value", "residual"]
@@ -103,7 +238,6 @@ def register_features(
     def register(function: Function) -> Function:
         check(name not in BUILT_IN, f"features {name!r} come with latentcode; expected another "
               "name")
-        check(callable(function), f"features {name!r} are {function!r}; expected a function")
         own = OwnFeatures(name, function, site, _positions(name, function))
         _try(own)
         FEATURES.add(name, own, replace=replace)
@@ -143,3 +277,187 @@ def _try(own: OwnFeatures) -> None:
             alone.float(), together[part].float(), rtol=1e-4, atol=1e-5),
             f"features {own.name!r}: an instance has other features alone than among others; "
             "expected those of each by itself")
+
+WIDEST = 512
+"""Numbers per instance, layer and features that are kept."""
+LARGEST = 2**17
+"""Numbers of features per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
+ALL_LAYERS = "all"
+"""The layer of the codes, or of aggregates, of all layers together."""
+OF_ONE_PLACE = ("code", "residual")
+"""Features of as many numbers whatever the number of tokens; aggregates are, too, and those of
+users can be."""
+
+
+class FeatureHooks:
+    """Hooks that keep features of n instances, and what they have kept so far.
+
+    `UnknownNameError` for unknown features.
+    """
+
+    def __init__(
+        self, model: Any, n: int, features: Sequence[str], layers: Sequence[int],
+        example: Instances,
+    ) -> None:
+        """example  a batch, which tells the sets of keys and the places that there are"""
+        self.n, self.features, self.layers = n, as_tuple(features), layers
+        self.widest = WIDEST
+        self.values: dict[Place, np.ndarray] = {}
+        self.sizes: dict[Place, int] = {}
+        self._projections: dict[Place, Tensor] = {}
+        known = (*feature_names(example.key_sets, example.places), *of_heads(model.cfg.n_heads),
+                 *FEATURES)
+        check(len(self.features) > 0, f"features is empty; expected some of {list(known)}")
+        for name in self.features:
+            if name not in known:
+                FEATURES.find(name, known, what="feature")  # raises, and says how one is registered
+        self.custom = [FEATURES[name] for name in self.features if name in FEATURES]
+
+    def hooks(self, batch: Instances, rows: np.ndarray) -> list[tuple[str, Hook]]:
+        """Return the hooks that keep the features of a batch, whose instances have these numbers.
+        """
+        sites = {name.split(".")[0] for name in self.features} | {
+            features.site for features in self.custom}
+        readers = [("hook_resid_pre", self._of_stream, {"residual", "tokens"}),
+                   ("attn.hook_v", self._of_values, {"values", "value"}),
+                   ("attn.hook_pattern", self._of_codes, {"code", "codes", "row"})]
+        return [(f"blocks.{layer}.{hook}", partial(read, layer, batch, rows))
+                for layer in self.layers for hook, read, kinds in readers if kinds & sites]
+
+    def in_order(self) -> dict[Place, np.ndarray]:
+        """Return what was kept, feature by feature and layer by layer."""
+        order = [(name, layer) for name in self.features
+                 for layer in (*map(str, self.layers), ALL_LAYERS)]
+        return {place: self.values[place] for place in order if place in self.values}
+
+    def _of_codes(
+        self, layer: int, batch: Instances, rows: np.ndarray, pattern: Float[Tensor, "B H Q K"],
+        hook: object,
+    ) -> None:
+        query, key = batch.query[:, 0], batch.key[:, 0]
+        at = torch.arange(len(query), device=query.device)
+        row = pattern[at, :, query]  # [B, H, K]
+        found = {"code": pattern[at, :, query, key], "row": row, "codes": pattern}
+        for name, keys in batch.key_sets.items():
+            found[f"row.{name}"] = row.gather(2, keys[:, None].expand(-1, row.shape[1], -1))
+        found |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
+        self._keep(layer, batch, rows, found, "code", "codes", pattern, pattern.movedim(2, 1))
+
+    def _of_values(
+        self, layer: int, batch: Instances, rows: np.ndarray, values: Float[Tensor, "B T H d"],
+        hook: object,
+    ) -> None:
+        self._keep(layer, batch, rows, {"values": values}, "value", "values", values, values)
+
+    def _of_stream(
+        self, layer: int, batch: Instances, rows: np.ndarray, stream: Float[Tensor, "B T D"],
+        hook: object,
+    ) -> None:
+        at = torch.arange(len(stream), device=stream.device)
+        found = {"residual": stream[at, batch.query[:, 0]], "tokens": stream}
+        self._keep(layer, batch, rows, found, "residual", "tokens", stream, stream)
+
+    def _keep(
+        self, layer: int, batch: Instances, rows: np.ndarray, found: dict[str, Tensor], site: str,
+        kind: str, activation: Tensor, by_token: Float[Tensor, "B T ..."],
+    ) -> None:
+        """Keep what is wanted of `found`, of the task's places and of registered features.
+
+        site, activation  what a registered function of this site is given
+        kind, by_token    what `codes.NAME`, `values.NAME` and `tokens.NAME` are read from
+        """
+        at = torch.arange(len(batch), device=by_token.device)[:, None]
+        found |= {f"{kind}.{name}": by_token[at, tokens] for name, tokens in batch.places.items()
+                  if f"{kind}.{name}" in self.features}
+        found |= {features.name: features(activation, batch.query[:, 0], batch.key[:, 0])
+                  for features in self.custom if features.site == site}
+        for name, x in found.items():
+            if name in self.features:
+                self._add(name, layer, rows, x)
+
+    def _add(self, name: str, layer: int, rows: np.ndarray, x: Tensor) -> None:
+        """Keep x [B, ...] of some instances, reduced where it is wide."""
+        place, d = (name, str(layer)), x[0].numel()
+        check(d <= LARGEST, f"feature {name!r} has {d} numbers in each layer; expected at most "
+              f"{LARGEST}, whose projection fits in memory")
+        x = x.detach().flatten(1).float()
+        every = (name == "codes" or name in AGGREGATES) and len(self.layers) > 1
+        side_by_side = name != "codes" and d * len(self.layers) <= WIDEST
+        projected = x @ self._projection(place, x) if (
+            d > WIDEST or (every and not side_by_side)) else x
+        self._room(place, d, min(d, WIDEST))[rows] = (
+            projected if d > WIDEST else x).cpu().numpy()
+        if every:
+            together, whole = (name, ALL_LAYERS), d * len(self.layers)
+            room = self._room(together, whole, whole if side_by_side else WIDEST)
+            if side_by_side:
+                first = d * self.layers.index(layer)
+                room[rows, first:first + d] = x.cpu().numpy()
+            else:  # the projection of layers together is the sum of theirs
+                room[rows] += projected.cpu().numpy()
+
+    def _room(self, place: Place, d: int, kept: int) -> np.ndarray:
+        """Return room for the values of all instances, float32 [n, kept]."""
+        if place not in self.values:
+            self.values[place] = np.zeros((self.n, kept), np.float32)
+            self.sizes[place] = d
+        check(self.sizes[place] == d, f"features {place[0]!r} have {d} numbers for some instances, "
+              f"and {self.sizes[place]} for others; expected as many for each, however many tokens "
+              "it has")
+        return self.values[place]
+
+    def _projection(self, place: Place, x: Tensor) -> Tensor:
+        """Return R / sqrt(WIDEST), [d, WIDEST]; drawn on the CPU, so the same on every device."""
+        if place not in self._projections:
+            generator = make_generator(0, f"project {' '.join(place)}")
+            drawn_once = torch.randn(x.shape[1], WIDEST, generator=generator) / WIDEST**0.5
+            self._projections[place] = drawn_once.to(x.device, x.dtype)
+        return self._projections[place]
+
+
+def read_features(
+    reader: Reader, features: Sequence[str], progress: Progress | None = None
+) -> Rows:
+    """Return features of a reader's first pair.
+
+    `UnknownNameError` for unknown features, `ConfigError` for those that are too large, and
+    whose numbers depend on the number of tokens, where that differs.
+    """
+    kept: FeatureHooks | None = None
+    tables = []
+    done = 0
+    with evaluating(reader.model):
+        for block in reader.blocks(0):
+            measured: dict[str, Tensor] = {}
+            for batch in block.batches:
+                if kept is None:
+                    kept = FeatureHooks(reader.model, reader.n, features, reader.layers, batch)
+                rows = np.arange(block.n)[batch.rows if isinstance(batch.rows, slice)
+                                          else batch.rows.numpy()]
+                reader.run(block, batch, kept.hooks(batch, done + rows), measured)
+            tables.append(block.labels(measured))
+            done += block.n
+            if progress is not None:
+                progress(done, reader.n)
+    assert kept is not None
+    return Rows(kept.in_order(), kept.sizes, pd.concat(tables, ignore_index=True),
+                {**reader.meta, "pair": reader.pairs[0].name, "widest": kept.widest})
+
+
+def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:
+    """Yield those of the library's features that have a number for every token."""
+    return (name for name in features if name not in OF_ONE_PLACE and name not in FEATURES)
+
+
+def of_heads(n_heads: int) -> tuple[str, ...]:
+    """Return the names of what single heads attend to, `row.head0` and so on."""
+    return tuple(f"row.head{head}" for head in range(n_heads))
+
+
+def feature_names(
+    key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
+) -> tuple[str, ...]:
+    """Return all features that can be read, given the task's sets of keys and its places."""
+    return ("code", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
+            "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
+                        for place in places or ()))

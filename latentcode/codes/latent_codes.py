@@ -1,40 +1,222 @@
 """`LatentCodes`: the attention scores over the heads, with what is known of each instance.
 
+A folder of codes has `codes.safetensors`, `labels.parquet` and `meta.json`. A label has one value
+per instance. Names resolve: `rule` stands for `rule_0` with a pair whose response is token 0, and
+the group `rules` for all of `rule_0`, `rule_1`, ...
+
 Needs numpy, pandas and safetensors only, so that the app opens codes without importing torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.folder import (
-    LABELS,
-    META,
-    SHARD,
-    TENSORS,
-    as_table,
-    read_codes,
-    write_labels,
-    write_meta,
-)
-from latentcode.codes.labels import check_label_names, check_new_label, described, label_values
+from latentcode.config import convert
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
-from latentcode.files.storage import create_tensors, replace_folder, write_instances
-from latentcode.hub import fetch, is_address
+from latentcode.files.provenance import git_commit, header, read_checked, software
+from latentcode.files.storage import (
+    checksums,
+    create_tensors,
+    map_tensors,
+    replace_file,
+    replace_folder,
+    write_instances,
+    write_json,
+)
+from latentcode.hub import fetch, is_address, origin
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from latentcode.codes.browser import CodeBrowser
     from latentcode.figures.style import Figure
     from latentcode.models.transformer import HookedTransformer
     from latentcode.runs import Run
+
+RESERVED = ("instance", "layer", "pair", "fitted", "projection_x", "projection_y")
+"""Columns that stand beside labels in tables of codes and of planes; `head_0`, `head_1`, ... are
+others."""
+NUMBERED = re.compile(r"(.+)_\d+")
+
+
+def label_groups(columns: Iterable[object]) -> dict[str, tuple[str, ...]]:
+    """Return the groups of numbered columns: {"terms": ("term_1", "term_2")}."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for column in columns:
+        match = NUMBERED.fullmatch(str(column))
+        if match:
+            plural = f"{match[1]}s"
+            groups[plural] = (*groups.get(plural, ()), str(column))
+    return groups
+
+
+def check_label_names(columns: Iterable[object]) -> None:
+    """Raise `ConfigError` for labels whose names repeat, or stand for columns of our tables."""
+    for name, times in Counter(map(str, columns)).items():
+        check(times == 1, f"label {name!r} is there {times} times; expected different names")
+        check(name not in RESERVED and not re.fullmatch(r"head_\d+", name), f"label {name!r} has "
+              "the name of a column of tables of codes; expected another than "
+              f"{', '.join(RESERVED)} and head_0, head_1, ...")
+
+
+def check_new_label(name: object, columns: Iterable[object]) -> None:
+    """Raise `ConfigError` for a name that is no text, or that stands for something already.
+
+    columns  the labels that there are; with `rule_0` also `rule`, `rules` and `rule_9` are taken
+    """
+    check(isinstance(name, str) and name.strip() != "", f"the name of a label is {name!r}; "
+          "expected text")
+    taken = [*map(str, columns), *RESERVED]
+    groups = label_groups([*taken, "head_0"])
+    resolved = {*groups, *(group.removesuffix("s") for group in groups)}
+    match = NUMBERED.fullmatch(str(name))
+    check(name not in taken and name not in resolved
+          and (match is None or f"{match[1]}s" not in groups),
+          f"label {name!r} exists already, or stands for some that do; expected another name than "
+          f"those of {', '.join(taken)}")
+
+
+def label_values(name: str, values: Any, n: int) -> np.ndarray:
+    """Return the values of a label, [n]: bool, whole numbers, text, or measurements.
+
+    values  a tensor, an array or a list of one value per instance
+
+    `ConfigError` for values that are missing, of another shape, or of another or several types.
+    """
+    if hasattr(values, "detach"):  # a tensor, which need not be on this device
+        values = values.detach().cpu()
+    try:
+        # A list of numbers and text would become text.
+        array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"label {name!r} is no array: {error}") from None
+    check(array.shape == (n,), f"label {name!r} has shape {array.shape}; expected ({n},), one "
+          "value per instance")
+    missing = int(pd.isna(array).sum())
+    check(missing == 0, f"label {name!r} has {missing} missing values (NaN or None) among {n}; "
+          "expected none")
+    if array.dtype.kind == "O":
+        types = {bool if isinstance(v, np.bool_) else int if isinstance(v, np.integer)
+                 else float if isinstance(v, np.floating) else type(v) for v in array}
+        check(len(types) <= 1 and types <= {bool, int, float, str}, f"label {name!r} has values "
+              f"of type {', '.join(sorted(t.__name__ for t in types))}; expected one of bool, "
+              "int, str and float")
+        array = array if types == {str} else np.array(array.tolist())
+    check(array.dtype.kind in "biufUO", f"label {name!r} has values of type {array.dtype}; "
+          "expected bool, int, str or float")
+    check(array.dtype.kind != "f" or bool(np.isfinite(array).all()),
+          f"label {name!r} has infinite values; expected finite ones")
+    return array
+
+
+def described(labels: pd.DataFrame) -> pd.DataFrame:
+    """Return what there is to know of labels at a glance, a row each: their values, and some."""
+    rows = []
+    for name, values in labels.items():
+        if pd.api.types.is_float_dtype(values):
+            kind = "measurement"
+            some = f"{values.min():.4g} to {values.max():.4g}" if len(values) else ""
+        else:
+            distinct = values.astype(str).unique()
+            kind = f"{len(distinct):,}"
+            some = shorten(", ".join(distinct[:4]), 80, placeholder=" …")
+            some += ", …" if len(distinct) > 4 else ""
+        rows.append({"label": str(name), "values": kind, "such as": some})
+    return pd.DataFrame(rows, columns=["label", "values", "such as"])
+
+
+def is_measurement(values: pd.Series) -> bool:
+    """Whether a label is a number on a scale rather than a name."""
+    return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
+
+FORMAT = "latentcode.codes"
+META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
+META_KEYS = {"format", "format_version", "provenance", "sha256", "axes", "pairs", "layers",
+             "query_of_pair", "meta"}
+AXES = {"scores": ["layer", "pair", "instance", "head"],
+        "residuals": ["layer", "query", "instance", "d_model"]}
+"""The axes on disk, where what `select` and `select_residual` read lies in one piece."""
+SHARD = 16_384
+"""Instances whose labels make a row group, and that an interrupted extraction keeps together."""
+
+
+def read_codes(folder: Path, *, verify: bool) -> dict[str, Any]:
+    """Return the fields of the `LatentCodes` in a folder; see `LatentCodes.load`."""
+    check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
+    meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
+                        verify=verify)
+    tensors = map_tensors(folder / TENSORS)
+    check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
+          f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
+          ArtifactError)
+    try:
+        arrays: dict[str, Any] = {}
+        for name, array in tensors.items():
+            layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
+            arrays[name] = array.transpose(instance, layer, place, component)
+        from_hub = origin(folder)
+        known = meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})
+        return {
+            **arrays, "labels": _read_labels(folder / LABELS, len(arrays["scores"])),
+            "pairs": convert(tuple[Pair, ...], meta["pairs"], "pairs"),
+            **{name: convert(tuple[int, ...], meta[name], name)
+               for name in ("layers", "query_of_pair")},
+            "meta": known}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError,
+            NotImplementedError) as error:
+        raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
+
+
+def _read_labels(path: Path, n: int) -> pd.DataFrame:
+    """Read labels; `ConfigError` unless they are of n instances, before any of them is unpacked."""
+    from pyarrow.parquet import read_metadata
+
+    rows = read_metadata(path).num_rows
+    check(rows == n, f"{path.name} holds {rows:,} rows; expected {n:,}, one per instance")
+    return pd.read_parquet(path)
+
+
+def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:
+    """Write tables one after the other as the row groups of a parquet file, all or nothing."""
+    from pyarrow.parquet import ParquetWriter
+
+    groups = iter(groups)
+    first = next(groups)
+    with replace_file(path) as temporary, ParquetWriter(temporary, first.schema) as writer:
+        for group in chain([first], groups):
+            writer.write_table(group.combine_chunks(), row_group_size=SHARD)
+
+
+def as_table(labels: pd.DataFrame) -> pyarrow.Table:
+    """Return labels as what `write_labels` writes; an index that counts from 0 is left out."""
+    from pyarrow import Table
+
+    numbered = labels.index.equals(pd.RangeIndex(len(labels)))
+    return Table.from_pandas(labels, preserve_index=not numbered)
+
+
+def write_meta(
+    folder: Path, pairs: Sequence[Pair], layers: Sequence[int], query_of_pair: Sequence[int],
+    meta: Mapping[str, Any],
+) -> None:
+    """Describe a folder whose other files are all there."""
+    write_json(folder / META, {
+        **header(FORMAT), "provenance": {**software(), "git_commit": git_commit()},
+        "sha256": checksums(folder, (TENSORS, LABELS)), "axes": AXES,
+        "pairs": [asdict(p) for p in pairs], "layers": list(layers),
+        "query_of_pair": list(query_of_pair), "meta": dict(meta)})
 
 MOST_ROWS = 48
 """Values of a label that a figure shows in a row each."""
@@ -307,7 +489,7 @@ class LatentCodes:
         Returns the address of the commit, which `load` opens. It is one commit, or none. Raises
         `HubError` that says why nothing was pushed.
         """
-        from latentcode.codes.sharing import data_card
+        from latentcode.codes.latent_codes import data_card
         from latentcode.hub import push
 
         with TemporaryDirectory() as temporary:
@@ -383,4 +565,27 @@ def _finite(what: str, values: np.ndarray) -> np.ndarray:
     return values
 
 
-__all__ = ["LatentCodes", "Pair"]
+def data_card(codes: LatentCodes, repo: str, license: str | None) -> str:
+    """Return the page of codes on the hub, which shows their labels as a table."""
+    from huggingface_hub import DatasetCardData
+
+    from latentcode.figures.text import markdown_of
+    from latentcode.hub import TAGS, page
+
+    name = repo.partition("/")[2]
+    facts = {key: codes.meta[key] for key in ("run", "kind", "split", "seed", "step")
+             if key in codes.meta}
+    body = "\n\n".join([
+        f"# {name}",
+        f"Latent codes, the attention scores over the heads, of {len(codes):,} instances: layers "
+        f"{', '.join(map(str, codes.layers))}, {len(codes.pairs)} pairs of positions, "
+        f"{codes.n_heads} heads. Made with latentcode.",
+        "\n".join(f"- {key}: {value}" for key, value in facts.items()),
+        "## Use", "```python\nimport latentcode as lc\n\n"
+        f'codes = lc.LatentCodes.load("hf://datasets/{repo}")\n'
+        f'codes.select(layer={codes.layers[-1]}, pair="{codes.pairs[0].name}")   '
+        "# [instance, head]\n```",
+        "## Labels", markdown_of(described(codes.labels))])
+    return page(DatasetCardData(
+        pretty_name=name, license=license, library_name="latentcode", tags=list(TAGS),
+        configs=[{"config_name": "labels", "data_files": LABELS}]), body)

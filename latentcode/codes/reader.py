@@ -1,19 +1,20 @@
 """The one reader: activations of a model at (query, key), as they come out of its hooks.
 
-A `Source` says which problems there are and where to read them: those of a task
-(`latentcode.codes.instances`) or prompts (`latentcode.prompts.codes`). The `Reader` passes them
-through a model in batches and keeps what its hooks show: codes and residual streams, in memory or
-streamed to a folder that an interrupted call resumes, or any features of one pair
-(`latentcode.codes.rows`). Memory holds one layer's pattern and what is asked for.
+A `Source` says which problems there are and where to read them: those of a task (`TaskSource`) or
+prompts (`latentcode.prompts.codes`). The `Reader` passes them through a model in batches and keeps
+what its hooks show: codes and residual streams, in memory or streamed to a folder that an
+interrupted call resumes. Memory holds one layer's pattern and what is asked for. Other features of
+one pair are read by `latentcode.codes.features`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +26,16 @@ from torch import Tensor
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
-from latentcode.codes.rows import FeatureHooks, Instances, Rows
+from latentcode.config import TaskConfig
+from latentcode.devices import checked_seed, make_generator, resolve_device
 from latentcode.errors import as_tuple, check, check_count
 from latentcode.files.provenance import software
 from latentcode.models.hooks import attention_layers, check_layer, evaluating
 from latentcode.progress import Progress
+from latentcode.runs import Run
+from latentcode.runs.run import load_run
+from latentcode.tasks import Batch, Task, as_task, try_task
+from latentcode.tasks.base import DRAW
 from latentcode.tasks.pairs import Pair
 
 BLOCK_BYTES = 2**28
@@ -138,49 +144,23 @@ class Reader:
             self._read_into(work, work.n_done, progress)
             return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
 
-    def rows(self, features: Sequence[str], progress: Progress | None = None) -> Rows:
-        """Return features of the first pair; see `latentcode.codes.rows`.
-
-        `UnknownNameError` for unknown features, `ConfigError` for those that are too large, and
-        whose numbers depend on the number of tokens, where that differs.
-        """
-        wanted: FeatureHooks | None = None
-        tables = []
-        done = 0
-        with evaluating(self.model):
-            for block in self._blocks(0):
-                measured: dict[str, Tensor] = {}
-                for batch in block.batches:
-                    if wanted is None:
-                        wanted = FeatureHooks(self.model, self.n, features, self.layers, batch)
-                    rows = np.arange(block.n)[batch.rows if isinstance(batch.rows, slice)
-                                              else batch.rows.numpy()]
-                    self._pass(block, batch, wanted.hooks(batch, done + rows), measured)
-                tables.append(block.labels(measured))
-                done += block.n
-                if progress is not None:
-                    progress(done, self.n)
-        assert wanted is not None
-        return Rows(wanted.in_order(), wanted.sizes, pd.concat(tables, ignore_index=True),
-                    {**self.meta, "pair": self.pairs[0].name, "widest": wanted.widest})
-
     def inputs_and_keys(self) -> Iterator[tuple[Tensor, Int[Tensor, "B P"]]]:
         """Yield the inputs of all instances, and the positions of the pairs' keys in each."""
-        for block in self._blocks(0):
+        for block in self.blocks(0):
             for batch in block.batches:
                 yield batch.inputs, batch.key
 
     def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
         """Give `sink` the codes of all instances but the first `done`, in order."""
         with evaluating(self.model):
-            for block in self._blocks(done):
+            for block in self.blocks(done):
                 room = {name: torch.empty((a, b, block.n, c), device=self.device)
                         for name, (a, b, _, c) in self.shapes.items()}
                 distinct = self._distinct(block.query)
                 measured: dict[str, Tensor] = {}
                 n_read = 0
                 for batch in block.batches:
-                    self._pass(block, batch, self._hooks(batch, room, distinct), measured)
+                    self.run(block, batch, self._hooks(batch, room, distinct), measured)
                     n_read += len(batch)
                     if progress is not None:
                         progress(done + n_read, self.n)
@@ -190,7 +170,7 @@ class Reader:
                 sink.add(labels)
                 done += block.n
 
-    def _pass(
+    def run(
         self, block: Block, batch: Instances, hooks: Hooks, measured: dict[str, Tensor]
     ) -> None:
         """Pass a batch through the model, and note what it says of each instance."""
@@ -238,7 +218,7 @@ class Reader:
                 _store_streams, streams, batch.rows, queries)))
         return hooks
 
-    def _blocks(self, done: int) -> Iterator[Block]:
+    def blocks(self, done: int) -> Iterator[Block]:
         """Yield all instances but the first `done`, in blocks whose values fit the device."""
         numbers = sum(a * b * c for a, b, _, c in self.shapes.values())
         return self.source.blocks(done, layers=self.layers, most=max(
@@ -337,3 +317,199 @@ def weights_digest(model: Any) -> str:
         digest.update(name.encode())
         digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+LOGIT_BYTES = 2**28
+"""Bytes of the logits of all tokens beyond which a forward pass takes fewer instances."""
+
+
+def instances(
+    run_or_task: Run | str | Path | Task | TaskConfig,
+    split: str = "ood",
+    n: int | np.integer | Sequence[int] | np.ndarray | Tensor = 4_096,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Batch:
+    """Which problems are the rows of `extract(run, split=split, n=n, seed=seed)` the codes of?
+
+    run_or_task  what they are drawn from: a run, its folder or a name of the zoo, which stand for
+                 the run's own task; or a task, or its configuration. `decode` and the other verbs
+                 draw from `make_task(run.config.task).probe_config`
+    n            how many; or the numbers of the instances, from 0, in any order
+    seed         that of the extraction
+    device       where the codes were extracted, as a GPU draws other numbers from the same seed
+
+    Fewer are the first of more. Raises what `load_run` raises, `ConfigError` for an n below 1 and
+    for what is no whole number from 0, `SplitError` for a split that the task does not offer.
+    """
+    given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
+    rows = range(given) if type(given) is int else as_tuple(given)
+    check(len(rows) > 0 and all(_is_number(row) for row in rows), f"n is {n!r}; expected at least "
+          "1, or numbers of instances, from 0")
+    task = (as_task(load_run(run_or_task).config.task)
+            if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
+    try_task(task, split)
+    place = resolve_device(str(device))
+    found = {block: drawn(task, split, block, seed, place)
+             for block in sorted({row // DRAW for row in rows})}
+    start = {block: i * DRAW for i, block in enumerate(found)}
+    together = Batch.cat(list(found.values()))
+    chosen = [start[row // DRAW] + row % DRAW for row in rows]
+    return together[torch.tensor(chosen, device=together.inputs.device)]
+
+
+def at_once(task: Task, batch_size: int) -> int:
+    """Return how many instances to pass through a model: fewer where logits are large.
+
+    At most `batch_size`, at least one, and no more than have logits of `LOGIT_BYTES`.
+    """
+    size = 4 * task.config.n_tokens * task.config.d_output
+    return min(batch_size, max(LOGIT_BYTES // size, 1))
+
+
+def _is_number(row: object) -> bool:
+    return isinstance(row, Integral) and not isinstance(row, bool) and int(row) >= 0
+
+
+def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
+    """Return the instances of a split from number `block` * DRAW on, DRAW of them."""
+    return task.sample(split, DRAW, make_generator(seed, f"extract {split} {block}", device))
+
+
+class TaskSource(Source):
+    """n instances of a split of a task.
+
+    They are drawn DRAW at a time from a generator of their own, so that which they are depends
+    neither on n nor on the batch size.
+
+    pairs  default: the paper's, the first of the task's
+    """
+
+    def __init__(
+        self, task: Task, split: str, *, n: int = 4_096, pairs: Sequence[str] | None = None,
+        seed: int = 0, device: torch.device | str = "cpu",
+    ) -> None:
+        seed = checked_seed(seed)
+        try_task(task, split)
+        self.names = tuple(task.pairs)[:1] if pairs is None else as_tuple(pairs)
+        task.check_pairs(self.names)
+        self.task, self.split, self.seed, self.n, self.device = task, split, seed, n, device
+        self.pairs = tuple(task.pairs[name] for name in self.names)
+        self._first: Batch | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"split": self.split, "seed": self.seed}
+
+    def queries(self) -> Tensor:
+        self._first = self._draw(0)
+        return self.task.positions(self.names, self._first)[0]
+
+    def _draw(self, index: int) -> Batch:
+        if index == 0 and self._first is not None:  # drawn already, for its queries
+            batch, self._first = self._first, None
+            return batch
+        return drawn(self.task, self.split, index, self.seed, self.device)
+
+    def blocks(
+        self, done: int, *, layers: Sequence[int], most: int, batch_size: int
+    ) -> Iterator[Block]:
+        batch_size = at_once(self.task, batch_size)
+        size = min(max(most, batch_size), DRAW)
+        for index in range(-(-done // DRAW), -(-self.n // DRAW)):
+            batch = self._draw(index)[:self.n - index * DRAW]
+            # Copies to a GPU wait for what it is doing: these are made before the forward passes.
+            query, key = self.task.positions(self.names, batch)
+            host = batch.to("cpu")
+            for first in range(0, len(batch), size):
+                part = slice(first, min(first + size, len(batch)))
+                yield Block(
+                    query[part],
+                    self._batches(batch[part], query[part], key[part], batch_size),
+                    partial(self._measure, batch[part]), partial(self._labels, host[part]))
+
+    def _batches(
+        self, batch: Batch, query: Tensor, key: Tensor, batch_size: int
+    ) -> Iterator[Instances]:
+        sets, places = self.task.key_sets(batch), self.task.places(batch)
+        for start in range(0, len(batch), batch_size):
+            rows = slice(start, min(start + batch_size, len(batch)))
+            yield Instances(
+                batch.inputs[rows], query[rows], key[rows], rows,
+                key_sets={name: keys[rows] for name, keys in sets.items()},
+                places={name: tokens[rows] for name, tokens in places.items()})
+
+    def _measure(
+        self, batch: Batch, logits: Tensor, instances: Instances
+    ) -> Mapping[str, Tensor]:
+        return self.task.measures(logits, batch[instances.rows])
+
+    def _labels(self, batch: Batch, measured: Mapping[str, Tensor]) -> pd.DataFrame:
+        labels = self.task.labels(batch)
+        for name, values in measured.items():
+            labels[name] = values.float().cpu().numpy()
+        return labels
+
+Place = tuple[str, str]
+"""Features and their layer, a number as text or `ALL_LAYERS`."""
+Hook = Callable[[Tensor, object], None]
+
+
+@dataclass(frozen=True)
+class Instances:
+    """B instances that pass through a model together, and where to read them.
+
+    inputs      token ids [B, T], or vectors [B, T, d_input]
+    query, key  positions of the P pairs, [B, P]
+    rows        their numbers within the block, a slice or int64 [B]
+    padding     arguments that tell the model where tokens are padding
+    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
+    key_sets    name -> keys [B, n], the columns of `row.NAME`
+    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
+    """
+
+    inputs: Tensor
+    query: Int[Tensor, "B P"]
+    key: Int[Tensor, "B P"]
+    rows: slice | Tensor
+    padding: Mapping[str, Tensor] = field(default_factory=dict)
+    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
+    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
+    places: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N instances, read at one pair's query.
+
+    values  place -> float32 [N, d], or [N, WIDEST] where d is larger
+    sizes   place -> d, the numbers that the features have
+    labels  of the instances (`Task.labels`)
+    meta    which model, task and instances
+    query   key that pairs have in common whose query is the same; None where it is not known
+    codes   what the features were taken from, where that is codes
+    """
+
+    values: dict[Place, np.ndarray]
+    sizes: Mapping[Place, int]
+    labels: pd.DataFrame
+    meta: Mapping[str, Any]
+    query: Hashable = None
+    codes: LatentCodes | None = None
+
+    @classmethod
+    def of_codes(cls, codes: LatentCodes, pair: str, features: Sequence[str]) -> Rows:
+        """Return code and residual stream of a pair, as far as they are among the features."""
+        select = {"code": codes.select, "residual": codes.select_residual}
+        values = {(name, str(layer)): select[name](layer=layer, pair=pair)
+                  for name in features for layer in codes.layers}
+        index = [each.name for each in codes.pairs].index(pair)
+        return cls(values, {place: x.shape[1] for place, x in values.items()}, codes.labels,
+                   codes.meta, (codes.query_of_pair[index], codes.pairs[index].token)
+                   if codes.query_of_pair else None, codes)
+
+    def __len__(self) -> int:
+        return len(self.labels)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.folder import (
+from latentcode.codes.latent_codes import (
     LABELS,
     META,
     SHARD,

@@ -11,9 +11,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes.aggregates import check_tokens
-from latentcode.codes.reader import Block, Hooks, Source
-from latentcode.codes.rows import Instances, sized_by_tokens
+from latentcode.codes.features import check_tokens, sized_by_tokens
+from latentcode.codes.reader import Block, Hooks, Instances, Source
 from latentcode.errors import check
 from latentcode.models.hooks import read_out_hook
 from latentcode.models.pretrained import layout

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from latentcode.codes.labels import check_label_names
+from latentcode.codes.latent_codes import check_label_names
 from latentcode.devices import checked_seed
 from latentcode.errors import ArtifactError, SplitError, check, check_choice, check_text
 from latentcode.files.storage import rows_in

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from latentcode.subjects.asked import Problems as Problems
     from latentcode.subjects.asked import Split as Split
     from latentcode.subjects.base import Subject as Subject
-    from latentcode.subjects.extracting import extract as extract
+    from latentcode.subjects.resolving import extract as extract
     from latentcode.subjects.resolving import subject as subject
 
 __getattr__, __dir__, __all__ = lazy_module(__name__)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.codes.reader import Reader
-from latentcode.codes.rows import Rows
+from latentcode.codes.features import read_features
+from latentcode.codes.reader import Reader, Rows
 from latentcode.devices import checked_seed
 from latentcode.errors import ConfigError, ProbeError, SplitError, as_tuple, check
 from latentcode.files.provenance import package_version
@@ -114,8 +114,9 @@ class PromptSubject(Subject):
         model = self._asked(untrained, seed)
         source = PromptSource(model, self._chosen(split, n, None), prepend_bos=self.prepend_bos,
                               pair=pair, features=features)
-        return Reader(model.model, source, layers=layers, batch_size=self.batch_size,
-                      meta=self._meta(model, split, untrained, seed)).rows(features)
+        return read_features(Reader(
+            model.model, source, layers=layers, batch_size=self.batch_size,
+            meta=self._meta(model, split, untrained, seed)), features)
 
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         known = [name for name in (*FACTORS, ANSWER) if name in labels]

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 import torch
 
-from latentcode.codes.instances import TaskSource, instances
-from latentcode.codes.reader import Reader
-from latentcode.codes.rows import Rows
+from latentcode.codes.features import read_features
+from latentcode.codes.reader import Reader, Rows, TaskSource, instances
 from latentcode.config import config_hash, to_dict
 from latentcode.devices import checked_seed, resolve_device
 from latentcode.errors import check
@@ -97,7 +96,7 @@ class TaskSubject(Subject):
         reader = self.reader(split, n=n, pairs=pair, layers=layers, untrained=untrained, seed=seed)
         if self.batch_size is None:
             reader.batch_size = ROWS_AT_ONCE
-        return reader.rows(features)
+        return read_features(reader, features)
 
     def patched_at_once(self, batch_size: int | None) -> int:
         given = self.batch_size if batch_size is None else batch_size

@@ -1,28 +1,35 @@
 """One harness for all probes: features and their controls, scores, and differences from controls.
 
 A probe is asked of *readings*, the features of some problems at one layer and pair, by a *scorer*,
-which fits and scores one label of one reading. The harness reads the features, reads those of an
-untrained model, the residual stream and the bag of tokens beside them, asks the scorer about each,
-also with shuffled labels, and subtracts each control over the same problems:
+which fits and scores one label of one reading. The harness reads the features, those of the
+controls beside them, asks the scorer about each, and subtracts each control over the same problems:
 
     contrast = s(features) - s(control)
+
+untrained  the features of the same architecture with its initial weights
+shuffled   the trained model's, with labels that belong to other instances
+residual   the residual stream that enters the layer at the query, which a code is read from
+bag        of whole texts, how often each token occurs
 
 Every probe, of the library or registered, goes through `read` and `evaluate`.
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.parallel import Parallel, delayed
 
-from latentcode.codes.aggregates import MEAN_RESIDUAL
-from latentcode.codes.rows import Place, Rows
+from latentcode.codes import LatentCodes
+from latentcode.codes.features import MEAN_RESIDUAL
+from latentcode.codes.reader import Place, Rows
 from latentcode.errors import (
     ProbeError,
     as_tuple,
@@ -32,15 +39,170 @@ from latentcode.errors import (
     check_whole,
     chosen,
 )
-from latentcode.probes.common.contrasts import Resampled
-from latentcode.probes.common.features import ROUNDING, check_codes_in_hand, varies
 from latentcode.probes.common.labels import Target
 from latentcode.probes.common.results import BAG, named
-from latentcode.probes.common.shuffling import has_null
+from latentcode.probes.common.statistics import ROUNDING, Resampled, has_null, varies
 from latentcode.progress import Progress, reported
-from latentcode.subjects import Subject
-from latentcode.subjects.base import pair_names
-from latentcode.subjects.codes import CodesSubject
+from latentcode.runs import Run
+from latentcode.subjects import Subject, subject
+from latentcode.subjects.base import CodesSubject, pair_names
+from latentcode.subjects.tasks import ModelSubject
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Model, Problems
+
+FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
+"""What is decoded from: the code and its three controls."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a probe is fitted on, one of `FEATURES`: a vector per instance, layer and pair."""
+
+    name: str
+    codes: LatentCodes
+
+    def values(self, layer: int, pair: str) -> np.ndarray:
+        """Return the vectors of a layer and pair, float32 [N, d]; not a copy."""
+        read = LatentCodes.select_residual if self.name == "residual" else LatentCodes.select
+        return read(self.codes, layer=layer, pair=pair)
+
+    def points(self, layer: int, pair: str) -> np.ndarray:
+        """Return the vectors of a layer and pair, float64 [N, d].
+
+        `ProbeError` for values that are not finite.
+        """
+        x = np.asarray(self.values(layer, pair), dtype=np.float64)
+        check(bool(np.isfinite(x).all()), f"{self.name} of layer {layer}, pair {pair!r}: the "
+              "values are not all finite", ProbeError)
+        return x
+
+    def place(self, pair: str) -> Hashable:
+        """Return what the vectors of a layer depend on: pairs of one query share its residual."""
+        if self.name != "residual":
+            return pair
+        return self.codes.query_of_pair[[p.name for p in self.codes.pairs].index(pair)]
+
+
+def features_of(
+    codes: LatentCodes, untrained: LatentCodes | None, controls: bool
+) -> tuple[Features, ...]:
+    """Return the codes and their controls: the residual stream and an untrained model's codes.
+
+    untrained  codes of the same instances under the model's initial weights
+    controls   False leaves out both; `ProbeError` says what else is missing
+    """
+    check_pair_of_codes(codes, codes, "codes")
+    check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls,
+                   extracted="the instances", given="lc.subject(codes, untrained=codes)")
+    if not controls or untrained is None:
+        return (Features("code", codes),)
+    check_same_instances(codes, untrained, "untrained codes")
+    return Features("code", codes), Features("residual", codes), Features("untrained", untrained)
+
+
+def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:
+    """Raise `ProbeError` unless both hold the same layers, pairs and number of heads."""
+    def described(codes: LatentCodes) -> tuple[object, ...]:
+        return codes.layers, tuple(p.name for p in codes.pairs), codes.n_heads
+
+    for name, ours, theirs in zip(("layers", "pairs", "number of heads"), described(train),
+                                  described(heldout), strict=True):
+        check(ours == theirs, f"the {name} of the {what} differ: {ours} in training, {theirs} in "
+              "the held-out codes", ProbeError)
+    for split, codes in (("training", train), ("held-out", heldout)):
+        check(len(codes) > 0, f"the {split} part of the {what} holds no instances", ProbeError)
+
+
+def check_controls(
+    train: LatentCodes, heldout: LatentCodes,
+    untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
+    extracted: str = "both splits",
+    given: str = "lc.subject(training, held-out, untrained=(training, held-out))",
+) -> None:
+    """Raise `ProbeError` unless the controls that are asked for can be computed.
+
+    The message says how to obtain what is missing: what has to be `extracted`, and how it is
+    `given` to the caller. With controls=False nothing may be given.
+    """
+    if not controls:
+        check(untrained is None, "codes of an untrained model are given, but controls=False; "
+              "leave one of the two out", ProbeError)
+        return
+    missing = []
+    if untrained is None:
+        missing.append(f"the codes of an untrained model (extract {extracted} once more from the "
+                       f"model with its initial weights, and pass them as {given})")
+    if train.residuals is None or heldout.residuals is None:
+        missing.append(f"the residual streams (extract {extracted} with residuals=True)")
+    check(not missing, "a probe is not reported without its controls; missing are "
+          f"{' and '.join(missing)}; controls=False leaves them out and marks the result so",
+          ProbeError)
+    if untrained is None:
+        return
+    check_pair_of_codes(*untrained, "codes of the untrained model")
+    for name, trained, initial in (("training", train, untrained[0]),
+                                   ("held-out", heldout, untrained[1])):
+        wanted, got = {p.name for p in trained.pairs}, {p.name for p in initial.pairs}
+        check(wanted <= got and set(trained.layers) <= set(initial.layers),
+              f"the untrained {name} codes hold layers {initial.layers} and pairs "
+              f"{sorted(got)}; expected at least layers {trained.layers} and pairs "
+              f"{sorted(wanted)}", ProbeError)
+        check(not np.array_equal(trained.scores, initial.scores),
+              f"the untrained {name} codes equal the trained ones; they are no control",
+              ProbeError)
+
+
+def check_codes_in_hand(subject: CodesSubject, splits: Sequence[str], controls: bool) -> None:
+    """Raise `ProbeError` unless codes of some splits, the first of training, fit each other and
+    have the controls that are asked for."""
+    train, *others = (subject.codes(split, n=subject.n_of("n", None, 1, split)) for split in splits)
+    initial = [subject.codes(split, n=len(codes), untrained=True)
+               for split, codes in zip(splits, (train, *others), strict=True)
+               ] if subject.initial else None
+    for i, heldout in enumerate(others or [train]):
+        check_pair_of_codes(train, heldout, "codes")
+        both = None if initial is None else (initial[0], initial[-1 if not others else i + 1])
+        check_controls(train, heldout, both, controls)
+    for trained, untrained in zip((train, *others), initial or (), strict=False):
+        check_same_instances(trained, untrained, "codes of the untrained model")
+
+
+def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:
+    """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
+
+    What is compared are the task, split and seed, where both say them, the prompts, and of others
+    all labels that both have but what the model itself says: `next_token`, and numbers with
+    decimals, its scores.
+    """
+    for name in ("task", "split", "seed"):
+        if name in codes.meta and name in other.meta:
+            # As JSON, because codes that were saved have lists where others have tuples.
+            mine, theirs = (json.dumps(c.meta[name], sort_keys=True, default=str)
+                            for c in (codes, other))
+            check(mine == theirs, f"the {what} are of other instances: their {name} is {theirs}; "
+                  f"expected {mine}", ProbeError)
+    asked = [c.meta.get("prompts") for c in (codes, other)]
+    check(asked[0] == asked[1], f"the {what} are of other instances: their prompts differ; "
+          "expected the same ones", ProbeError)
+    check(len(codes) == len(other), f"the {what} hold {len(other)} instances; expected "
+          f"{len(codes)}, the same ones", ProbeError)
+    if asked[0] is not None:  # whose tokens are numbered by each model's own tokenizer
+        return
+    for name in codes.labels.columns.intersection(other.labels.columns).drop(
+            "next_token", errors="ignore"):
+        ours, others = codes.labels[name], other.labels[name]
+        if ours.dtype.kind != "f" and others.dtype.kind != "f":
+            check(bool((ours.to_numpy() == others.to_numpy()).all()), f"the {what} are of other "
+                  f"instances: label {name!r} differs; extract both with the same task, split and "
+                  "seed", ProbeError)
+
+
+def origin(codes: LatentCodes | Rows) -> dict[str, Any]:
+    """Return how many instances codes are of, and where they come from as far as they say."""
+    known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos",
+             "revision", "commit")
+    return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}
 
 MOST_TOKENS = 2_048
 """Tokens of the training texts that the bag counts, the most frequent ones."""
@@ -114,7 +276,7 @@ def read(
 ) -> Read:
     """Read features of each part, with their controls.
 
-    features  `code` and others of `latentcode.codes.rows`
+    features  `code` and others of `latentcode.codes.features`
     pairs     default: those of the subject
     widths    dimensions that all features are brought to, principal axes of the first part
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
@@ -375,3 +537,41 @@ def contrasts(
                     yield {"layer": layer, "pair": about[1], "label": about[0], "width": width,
                            "features": name, "quantity": quantity, "against": other,
                            **(score - scores[quantity]).row()}
+
+
+def subjects_of(
+    models: Sequence[Model] | Model, problems: Problems, *, least: int = 1, step: Any = None,
+    device: str | None = None,
+) -> list[Subject]:
+    """Open one model or several, at least so many, of which each has a name of its own.
+
+    step  the checkpoint of each; several of one run make a subject each
+
+    Raises what `subject` raises, and `ProbeError` for too few and for a name that is repeated.
+    """
+    given = as_tuple(models)
+    if isinstance(models, Run):
+        given = (models,)
+    steps = (None,) if step is None else as_tuple(step)
+    check(len(steps) == 1 or len(given) == 1, f"{len(steps)} steps of {len(given)} models are "
+          "given; expected one step, or one model", ProbeError)
+    asked = [(model, one) for model in given for one in steps]
+    check(len(asked) >= least, f"{len(asked)} {'model is' if len(asked) == 1 else 'models are'} "
+          f"given: {', '.join(str(getattr(of, 'name', of)) for of, _ in asked) or 'none'}; "
+          f"expected at least {least}", ProbeError)
+    opened = [subject(model, problems, step=one, device=device) for model, one in asked]
+    in_hand = [of for of in opened if isinstance(of, ModelSubject)]
+    for number, of in enumerate(in_hand if len(in_hand) > 1 else [], 1):
+        of.called(f"{of.name} {number}")
+    repeated = [name for name, n in Counter(of.name for of in opened).items() if n > 1]
+    check(not repeated, f"several models are called {', '.join(repeated)}; expected different "
+          "names, by which results tell them apart", ProbeError)
+    return opened
+
+
+def part_of(progress: Progress | None, index: int, parts: int) -> Progress | None:
+    """Return a callback for one of several equal parts of the work."""
+    if progress is None:
+        return None
+    told = progress
+    return lambda done, total: told(index * total + done, parts * total)

@@ -1,22 +1,30 @@
-"""What is there to decode? Labels of codes as indicator matrices, and combinations as clusters.
+"""Labels as indicator matrices, combinations as clusters, and how far two sets of codes overlap.
 
 A label is a column (`term_1`), a name that a pair resolves (`rule`: the rule of that pair's
 response), or a group: `terms` means which values occur in any of the columns `term_1`,
-`term_2`, ..., whatever their order. A group is a multi-label problem.
+`term_2`, ..., whatever their order. A group is a multi-label problem. Functions of the problems are
+labels, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import label_groups
-from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check
+from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
+from latentcode.codes.reader import Rows
+from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check, check_choice
 from latentcode.tasks.pairs import Pair
+
+if TYPE_CHECKING:
+    from latentcode.subjects import Subject
+    from latentcode.tasks import Batch
 
 MAX_CLASSES = 256
 """A label with more different values than this is taken for a measurement, not a class."""
@@ -178,3 +186,163 @@ def _sorted_classes(name: str, values: np.ndarray) -> tuple[object, ...]:
         kinds = sorted({type(v).__name__ for v in distinct})
         raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
                          "type") from None
+
+LabelFunction = Callable[..., Any]
+"""Of a `Batch` on the CPU, one value per instance: bool, whole numbers or text."""
+Labels = Sequence[str] | Mapping[str, LabelFunction]
+"""Names of labels, or name -> function: `{"even": lambda batch: batch.targets[:, 0] % 2 == 0}`."""
+
+
+def own_labels(
+    labels: Labels | None, of: Subject, parts: Sequence[tuple[str, int]], *, seed: int
+) -> list[dict[str, np.ndarray]]:
+    """Return the values of labels that are functions, for each part; none where they are names.
+
+    of     what the codes are read from
+    parts  split and number of problems; the first is what a probe is fitted on
+
+    `UnknownNameError` for a name that stands for nothing; `ConfigError` for the name of a function
+    that stands for a label of the problems already and for values that are no label, `ProbeError`
+    for what is no function, for one that fails, for values that are no classes or a single class
+    in the first part, and for functions where the problems are no batch of a task.
+    """
+    if not isinstance(labels, Mapping):
+        if labels is not None:
+            _check_names(as_tuple(labels), of.known_labels(parts[0][0], seed=seed))
+        return [{} for _ in parts]
+    check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
+    for name, function in labels.items():
+        check(callable(function), f"label {name!r} is {function!r}; expected a function of a "
+              "batch", ProbeError)
+    found = []
+    for number, (split, n) in enumerate(parts):
+        batch = of.instances(split, n, seed=seed)
+        taken = of.known_labels(split, seed=seed)
+        values: dict[str, np.ndarray] = {}
+        for name, function in labels.items():
+            check_new_label(name, [*taken, *values])
+            values[name] = _values(name, function, batch)
+            classes = set(values[name].tolist())
+            check(number > 0 or len(classes) > 1, f"label {name!r} has a single value, "
+                  f"{classes.pop()!r}, in all {n} instances of {split}; expected at least two",
+                  ProbeError)
+        found.append(values)
+    return found
+
+
+def names_of(labels: Labels) -> tuple[str, ...]:
+    """Return the names of labels, functions or not, one or several."""
+    return tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
+
+
+def asked_labels(labels: Labels | None, of: Subject) -> Labels:
+    """Return `labels`, or those that the problems themselves are asked about.
+
+    `ProbeError` where neither says any.
+    """
+    if labels is not None or of.probe_labels:
+        return of.probe_labels if labels is None else labels
+    known = of.known_labels("ood", seed=0)
+    raise ProbeError("labels are missing, and these problems do not say which matter; they have: "
+                     f"{', '.join(known)}")
+
+
+def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise `UnknownNameError` for a name that stands for nothing at any pair."""
+    groups = label_groups(known)
+    choices = [*known, *(name for group in groups for name in (group.removesuffix("s"), group))]
+    for name in names:
+        if name not in choices:
+            raise UnknownNameError("label", name, choices)
+
+
+def _values(name: str, function: LabelFunction, batch: Batch) -> np.ndarray:
+    try:
+        given = function(batch)
+    except Exception as error:
+        raise ProbeError(f"label {name!r} cannot be computed: its function raised "
+                         f"{type(error).__name__}: {error}") from error
+    values = label_values(name, given, len(batch))
+    check_classes(name, name, pd.Series(values))
+    return values
+
+OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
+"""What training and held-out codes may share: `combinations` asks about new instances of the same
+ones, as in the split `test`, `instances` about what the probe was fitted on itself."""
+
+
+def shared_combinations(
+    train: LatentCodes | Rows, heldout: LatentCodes | Rows, allow_overlap: str = "nothing"
+) -> int:
+    """Return how many held-out combinations occur in training.
+
+    Only of codes it is known whether their instances are the same.
+
+    `ProbeError` where training and held-out codes share more than `allow_overlap` allows,
+    `UnknownNameError` unless that is one of `OVERLAPS`. See `shared_instances` for how instances
+    are told apart.
+    """
+    check_choice("allow_overlap", allow_overlap, OVERLAPS)
+    if not all("combination" in codes.labels for codes in (train, heldout)):
+        return 0
+    ours, theirs = (set(codes.labels["combination"].astype(str)) for codes in (train, heldout))
+    common = sorted(ours & theirs)
+    if not common or allow_overlap == "instances":
+        return len(common)
+    codes = [x.codes if isinstance(x, Rows) else x for x in (train, heldout)]
+    same, known_by = (0, "") if None in codes else shared_instances(*codes)  # type: ignore[arg-type]
+    check(same == 0, f"{same} of {len(heldout)} held-out instances are training instances, too "
+          f"({known_by}); expected others, such as those of the splits train and ood, or "
+          "allow_overlap='instances' to score a probe on what it was fitted on", ProbeError)
+    check(allow_overlap == "combinations", f"{len(common)} of {len(theirs)} held-out combinations "
+          f"occur in training, such as {common[0]!r}; expected others, such as those of the splits "
+          "train and ood, or allow_overlap='combinations' for new instances of the same ones",
+          ProbeError)
+    return len(common)
+
+
+def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str]:
+    """Return how many held-out instances are training instances, and by what they are known.
+
+    Two extractions of one task, split and seed number the same instances, whatever model read
+    them. Where codes do not say what they are of, those are the same whose labels and codes all
+    are.
+    """
+    names = [name for name in train.labels if name in heldout.labels and name != "split"]
+    _, of_train, of_heldout = np.intersect1d(train.instances(), heldout.instances(),
+                                             return_indices=True)
+    if of_train.size and all(_origin(train, key) == _origin(heldout, key) is not None
+           for key in ("task", "split", "seed")):
+        exact = [name for name in names if train.labels[name].dtype.kind != "f"]
+        ours, theirs = (codes.labels[exact].iloc[rows].astype(str).to_numpy()
+                        for codes, rows in ((train, of_train), (heldout, of_heldout)))
+        if np.array_equal(ours, theirs):
+            same = np.isin(heldout.instances(), train.instances())
+            return int(same.sum()), (f"both are of split {train.meta['split']!r} with seed "
+                                     f"{train.meta['seed']}")
+    same = np.isin(_digests(heldout, names), _digests(train, names))
+    return int(same.sum()), "their labels and codes are the same"
+
+
+def shared_caveat(settings: Mapping[str, Any]) -> list[str]:
+    """Return the caveat that what is held out was trained on, where it was allowed."""
+    n = settings.get("shared_combinations", 0)
+    if not n:
+        return []
+    what = "what the probe was fitted on" if settings.get("allow_overlap") == "instances" else (
+        "new instances of known combinations")
+    return [f"{n} held-out combinations occur in training: these are scores on {what}."]
+
+
+def _origin(codes: LatentCodes, key: str) -> str | None:
+    # As JSON, because codes that were saved have lists where others have tuples.
+    return json.dumps(codes.meta[key], sort_keys=True, default=str) if key in codes.meta else None
+
+
+def _digests(codes: LatentCodes, names: Sequence[Hashable]) -> np.ndarray:
+    """Return a number for each instance that tells its labels and codes from others, uint64 [N]."""
+    labels = codes.labels[list(names)].reset_index(drop=True)
+    labels = labels.apply(lambda c: c if c.dtype.kind == "f" else c.astype(str).astype(object))
+    scores = pd.DataFrame(codes.scores.reshape(len(codes), -1))
+    rows = pd.concat([labels, scores], axis=1)
+    return pd.util.hash_pandas_object(rows, index=False).to_numpy()

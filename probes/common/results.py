@@ -13,8 +13,7 @@ import pandas as pd
 from latentcode.errors import ArtifactError, check
 from latentcode.files.provenance import git_commit, header, read_checked, software
 from latentcode.files.storage import checksums, read_table, replace_folder, write_json, write_table
-from latentcode.probes.common.contrasts import NONE, Contrasts
-from latentcode.probes.common.shuffling import no_null
+from latentcode.probes.common.statistics import NONE, Contrasts, no_null
 
 if TYPE_CHECKING:
     from latentcode.figures.style import Figure

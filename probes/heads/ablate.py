@@ -55,7 +55,7 @@ from latentcode.models.patched.heads import (
     unshared,
     z_hook,
 )
-from latentcode.probes.common.bootstrap import LEVEL, resampled_ratios
+from latentcode.probes.common.statistics import LEVEL, resampled_ratios
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
 from latentcode.probes.heads.result import EFFECTS, GROUPS

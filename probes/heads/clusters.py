@@ -20,7 +20,7 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check
-from latentcode.probes.common.bootstrap import (
+from latentcode.probes.common.statistics import (
     LabelSums,
     mean_and_interval,
     percentile_interval,

@@ -30,7 +30,7 @@ from latentcode.errors import TooFewCountError, check
 from latentcode.models.hooks import attention_layers, evaluating, see
 from latentcode.models.patched.heads import HeadPass, Write, clean_heads, unshared, z_hook
 from latentcode.models.pretrained import layout
-from latentcode.probes.common.bootstrap import cluster_sums
+from latentcode.probes.common.statistics import cluster_sums
 from latentcode.probes.heads.ablate import effects_table, passes
 from latentcode.probes.heads.metrics import Scores
 from latentcode.progress import Progress, reported

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from latentcode.codes.rows import of_heads
+from latentcode.codes.features import of_heads
 from latentcode.devices import available_memory, checked_seed
 from latentcode.errors import (
     ConfigError,

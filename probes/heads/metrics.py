@@ -40,12 +40,12 @@ from latentcode.models.hooks import look
 from latentcode.models.hypernetwork import gates
 from latentcode.models.pretrained import layout
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.bootstrap import (
+from latentcode.probes.common.statistics import (
+    Contrasts,
     percentile_interval,
     resampled_ratios,
     same_weights,
 )
-from latentcode.probes.common.contrasts import Contrasts
 from latentcode.probes.heads.direct import DIRECT, DirectLogits
 from latentcode.probes.heads.result import COLUMNS, CONTRASTS, GROUPS
 from latentcode.progress import Progress

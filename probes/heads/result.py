@@ -17,9 +17,9 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import Figure
-from latentcode.probes.common.contrasts import NONE, Contrasts, contrast_columns
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.statistics import NONE, Contrasts, contrast_columns
 from latentcode.probes.heads.clusters import (
     CLUSTER_HEADS,
     CLUSTERS,

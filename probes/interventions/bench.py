@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.codes.instances import instances
+from latentcode.codes.reader import instances
 from latentcode.config import TaskConfig
 from latentcode.devices import make_generator
 from latentcode.errors import (

@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.metrics import CLASSES, IN_WORDS
-from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import with_interval
+from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import Mean
 from latentcode.probes.interventions.result import class_figure

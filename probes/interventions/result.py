@@ -17,16 +17,16 @@ from latentcode.errors import ProbeError, check
 from latentcode.figures.panels import heat_map
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.metrics import CLASSES
-from latentcode.probes.common.bootstrap import mean_and_interval
-from latentcode.probes.common.contrasts import (
+from latentcode.probes.common.figures import reach
+from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.statistics import (
     NONE,
     Contrasts,
     contrast_columns,
+    mean_and_interval,
     paired_rates,
     table_of,
 )
-from latentcode.probes.common.figures import reach
-from latentcode.probes.common.results import TableResult
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.patch import Added, Patch

@@ -10,8 +10,7 @@ from reading import read_prompt_rows
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.codes.aggregates import AGGREGATES, MEAN_RESIDUAL, TOP_K, lap_eigvals
-from latentcode.codes.rows import WIDEST
+from latentcode.codes.features import AGGREGATES, MEAN_RESIDUAL, TOP_K, WIDEST, lap_eigvals
 from latentcode.errors import ConfigError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import as_language_model
@@ -120,7 +119,7 @@ def test_prompts_of_different_lengths_are_read_as_alone(
 def test_many_layers_together_are_projected(
     small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.codes.rows.WIDEST", 50)
+    monkeypatch.setattr("latentcode.codes.features.WIDEST", 50)
     rows = read_prompt_rows(load_pretrained(small_models("gpt2")), texts(),
                             features=["lap_eigvals", "entropy"])
     assert rows.values["lap_eigvals", "0"].shape[1] == 4 * TOP_K

@@ -10,13 +10,7 @@ import torch
 from small_text import small_text
 
 import latentcode as lc
-from latentcode.codes.cards import (
-    WRONG,
-    ProblemCard,
-    cards_of_codes,
-    problem_card,
-    problem_cards,
-)
+from latentcode.codes.browser import WRONG, ProblemCard, cards_of_codes, problem_card, problem_cards
 from latentcode.errors import ArtifactError
 from latentcode.tasks.base import DRAW
 

@@ -12,8 +12,8 @@ import torch
 from small_extraction import draw_at_once
 
 import latentcode as lc
-import latentcode.codes.instances as instances_module
-from latentcode.codes.instances import at_once
+import latentcode.codes.reader as instances_module
+from latentcode.codes.reader import at_once
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 
 
@@ -50,7 +50,6 @@ def test_defaults_are_those_of_extract(run: lc.Run) -> None:
 
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     (("ood", 0), ConfigError, "n is 0; expected at least 1"),
-    (("ood", 2.5), ConfigError, "n is 2.5; expected at least 1"),
     (("odd",), UnknownNameError, "unknown split 'odd'"),
     (("unknown",), SplitError, "has no split 'unknown'"),
 ])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import label_groups
+from latentcode.codes.latent_codes import label_groups
 from latentcode.errors import ConfigError
 from latentcode.tasks.pairs import Pair
 

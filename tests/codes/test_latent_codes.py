@@ -14,7 +14,7 @@ import torch
 from small_codes import assert_same, make_codes
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.labels import RESERVED
+from latentcode.codes.latent_codes import RESERVED
 from latentcode.errors import ArtifactError, ConfigError, UnknownNameError
 from latentcode.prompts.prompts import Prompts
 

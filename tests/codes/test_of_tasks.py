@@ -13,7 +13,7 @@ from small_extraction import draw_at_once
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.codes import instances, reader
+from latentcode.codes import reader
 from latentcode.config import model_for
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
@@ -42,7 +42,7 @@ def test_codes_and_residuals_are_those_of_run_with_cache() -> None:
                           seed=5, batch_size=3)
     assert codes.scores.shape == (7, 2, 3, 4)
     assert codes.residuals.shape == (7, 2, 2, 16)  # two of the three pairs share a query
-    drawn = task.sample("ood", instances.DRAW, make_generator(5, "extract ood 0"))
+    drawn = task.sample("ood", reader.DRAW, make_generator(5, "extract ood 0"))
     for done in (0, 3, 6):
         batch = drawn[done:min(done + 3, 7)]
         with torch.no_grad():

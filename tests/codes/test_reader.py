@@ -16,8 +16,9 @@ from small_extraction import MODEL, TASK, N, draw_at_once, interrupt_at, make_sm
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.codes import LatentCodes, instances
-from latentcode.codes import folder as codes
+from latentcode.codes import LatentCodes
+from latentcode.codes import latent_codes as codes
+from latentcode.codes import reader as reading
 from latentcode.codes import resume as partial_codes
 from latentcode.errors import ArtifactError, RunError
 from latentcode.models.transformer import HookedTransformer
@@ -35,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_real_sizes_fit_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert codes.SHARD % instances.DRAW == 0
+    assert codes.SHARD % reading.DRAW == 0
     assert codes.SHARD == partial_codes.SHARD
 
 

@@ -11,8 +11,9 @@ import torch
 from reading import read_rows
 
 import latentcode as lc
-import latentcode.codes.rows as rows_module
-from latentcode.codes.rows import WIDEST, Rows
+import latentcode.codes.features as rows_module
+from latentcode.codes.features import WIDEST
+from latentcode.codes.reader import Rows
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import latentcode as lc
-from latentcode.codes.instances import instances
+from latentcode.codes.reader import instances
 from latentcode.models.patched.sites import Edit, Place
 from latentcode.probes.interventions import Bench, Patch
 from latentcode.probes.interventions.outcomes import Ask

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from latentcode.codes.instances import TaskSource
-from latentcode.codes.reader import Reader
-from latentcode.codes.rows import Rows
+from latentcode.codes.features import read_features
+from latentcode.codes.reader import Reader, Rows, TaskSource
 from latentcode.errors import as_tuple
 from latentcode.prompts import as_language_model, as_prompts
 from latentcode.prompts.codes import PromptSource
@@ -18,8 +17,8 @@ def read_rows(
     layers: Any = None, batch_size: int = 256,
 ) -> Rows:
     """Read features of instances of the split `ood`."""
-    return Reader(model, TaskSource(task, "ood", n=n, pairs=pair), layers=layers,
-                  batch_size=batch_size, meta={}).rows(as_tuple(features))
+    return read_features(Reader(model, TaskSource(task, "ood", n=n, pairs=pair), layers=layers,
+                                batch_size=batch_size, meta={}), as_tuple(features))
 
 
 def read_prompt_rows(
@@ -30,5 +29,5 @@ def read_prompt_rows(
     features, prompts = as_tuple(features), as_prompts(prompts)
     source = PromptSource(as_language_model(model), prompts, features=features,
                           pair=prompts.pairs[0].name if pair is None else pair)
-    return Reader(source.model.model, source, layers=layers, batch_size=batch_size,
-                  meta={}).rows(features)
+    return read_features(Reader(source.model.model, source, layers=layers, batch_size=batch_size,
+                                meta={}), features)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 import latentcode as lc
-from latentcode.codes import folder as codes
-from latentcode.codes import instances as drawing
+from latentcode.codes import latent_codes as codes
+from latentcode.codes import reader as drawing
 from latentcode.codes import resume as partial_codes
-from latentcode.codes.instances import TaskSource
-from latentcode.codes.reader import Reader
+from latentcode.codes.reader import Reader, TaskSource
 from latentcode.config import model_for
 from latentcode.models.transformer import HookedTransformer
 from latentcode.tasks import make_task

@@ -12,7 +12,7 @@ from decoded_codes import decode_codes
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
-from latentcode.probes.common.features import check_controls, check_pair_of_codes, features_of
+from latentcode.probes.common.harness import check_controls, check_pair_of_codes, features_of
 from latentcode.probes.common.labels import make_target
 from latentcode.probes.knn_purity import nearest, purity
 from latentcode.probes.projection import fit_projection

@@ -15,8 +15,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
-from latentcode.probes.common.contrasts import MEASURED, MOST_SAID, OF, Contrasts
 from latentcode.probes.common.results import META_KEYS, TableResult
+from latentcode.probes.common.statistics import MEASURED, MOST_SAID, OF, Contrasts
 from latentcode.probes.saved import RESULTS, load_result, result_class, result_kind
 from latentcode.registry import MOVED
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.statistics import percentile_interval, resample
 from latentcode.probes.similarity import (
     ALL,
     SimilarityResult,

@@ -18,8 +18,8 @@ from scipy import stats
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.bootstrap import percentile_interval, resample
 from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.statistics import percentile_interval, resample
 from latentcode.probes.topography import (
     TopographyResult,
     correlate_runs,

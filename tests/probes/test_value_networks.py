@@ -20,7 +20,7 @@ from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import key_inputs, value_network
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.labels import combination_clusters, make_target
-from latentcode.probes.common.shuffling import shuffled_labels
+from latentcode.probes.common.statistics import shuffled_labels
 from latentcode.probes.value_networks import (
     ValueNetworksResult,
     centred,

@@ -132,7 +132,7 @@ def test_a_file_says_the_same_as_a_frame(gpt2: Any, tmp_path: Path) -> None:
 def test_an_interrupted_extraction_goes_on(
     gpt2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentcode.codes import folder as codes
+    from latentcode.codes import latent_codes as codes
     from latentcode.codes import resume as partial_codes
 
     for module in (codes, partial_codes):

@@ -12,7 +12,7 @@ from reading import read_prompt_rows
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.codes.rows import WIDEST
+from latentcode.codes.features import WIDEST
 from latentcode.errors import ConfigError, SplitError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import LanguageModel, OwnLanguageModel, as_language_model

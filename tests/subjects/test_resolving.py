@@ -16,7 +16,7 @@ from small_factorial import LearntModels, factorial_prompts
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
 from latentcode.prompts import as_language_model
-from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.base import CodesSubject
 from latentcode.subjects.prompts import PromptSubject
 from latentcode.subjects.tasks import ModelSubject, RunSubject
 

@@ -13,7 +13,7 @@ from scipy.ndimage import gaussian_filter, maximum_filter
 
 from latentcode.app.charts.theme import grey, palette
 from latentcode.app.data.projections import LegendEntry, legend_entries
-from latentcode.codes.labels import is_measurement
+from latentcode.codes.latent_codes import is_measurement
 from latentcode.figures.colours import SEQUENTIAL
 
 SKEWED = 0.1

@@ -32,7 +32,6 @@ from latentcode.experiments.paper.reproduction import (
 from latentcode.experiments.paper.scores import ONE_SETTING
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
-from latentcode.probes.common.features import Features, varies
 from latentcode.probes.common.figures import (
     feature_handles,
     features_in,
@@ -41,11 +40,13 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
+from latentcode.probes.common.harness import Features
 from latentcode.probes.common.results import where
+from latentcode.probes.common.statistics import varies
 from latentcode.probes.decoding import decode_splits
 from latentcode.runs import Run
 from latentcode.subjects import subject
-from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.base import CodesSubject
 from latentcode.tasks import make_task
 
 PUBLISHED = Setting("paper", "logic", (KINDS,))

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.colors import Normalize, TwoSlopeNorm
 
-from latentcode.codes.instances import instances
+from latentcode.codes.reader import instances
 from latentcode.config import SravenConfig
 from latentcode.experiments.paper.claims import Claim
 from latentcode.experiments.paper.reproduction import (

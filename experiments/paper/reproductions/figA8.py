@@ -23,10 +23,10 @@ from latentcode.experiments.paper.reproduction import (
 from latentcode.experiments.paper.wording import caveat, n_runs, nothing, titled
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import Figure
-from latentcode.probes.common.bootstrap import LabelSums, percentile_interval, resample
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.labels import combination_clusters, make_target
 from latentcode.probes.common.results import where
+from latentcode.probes.common.statistics import LabelSums, percentile_interval, resample
 from latentcode.probes.similarity import SimilarityResult, similarity
 from latentcode.runs import Run
 from latentcode.subjects import extract

@@ -47,9 +47,8 @@ from latentcode.experiments.paper.reproductions.decoded import (
 from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
 from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
-from latentcode.probes.common.bootstrap import mean_and_interval
 from latentcode.probes.common.results import where
-from latentcode.probes.common.shuffling import no_null, shuffled_classes
+from latentcode.probes.common.statistics import mean_and_interval, no_null, shuffled_classes
 from latentcode.probes.knn_purity import (
     AGREEMENT_SHUFFLES,
     MOST_NEIGHBORS,

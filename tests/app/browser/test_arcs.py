@@ -10,7 +10,7 @@ from explorer import Explorer
 
 import latentcode as lc
 from latentcode.app.arcs.component import LEAST, strongest
-from latentcode.codes.instances import instances
+from latentcode.codes.reader import instances
 from latentcode.models.hypernetwork import two_ways
 
 ARCS = """() => [...document.querySelectorAll('svg.arcs .arc')].map(arc => {

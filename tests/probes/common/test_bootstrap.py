@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from latentcode.probes.common.bootstrap import (
+from latentcode.probes.common.statistics import (
     accuracy,
     class_f1,
     count_by_cluster,

@@ -11,22 +11,20 @@ from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.codes import LatentCodes
-from latentcode.probes.common.bootstrap import (
-    balanced_accuracy,
-    count_by_cluster,
-    resample,
-)
-from latentcode.probes.common.contrasts import (
+from latentcode.probes.common.results import where
+from latentcode.probes.common.statistics import (
     MOST_SAID,
     Contrasts,
     Resampled,
+    balanced_accuracy,
     contrast_columns,
+    count_by_cluster,
     paired_rates,
+    resample,
 )
-from latentcode.probes.common.results import where
 from latentcode.probes.decoding import DecodingResult, decode_splits
 from latentcode.probes.knn_purity import ALL
-from latentcode.subjects.codes import CodesSubject
+from latentcode.subjects.base import CodesSubject
 
 Planted = Callable[..., LatentCodes]
 CLUSTERS = np.repeat(np.arange(10), 20)

@@ -11,12 +11,8 @@ import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError, chosen
-from latentcode.probes.common.features import (
-    check_same_instances,
-    features_of,
-    origin,
-    varies,
-)
+from latentcode.probes.common.harness import check_same_instances, features_of, origin
+from latentcode.probes.common.statistics import varies
 
 Planted = Callable[..., LatentCodes]
 

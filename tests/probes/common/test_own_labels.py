@@ -13,7 +13,7 @@ from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
-from latentcode.probes.common.own_labels import own_labels
+from latentcode.probes.common.labels import own_labels
 from latentcode.tasks import Batch
 
 

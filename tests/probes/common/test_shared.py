@@ -14,7 +14,7 @@ from decoded_codes import decode_codes
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.shared import shared_combinations, shared_instances
+from latentcode.probes.common.labels import shared_combinations, shared_instances
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"controls": False, "n_shuffles": 1, "n_bootstrap": 100, "layers": 1,

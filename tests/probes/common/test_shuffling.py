@@ -14,9 +14,9 @@ from scipy.stats import binom
 
 import latentcode as lc
 from latentcode.probes.alignment import cka, moments_of
-from latentcode.probes.common.contrasts import Resampled
-from latentcode.probes.common.shuffling import (
+from latentcode.probes.common.statistics import (
     LEAST_ARRANGEMENTS,
+    Resampled,
     has_null,
     rows_of_others,
     shuffled_classes,

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.probes.common.beyond import Known, known_beside, log_posteriors
-from latentcode.probes.common.bootstrap import chance
 from latentcode.probes.common.harness import Question, Reading, evaluate
 from latentcode.probes.common.labels import indicated
+from latentcode.probes.common.logistic import Known, known_beside, log_posteriors
+from latentcode.probes.common.statistics import chance
 from latentcode.probes.decoding import METRICS, score, tables_of
 
 Tables = dict[str, pd.DataFrame]

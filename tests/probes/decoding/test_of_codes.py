@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError
-from latentcode.probes.common.bootstrap import chance
+from latentcode.probes.common.statistics import chance
 from latentcode.probes.decoding import DecodingResult
 
 LABELS = ["term_1", "terms"]

@@ -15,7 +15,7 @@ import latentcode as lc
 from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.bootstrap import LEAST_CLUSTERS
+from latentcode.probes.common.statistics import LEAST_CLUSTERS
 from latentcode.probes.heads.interchange import _control, interchange, writes_of_codes
 from latentcode.prompts import as_language_model
 

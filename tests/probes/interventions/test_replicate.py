@@ -13,7 +13,7 @@ from hand_built import MODELS
 from selector import Selector
 
 from latentcode.errors import ConfigError
-from latentcode.probes.common.bootstrap import mean_and_interval
+from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions import Bench, ByHand, Patch
 from latentcode.probes.interventions.outcomes import N_BOOTSTRAP
 
