@@ -304,7 +304,7 @@ def _cached_codes(
     folder = default_cache() / "zoo" / f"{run.path.name}-{split}-{digest[:12]}"
     with suppress(ArtifactError):  # what is kept may be damaged, and can be computed again
         return LatentCodes.load(folder)
-    from latentcode.subjects import extract
+    from latentcode.subjects import extract  # which needs torch
     from latentcode.tasks import make_task
 
     task = make_task(run.config.task)
