@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -108,11 +109,11 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
+@dataclass(frozen=True)
 class Server:
     """A running explorer."""
 
-    def __init__(self, port: int, log: Path) -> None:
-        self.port, self.log = port, log
+    port: int
 
     def url(
         self, page: str = "", query: Mapping[str, str | tuple[str, ...]] | None = None
@@ -128,57 +129,43 @@ def serving(
 ) -> Iterator[Server]:
     """Run `latentcode explore` on a free port, as from a terminal, until the block ends.
 
-    cache    where it keeps what it computes
-    log      file of what it prints
-    options  further words of the command
+    Args:
+        folders: What it shows.
+        cache: Where it keeps what it computes.
+        log: File of what it prints.
+        options: Further words of the command.
 
-    It answers when the block begins; `BrowserError` with the end of the log where it does not.
+    Raises:
+        BrowserError: It does not answer when the block begins; with the end of the log.
     """
-    port = free_port()
-    command = [sys.executable, "-m", "latentcode", "explore", *map(str, folders),
-               "--port", str(port), "--no-browser", *options]
-    environment = {**os.environ, "LATENTCODE_CACHE": str(cache)}
-    with log.open("w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, env=environment, stdout=file,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            _wait_for(process, port, log)
-            yield Server(port, log)
-        finally:
-            _stop(process)
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port: int = probe.getsockname()[1]
-    return port
-
-
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None:
+    command = [sys.executable, "-m", "latentcode", "explore", *map(str, folders),
+               "--port", str(port), "--no-browser", *options]
+    with log.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(command, env={**os.environ, "LATENTCODE_CACHE": str(cache)},
+                                   stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            socket.create_connection(("localhost", port), timeout=1.0).close()
-            return
-        except OSError:
-            time.sleep(0.02)
-    raise BrowserError(f"the explorer does not answer on port {port}: "
-                       f"{log.read_text(encoding='utf-8')[-2_000:]}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Interrupt the server as Ctrl-C does: everything that the terminal has started."""
-    for how in (signal.SIGINT, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, how)
-            process.wait(timeout=20.0)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-        except ProcessLookupError:
-            break
+            until = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    socket.create_connection(("localhost", port), timeout=1.0).close()
+                    break
+                except OSError:
+                    time.sleep(0.02)
+                if time.monotonic() > until or process.poll() is not None:
+                    raise BrowserError(f"the explorer does not answer on port {port}: "
+                                       f"{log.read_text(encoding='utf-8')[-2_000:]}")
+            yield Server(port)
+        finally:
+            # As Ctrl-C does: everything that the terminal has started.
+            for how in (signal.SIGINT, signal.SIGKILL):
+                with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.killpg(process.pid, how)
+                    process.wait(timeout=20.0)
+                if process.poll() is not None:
+                    break
 
 
 def wait_for_picture(page: Page, chart: str = ".st-key-map") -> None:
@@ -195,10 +182,14 @@ def settle(page: Page) -> None:
 def lasso(page: Page, radius: float, *, x: float = 0.4, y: float = 0.5) -> float:
     """Draw a circle around points with the mouse.
 
-    radius  in pixels
-    x, y    its centre, as a share of the picture's width and height
+    Args:
+        page: The page of the picture.
+        radius: In pixels.
+        x: Its centre, as a share of the picture's width.
+        y: The same, as a share of its height.
 
-    Returns the seconds from letting go to when every panel shows the new selection.
+    Returns:
+        Seconds from letting go to when every panel shows the new selection.
     """
     area = page.locator(".lc-field canvas").first.bounding_box()
     if area is None:

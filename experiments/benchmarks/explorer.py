@@ -17,13 +17,12 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 import tyro
 
 from latentcode.codes import LatentCodes
@@ -40,14 +39,13 @@ from latentcode.experiments.benchmarks.browser import (
     settle,
     wait_for_picture,
 )
-from latentcode.experiments.benchmarks.harness import RESULTS, Report, Spread
+from latentcode.experiments.benchmarks.harness import Benchmark, spread, spread_text
 from latentcode.figures.text import markdown_table
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-QUESTION = "explorer"
 MODEL = "sraven-hyla"
 """Model of the zoo whose map is clicked on."""
 VIEW = {"model": MODEL, "projection": "PCA", "beside": "Selection"}
@@ -61,60 +59,67 @@ SMALLEST, LARGEST = 60.0, 170.0
 """Radii of the lassos in pixels. Each is larger than the one before, so that it begins outside."""
 
 
-def main(
-    points: tuple[int, ...] = (2_000, 20_000, 100_000),
-    starts: int = 3,
-    rounds: int = 7,
-    out: Path = RESULTS / QUESTION,
-    smoke: bool = False,
-) -> None:
-    """Time the explorer in a real browser; write JSON and a table.
+@dataclass(frozen=True, kw_only=True)
+class Explorer(Benchmark):
+    """Time the explorer in a real browser; write JSON and a table."""
 
-    Args:
-        points: Numbers of points, drawn at random, that lassos are drawn in.
-        starts: How often a server is started.
-        rounds: How often a page is asked for, and lassos drawn at each number of points.
-        out: Folder of the result.
-        smoke: Few points and rounds, to see that it works.
-    """
-    if smoke:
-        points, starts, rounds = (2_000,), 1, 2
-    check(len(points) > 0 and starts > 0 and rounds > 1,
-          f"points is {points}, starts {starts} and rounds {rounds}; expected at least one number "
-          "of points, 1 start and 2 rounds")
-    with tempfile.TemporaryDirectory() as temporary, chromium() as browser:
-        folder = Path(temporary).resolve()
-        report = Report(QUESTION, torch.device("cpu"), {
-            "points": list(points), "starts": starts, "rounds": rounds, "smoke": smoke,
-            "browser": f"Chromium {browser.version}", "window": list(WINDOW), "projection": "PCA",
-            "targets_seconds": {str(name): target for name, target in TARGETS.items()}}, out)
-        for n in points:
-            random_codes(n).save(folder / "codes" / str(n))
-        (folder / "empty").mkdir()
-        cases = [
-            case("server start to first picture",
-                 [first_picture(browser, folder) for _ in range(starts)]),
-            case("first click to its problem, ten seconds after the first picture",
-                 [first_click(browser, folder / "empty") for _ in range(starts)],
-                 target=TARGETS["click"])]
-        with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
-            page = new_page(browser)
-            seconds_to_picture(page, server)
-            cases.append(case("page to picture, all warm",
-                              [seconds_to_picture(page, server) for _ in range(rounds)],
-                              target=TARGETS["page"]))
+    QUESTION = "explorer"
+
+    points: tuple[int, ...] = (2_000, 20_000, 100_000)
+    """Numbers of points, drawn at random, that lassos are drawn in."""
+    starts: int = 3
+    """How often a server is started."""
+
+    def measure(self) -> tuple[list[dict[str, Any]], str]:
+        points, starts, rounds = (
+            ((2_000,), 1, 2) if self.smoke else (self.points, self.starts, self.rounds))
+        check(len(points) > 0 and starts > 0 and rounds > 1,
+              f"points is {points}, starts {starts} and rounds {rounds}; expected at least one "
+              "number of points, 1 start and 2 rounds")
+        cases: list[dict[str, Any]] = []
+
+        def add(name: str, seconds: Sequence[float], **others: Any) -> None:
+            cases.append({"name": name, "seconds": spread(seconds), "raw_seconds": list(seconds),
+                          "load": os.getloadavg()[0], **others})
+
+        with tempfile.TemporaryDirectory() as temporary, chromium() as browser:
+            folder = Path(temporary).resolve()
             for n in points:
-                picture = seconds_to_picture(page, server, {
-                    "model": f"codes/{n}", "projection": "PCA", "n": f"{n:,}", "colour": "rule"})
+                random_codes(n).save(folder / "codes" / str(n))
+            (folder / "empty").mkdir()
+            add("server start to first picture",
+                [first_picture(browser, folder) for _ in range(starts)],
+                browser=f"Chromium {browser.version}")
+            add("first click to its problem, ten seconds after the first picture",
+                [first_click(browser, folder / "empty") for _ in range(starts)],
+                target=TARGETS["click"])
+            with serving([folder / "codes"], folder / "cache", folder / "server.log") as server:
+                page = new_page(browser)
+                seconds_to_picture(page, server)
+                add("page to picture, all warm",
+                    [seconds_to_picture(page, server) for _ in range(rounds)],
+                    target=TARGETS["page"])
+                for n in points:
+                    picture = seconds_to_picture(page, server, {
+                        "model": f"codes/{n}", "projection": "PCA", "n": f"{n:,}",
+                        "colour": "rule"})
+                    first, *later = lassos(page, rounds)
+                    add(f"page to picture, first time, {n:,} points", [picture])
+                    add(f"lasso to panels, {n:,} points", later, first_seconds=first,
+                        target=TARGETS.get(n))
+                seconds_to_picture(page, server, VIEW)
                 first, *later = lassos(page, rounds)
-                cases.append(case(f"page to picture, first time, {n:,} points", [picture]))
-                cases.append(case(f"lasso to panels, {n:,} points", later, first_seconds=first,
-                                  target=TARGETS.get(n)))
-            seconds_to_picture(page, server, VIEW)
-            first, *later = lassos(page, rounds)
-            cases.append(case(f"lasso to panels and the answer, {MODEL}", later,
-                              first_seconds=first))
-    report.finish(cases, table(cases))
+                add(f"lasso to panels and the answer, {MODEL}", later, first_seconds=first)
+        rows = []
+        for case in cases:
+            target, first_lasso = case.get("target"), case.get("first_seconds")
+            rows.append([case["name"], spread_text(case["seconds"]),
+                         f"{case['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
+                         "" if first_lasso is None else f"{first_lasso:.2f}",
+                         f"{case['load']:.1f}"])
+        return cases, markdown_table(
+            ["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
+             "the first one, which fits the probe", "load"], rows)
 
 
 def random_codes(n: int) -> LatentCodes:
@@ -193,23 +198,5 @@ def lassos(page: Page, rounds: int) -> list[float]:
     return [lasso(page, float(radius)) for radius in np.linspace(SMALLEST, LARGEST, rounds + 1)]
 
 
-def case(name: str, seconds: Sequence[float], **others: Any) -> dict[str, Any]:
-    """Return one measurement as plain data, with the load of the machine at its end."""
-    return {"name": name, "seconds": asdict(Spread.of(seconds)), "raw_seconds": list(seconds),
-            "load": os.getloadavg()[0], **others}
-
-
-def table(cases: Sequence[dict[str, Any]]) -> str:
-    """Return the markdown table: a row per measurement."""
-    rows = []
-    for measured in cases:
-        target, first = measured.get("target"), measured.get("first_seconds")
-        rows.append([measured["name"], Spread(**measured["seconds"]).text(),
-                     f"{measured['seconds']['most']:.2f}", "" if target is None else f"{target:g}",
-                     "" if first is None else f"{first:.2f}", f"{measured['load']:.1f}"])
-    return markdown_table(["from ... to ...", "seconds, median (quartiles)", "slowest", "target",
-                           "the first one, which fits the probe", "load"], rows)
-
-
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(Explorer).run()

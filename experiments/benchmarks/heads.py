@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,13 +21,13 @@ import tyro
 
 from latentcode.devices import make_generator
 from latentcode.experiments.benchmarks.harness import (
-    RESULTS,
-    Report,
-    Sitting,
-    Spread,
+    CPU,
+    Benchmark,
     peak_memory,
+    ratio,
+    record,
     reset_peak_memory,
-    torch_threads,
+    spread_text,
     verdict,
 )
 from latentcode.figures.text import markdown_table
@@ -38,7 +37,6 @@ from latentcode.probes.heads.metrics import Observer, Sums
 from latentcode.progress import Bar
 from latentcode.prompts.texts import TextBatch
 
-QUESTION = "heads"
 PLAIN, WHOLE, METRICS, ALL = (
     "plain pass", "plain pass, all logits", "metrics", "metrics and direct logits")
 TARGET = 1.3
@@ -47,40 +45,28 @@ MEMORY = 2500.0
 """MiB that the process may hold."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """Of the model, and of what it reads."""
+@dataclass(frozen=True, kw_only=True)
+class Heads(Benchmark):
+    """Time all of them on the same texts; write JSON and a table."""
 
-    n_layers: int = 12
-    n_heads: int = 12
-    d_model: int = 768
-    vocabulary: int = 50_257
-    n_texts: int = 40
-    n_tokens: int = 250
-    batch_size: int = 8
+    QUESTION = "heads"
 
+    rounds: int = 5
+    """Batches, each of eight texts of 250 tokens."""
 
-FULL, SMOKE = Size(), Size(2, 2, 16, 400, 4, 16, 2)
+    def measure(self) -> tuple[list[dict[str, Any]], str]:
+        from transformers import GPT2Config
 
-
-def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False) -> None:
-    """Time all of them on the same texts; write JSON and a table.
-
-    Args:
-        size: Of the model and the texts.
-        out: Folder of the result.
-        smoke: A tiny model, to see that it works.
-    """
-    size = SMOKE if smoke else size
-    cpu = torch.device("cpu")
-    with torch_threads(1):
-        report = Report(QUESTION, cpu, {**asdict(size), "smoke": smoke, "target": TARGET}, out)
-        model = random_model(size)
+        sizes = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50_257}
+        n_batches, batch_size, n_tokens = self.rounds, 8, 250
+        if self.smoke:
+            sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 400}
+            n_batches, batch_size, n_tokens = 2, 2, 16
+        model = as_bridge("random", fresh_network(GPT2Config(
+            **sizes, n_positions=1024, bos_token_id=0, eos_token_id=0), torch.float32, 0), None)
         observer, metrics = Observer(model), Observer(model)
         metrics.direct.writes.clear()
-        batches = random_texts(size)
-        sums = Sums.zeros(size.n_layers, size.n_heads)
-        plain_pass(observer, batches[0])
+        sums = Sums.zeros(sizes["n_layer"], sizes["n_head"])
         work: dict[str, Callable[[TextBatch], object]] = {
             PLAIN: lambda batch: plain_pass(observer, batch),
             METRICS: metrics.observe,
@@ -88,41 +74,36 @@ def main(size: Size = FULL, out: Path = RESULTS / QUESTION, smoke: bool = False)
             WHOLE: lambda batch: plain_pass(observer, batch, all_logits=True)}
         seconds: dict[str, list[float]] = {name: [] for name in work}
         memory = dict.fromkeys(work, 0.0)
+        generator = make_generator(0, "random texts")
         with Bar("batches") as progress:
-            for number, batch in enumerate(batches, 1):
+            for number in range(n_batches + 1):
+                tokens = torch.randint(sizes["vocab_size"], (batch_size, n_tokens),
+                                       generator=generator)
+                read = torch.ones_like(tokens, dtype=torch.bool)
+                read[:, -1] = False
+                batch = TextBatch(tokens, torch.full((batch_size,), n_tokens), tokens.roll(-1, 1),
+                                  read, number * batch_size + torch.arange(batch_size))
+                if number == 0:  # warm-up
+                    plain_pass(observer, batch)
+                    continue
                 for name, function in work.items():
-                    reset_peak_memory(cpu)
+                    reset_peak_memory(CPU)
                     begin = time.process_time()
                     function(batch)
                     seconds[name].append(time.process_time() - begin)
-                    memory[name] = max(memory[name], peak_memory(cpu))
-                progress(number, len(batches))
-        sitting = Sitting(dict.fromkeys(seconds, 1), seconds)
-        case = {"name": "all heads", "times": sitting.record(PLAIN), "peak_mib": memory,
-                "passes": {name: asdict(sitting.ratio(name, PLAIN))
-                           for name in seconds if name != PLAIN}}
-        report.finish([case], table(case))
-
-
-def random_model(size: Size) -> Any:
-    """Return the bridge of a GPT-2 with random weights."""
-    from transformers import GPT2Config
-
-    return as_bridge("random", fresh_network(GPT2Config(
-        vocab_size=size.vocabulary, n_embd=size.d_model, n_layer=size.n_layers,
-        n_head=size.n_heads, n_positions=max(1024, size.n_tokens), bos_token_id=0,
-        eos_token_id=0), torch.float32, 0), None)
-
-
-def random_texts(size: Size) -> list[TextBatch]:
-    """Return batches of texts of random tokens."""
-    tokens = torch.randint(size.vocabulary, (size.n_texts, size.n_tokens),
-                           generator=make_generator(0, "random texts"))
-    read = torch.ones_like(tokens, dtype=torch.bool)
-    read[:, -1] = False
-    return [TextBatch(tokens[rows], torch.full((len(rows),), size.n_tokens),
-                      tokens[rows].roll(-1, 1), read[rows], rows)
-            for rows in torch.arange(size.n_texts).split(size.batch_size)]
+                    memory[name] = max(memory[name], peak_memory(CPU))
+                progress(number, n_batches)
+        passes = {name: ratio(seconds[name], seconds[PLAIN]) for name in work if name != PLAIN}
+        case = {"name": "all heads", "times": record(seconds, dict.fromkeys(work, 1)),
+                "peak_mib": memory, "passes": passes}
+        rows = [[name, spread_text(case["times"]["milliseconds"][name], 1e-3),
+                 "1" if name == PLAIN else spread_text(passes[name]), f"{memory[name]:,.0f}"]
+                for name in (PLAIN, METRICS, ALL, WHOLE)]
+        return [case], "\n\n".join([
+            markdown_table(["", "seconds a batch", "plain passes", "MiB held"], rows),
+            verdict("metrics of all heads", passes[ALL]["median"], TARGET, "plain passes",
+                    at_least=False),
+            verdict("memory", memory[ALL], MEMORY, "MiB", at_least=False)])
 
 
 def plain_pass(observer: Observer, batch: TextBatch, *, all_logits: bool = False) -> None:
@@ -134,19 +115,5 @@ def plain_pass(observer: Observer, batch: TextBatch, *, all_logits: bool = False
             *shown, *([] if all_logits else [(read_out_hook(observer.model), last_token)])])
 
 
-def table(case: dict[str, Any]) -> str:
-    """Return the markdown table, and whether the targets are reached."""
-    milliseconds = case["times"]["milliseconds"]
-    rows = [[name, Spread(**milliseconds[name]).scaled(1e-3).text(),
-             "1" if name == PLAIN else Spread(**case["passes"][name]).text(),
-             f"{case['peak_mib'][name]:,.0f}"]
-            for name in (PLAIN, METRICS, ALL, WHOLE)]
-    return "\n\n".join([
-        markdown_table(["", "seconds a batch", "plain passes", "MiB held"], rows),
-        verdict("metrics of all heads", case["passes"][ALL]["median"], TARGET, "plain passes",
-                at_least=False),
-        verdict("memory", case["peak_mib"][ALL], MEMORY, "MiB", at_least=False)])
-
-
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(Heads).run()

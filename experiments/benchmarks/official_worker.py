@@ -20,9 +20,9 @@ as the official entry point does, because importing that one needs TensorFlow an
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
+import runpy
 import sys
 import time
 from functools import partial
@@ -48,7 +48,9 @@ class Official:
         model: dict[str, Any],
     ) -> dict[str, Any]:
         """Set up a training; the last three overwrite fields of the official configuration."""
-        config = self._config(task, kind)
+        file, name = CONFIGS[task]
+        config = runpy.run_path(str(self.checkout / "configs" / file))["get_config"](
+            f"{name};{MIXERS[kind]}")
         config.update(training)
         config.data.update(data)
         config.model.update(model)
@@ -59,60 +61,8 @@ class Official:
             config.data.seq_len = config.data.grid_size**2 * config.data.num_features
             config.model.output_dim = config.data.feature_maxval
         config.model.relative_position_max_dist = config.data.seq_len
-        self.experiment = self._experiment(task, config)
-        self.state = self.experiment.reset(self.jax.random.PRNGKey(config.seed))
-        self.batches = iter(self.experiment.train_loader)
-        self.batch = next(self.batches)
-        leaves = self.jax.tree_util.tree_leaves(self.state.params)
-        device = self.jax.devices()[0]
-        return {"n_parameters": sum(leaf.size for leaf in leaves),
-                "input_shape": list(self.batch.x.shape),
-                "config": config.to_dict(), "device": str(device),
-                "device_name": getattr(device, "device_kind", str(device)),
-                "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
-                else os.cpu_count(),
-                "matmul_precision": str(self.jax.config.jax_default_matmul_precision),
-                "versions": {name: importlib.import_module(name).__version__
-                             for name in ("jax", "flax", "optax", "numpy")}}
 
-    def time(self, what: str, n: int) -> float:
-        """Return the seconds of n steps or updates, the last of them finished."""
-        if self.experiment is None:
-            raise ValueError("nothing is built yet; expected a `build` request first")
-        if what not in ("step", "update"):
-            raise ValueError(f"cannot time {what!r}; expected 'step' or 'update'")
-        self.jax.block_until_ready((self.state.params, self.batch.x))
-        begin = time.perf_counter()
-        for _ in range(n):
-            if what == "step":
-                self.batch = next(self.batches)
-            self.state, metrics = self.experiment.train_step(self.state, self.batch)
-        self.jax.block_until_ready((self.state, metrics))
-        return time.perf_counter() - begin
-
-    def memory(self) -> float:
-        """Return the most memory held so far, in MiB: of the GPU, or resident on the CPU."""
-        statistics = self.jax.devices()[0].memory_stats()
-        if statistics:
-            return float(statistics["peak_bytes_in_use"]) / 2**20
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-
-    def _config(self, task: str, kind: str) -> Any:
-        file, name = CONFIGS[task]
-        specification = importlib.util.spec_from_file_location(
-            f"official_{task}", self.checkout / "configs" / file)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-        return module.get_config(f"{name};{MIXERS[kind]}")
-
-    def _experiment(self, task: str, config: Any) -> Any:
         losses = importlib.import_module("hyla.loss")
-        transformer = importlib.import_module("hyla.models.transformer")
-        experiment = importlib.import_module("hyla.experiment")
         if task == "sraven":
             create = importlib.import_module("hyla.data.raven").create_raven_datasets
             loss = partial(losses.SymbolicRavenLoss, num_features=config.data.num_features,
@@ -122,29 +72,52 @@ class Official:
             loss = losses.FuzzyLogicLoss
         (train, evaluation, callbacks), _ = create(
             batch_size=config.batch_size, seed=config.seed, **config.data)
-        model = transformer.CausalTransformer(transformer.TransformerConfig(**config.model))
-        return experiment.Experiment(
-            config=config, model=model, loss=loss, optimizer=self._optimizer(config, len(train)),
-            train_loader=train, eval_loaders=evaluation, callback_loaders=callbacks)
-
-    def _optimizer(self, config: Any, steps: int) -> Any:
-        optax, tree_map = importlib.import_module("optax"), self.jax.tree_util.tree_map
+        optax, tree = importlib.import_module("optax"), self.jax.tree_util
         rate = optax.warmup_cosine_decay_schedule(
-            0.0, config.lr, config.warmup_steps, steps - config.warmup_steps, 0.1 * config.lr)
-        decayed = partial(tree_map, lambda leaf: leaf.ndim != 1)
-        return optax.chain(optax.adamw(rate, weight_decay=config.weight_decay, mask=decayed))
+            0.0, config.lr, config.warmup_steps, len(train) - config.warmup_steps, 0.1 * config.lr)
+        decayed = partial(tree.tree_map, lambda leaf: leaf.ndim != 1)
+        transformer = importlib.import_module("hyla.models.transformer")
+        self.experiment = importlib.import_module("hyla.experiment").Experiment(
+            config=config, loss=loss, train_loader=train, eval_loaders=evaluation,
+            callback_loaders=callbacks,
+            model=transformer.CausalTransformer(transformer.TransformerConfig(**config.model)),
+            optimizer=optax.chain(optax.adamw(
+                rate, weight_decay=config.weight_decay, mask=decayed)))
+        self.state = self.experiment.reset(self.jax.random.PRNGKey(config.seed))
+        self.batches = iter(self.experiment.train_loader)
+        self.batch = next(self.batches)
+        device = self.jax.devices()[0]
+        return {"n_parameters": sum(leaf.size for leaf in tree.tree_leaves(self.state.params)),
+                "input_shape": list(self.batch.x.shape),
+                "config": config.to_dict(), "device": str(device),
+                "device_name": getattr(device, "device_kind", str(device)),
+                "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
+                else os.cpu_count(),
+                "matmul_precision": str(self.jax.config.jax_default_matmul_precision),
+                "versions": {name: importlib.import_module(name).__version__
+                             for name in ("jax", "flax", "optax", "numpy")}}
 
+    def time(self, what: str, n: int) -> dict[str, float]:
+        """Return the seconds of n steps or updates, the last of them finished."""
+        if self.experiment is None:
+            raise ValueError("nothing is built yet; expected a `build` request first")
+        self.jax.block_until_ready((self.state.params, self.batch.x))
+        begin = time.perf_counter()
+        for _ in range(n):
+            if what == "step":
+                self.batch = next(self.batches)
+            self.state, metrics = self.experiment.train_step(self.state, self.batch)
+        self.jax.block_until_ready((self.state, metrics))
+        return {"seconds": time.perf_counter() - begin}
 
-def answer(official: Official, request: dict[str, Any]) -> dict[str, Any]:
-    """Do what a request asks for."""
-    what = request.pop("do")
-    if what == "build":
-        return official.build(**request)
-    if what == "time":
-        return {"seconds": official.time(**request)}
-    if what == "memory":
-        return {"peak_mib": official.memory()}
-    raise ValueError(f"unknown request {what!r}; expected build, time or memory")
+    def memory(self) -> dict[str, float]:
+        """Return the most memory held so far, in MiB: of the GPU, or resident on the CPU."""
+        statistics = self.jax.devices()[0].memory_stats()
+        if statistics:
+            return {"peak_mib": float(statistics["peak_bytes_in_use"]) / 2**20}
+        import resource
+
+        return {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10}
 
 
 def main(checkout: str, threads: str | None = None) -> None:
@@ -161,7 +134,9 @@ def main(checkout: str, threads: str | None = None) -> None:
         try:
             if official is None:
                 official = Official(Path(checkout))
-            reply = answer(official, json.loads(line))
+            request = json.loads(line)
+            ask = {"build": official.build, "time": official.time, "memory": official.memory}
+            reply = ask[request.pop("do")](**request)
         except Exception as error:  # reported to the other side, which raises it
             reply = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(reply, default=str) + "\n")

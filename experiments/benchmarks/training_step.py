@@ -18,8 +18,11 @@ a turn of ours is a whole number of such draws, the official loop draws every ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,26 +31,22 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.config import RunConfig, preset, to_dict
+from latentcode.config import LogicConfig, RunConfig, SravenConfig, preset, to_dict
 from latentcode.devices import available_cores, resolve_device
-from latentcode.errors import check
+from latentcode.errors import ConfigError, LatentCodeError, check
+from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.harness import (
-    Benchmark,
     Contestant,
     Kind,
-    Local,
+    ModelBenchmark,
     Precision,
-    Spread,
     TaskName,
     peak_memory,
     reset_peak_memory,
     sit,
+    spread_text,
+    timed,
     verdict,
-)
-from latentcode.experiments.benchmarks.official_process import (
-    OfficialProcess,
-    OfficialSteps,
-    official_process,
 )
 from latentcode.figures.text import markdown_table
 from latentcode.models.config import kind_of
@@ -59,9 +58,100 @@ from latentcode.training.loop import make_learner
 from latentcode.training.state import CHUNK, Learner, TrainingBatches, TrainingState
 
 MEASURED: tuple[str, ...] = ("step", "update")
-PLAIN = "plain PyTorch, float32"
 ON_A_GPU = 3.0
 """How many times as fast as the official code on the same GPU a step is to be."""
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Settings of our own process that the official one must not inherit."""
+
+
+class OfficialError(LatentCodeError):
+    """The official code, or the Python that is to run it, cannot do what was asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStep(ModelBenchmark):
+    """Time training steps in turn; write JSON and a table."""
+
+    QUESTION = "training_step"
+
+    task: tuple[TaskName, ...] = ("sraven", "logic")
+    """Tasks."""
+    kinds: tuple[Kind, ...] = ("hyla", "softmax", "linear")
+    """Attention kinds."""
+    precision: tuple[Precision, ...] = ("float32",)
+    """Precisions of our step; the official code runs as it is, in float32 (on a GPU its jax
+    multiplies matrices in tf32 unless told otherwise)."""
+    official: Path | None = None
+    """A checkout of github.com/smonsays/hypernetwork-attention. Its jax chooses the device."""
+    official_python: str = "python3"
+    """A Python that has jax, flax, optax and chex."""
+    rounds: int = 11
+
+    def measure(self) -> tuple[list[dict[str, Any]], str]:
+        cases = []
+        for name, kind in product(self.task, self.kinds):
+            config = preset(self.size, name, kind)
+            config = replace(config, training=replace(config.training, device=self.device))
+            # A process for each case, since its peak memory cannot be reset.
+            with (nullcontext() if self.official is None else official_process(
+                    self.official, self.official_python, self.cores)) as official:
+                cases.append(self.case(config, official))
+        # What is to be reached on a GPU, beside the official code.
+        verdicts = [verdict(f"{case['name']}, {name}", spread["median"], ON_A_GPU,
+                            "times the official code's speed", at_least=True)
+                    for case in cases if self.device != "cpu" and "official" in case
+                    for name, spread in case["step"]["speedup"].items() if name.startswith("ours")]
+        return cases, "\n\n".join([table(cases), *verdicts])
+
+    def case(self, config: RunConfig, official: OfficialProcess | None) -> dict[str, Any]:
+        """Return one case, all contestants at one task and attention kind."""
+        device, training = resolve_device(self.device), config.training
+        case: dict[str, Any] = {
+            "name": f"{config.task.name}, {kind_of(config.model)}", "config": to_dict(config),
+            "n_parameters": HookedTransformer(config.model).n_parameters,
+            "input_shape": [training.batch_size, config.task.n_tokens, config.task.d_input]}
+        if official is not None:
+            case["official"] = official.ask(do="build", **official_setting(config))
+            theirs, ours = ([side[key] for key in ("n_parameters", "input_shape")]
+                            for side in (case["official"], case))
+            check(ours == theirs, f"parameters and input shape are {ours} here and {theirs} in the "
+                  "official code; expected the same, so that the same thing is timed")
+        memory: dict[str, float] = {}
+
+        def updates(
+            name: str, precision: Precision, sampling: bool, alone: bool = False,
+            context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        ) -> Contestant:
+            """Return a contestant of ours, and note in `memory` what it needs."""
+            used = torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
+            reset_peak_memory(device)
+            trained = learner(replace(config, training=replace(training, precision=precision)),
+                              sampling=sampling, alone=alone)
+            update = timed(trained.update, device)
+
+            def seconds(n: int) -> float:
+                with context():
+                    taken = update(n)
+                trained.forget_losses()
+                return taken
+
+            seconds(2)
+            memory[name] = max(peak_memory(device) - used, memory.get(name, 0.0))
+            return Contestant(name, seconds, CHUNK if sampling else 1)
+
+        attention = Case.of_training(config.model, device, torch.float32, config.task.n_tokens)
+        for what in MEASURED:
+            sampling = what == "step"
+            contestants = [] if official is None else [official.contestant(what)]
+            if kernel_for(attention) != "plain":
+                contestants.append(updates("plain PyTorch, float32", "float32", sampling,
+                                           alone=True, context=written_out))
+            contestants += [updates(f"ours, {precision}", precision, sampling)
+                            for precision in self.precision]
+            case[what] = sit(contestants, **self.turns, progress=Bar(f"{case['name']}, {what}"))
+        if official is not None:
+            memory["official"] = official.ask(do="memory")["peak_mib"]
+        return {**case, "peak_memory_mib": memory}
 
 
 class SameBatches(TrainingBatches):
@@ -91,72 +181,86 @@ def learner(config: RunConfig, *, sampling: bool = True, alone: bool = False) ->
     return made
 
 
-@dataclass(frozen=True)
-class Updates:
-    """The contestant: updates of a training; `context` is entered for every turn."""
+class OfficialProcess:
+    """A worker (`official_worker.py`) that was started for one checkout of the official code."""
 
-    name: str
-    learner: Learner
-    device: torch.device
-    multiple: int
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
 
-    def seconds(self, n: int) -> float:
-        """Return the seconds of n updates."""
-        with self.context():
-            seconds = Local(self.name, self.learner.update, self.device).seconds(n)
-        self.learner.forget_losses()
-        return seconds
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Return the answer to a request; `OfficialError` says what the worker said instead."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        line = ""
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        check(bool(line), f"the official code's process ended with code {self.process.poll()}; "
+              "its messages are above", OfficialError)
+        answer: dict[str, Any] = json.loads(line)
+        check("error" not in answer, f"the official code failed at {request['do']!r}: "
+              f"{answer.get('error')}", OfficialError)
+        return answer
 
-
-def measure(
-    config: RunConfig, *, precisions: Sequence[Precision], official: OfficialProcess | None,
-    turns: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return one case, all contestants at one task and attention kind, as plain data."""
-    device = resolve_device(config.training.device)
-    case: dict[str, Any] = {
-        "name": f"{config.task.name}, {kind_of(config.model)}", "config": to_dict(config),
-        "n_parameters": HookedTransformer(config.model).n_parameters,
-        "input_shape": [config.training.batch_size, config.task.n_tokens, config.task.d_input]}
-    if official is not None:
-        case["official"] = official.build(config)
-        theirs, ours = ([side[key] for key in ("n_parameters", "input_shape")]
-                        for side in (case["official"], case))
-        check(ours == theirs, f"parameters and input shape are {ours} here and {theirs} in the "
-              "official code; expected the same, so that the same thing is timed")
-    attention = Case.of_training(config.model, device, torch.float32, config.task.n_tokens)
-    memory: dict[str, float] = {}
-    for what in MEASURED:
-        contestants: list[Contestant] = [] if official is None else [OfficialSteps(official, what)]
-        if kernel_for(attention) != "plain":
-            contestants.append(_updates(PLAIN, config, what, memory, alone=True,
-                                        context=written_out))
-        contestants += [
-            _updates(f"ours, {precision}", replace(config, training=replace(
-                config.training, precision=precision)), what, memory)
-            for precision in precisions]
-        sitting = sit(contestants, **turns, progress=Bar(f"{case['name']}, {what}"))
-        case[what] = sitting.record(contestants[0].name)
-    if official is not None:
-        memory["official"] = official.ask(do="memory")["peak_mib"]
-    case["peak_memory_mib"] = memory
-    return case
+    def contestant(self, what: str) -> Contestant:
+        """Return the official `step`, or `update` alone, as the worker measures its seconds."""
+        return Contestant(
+            "official", lambda n: float(self.ask(do="time", what=what, n=n)["seconds"]))
 
 
-def _updates(
-    name: str, config: RunConfig, what: str, memory: dict[str, float], *, alone: bool = False,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
-) -> Updates:
-    """Return a contestant of ours, and note in `memory` what it needs."""
-    device, sampling = resolve_device(config.training.device), what == "step"
-    before = torch.cuda.memory_allocated(device) / 2**20 if device.type == "cuda" else 0.0
-    reset_peak_memory(device)
-    made = Updates(name, learner(config, sampling=sampling, alone=alone), device,
-                   CHUNK if sampling else 1, context)
-    made.seconds(2)
-    memory[name] = max(peak_memory(device) - before, memory.get(name, 0.0))
-    return made
+@contextmanager
+def official_process(checkout: Path, python: str, threads: int) -> Iterator[OfficialProcess]:
+    """Start a worker, and end it.
+
+    Args:
+        checkout: Of github.com/smonsays/hypernetwork-attention.
+        python: A Python that has what the official code imports.
+        threads: Cores that it may use.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
+    # Our own packages would shadow those of the other Python.
+    environment.pop("PYTHONPATH", None)
+    command = [python, str(Path(worker.__file__).resolve()), str(checkout.resolve())]
+    if threads < available_cores():
+        command.append(str(threads))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          env=environment) as process:
+        try:
+            yield OfficialProcess(process)
+        finally:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it has ended already
+                process.stdin.close()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def official_setting(config: RunConfig) -> dict[str, Any]:
+    """Return the `build` request that gives the official code our configuration."""
+    task, model, training = config.task, config.model, config.training
+    data: dict[str, Any] = {"num_train": training.steps * training.batch_size}
+    if isinstance(task, LogicConfig):
+        data |= {"seq_len": task.n_examples, "num_variables": task.n_variables,
+                 "num_terms": task.n_terms, "frac_test": task.ood_fraction,
+                 "frac_ood_conj": task.unknown_fraction}
+    elif isinstance(task, SravenConfig):
+        data |= {"num_features": task.n_features, "feature_maxval": task.n_values,
+                 "grid_size": task.grid_size, "permute_features": task.permuted,
+                 "frac_ood": task.ood_fraction}
+    else:
+        raise ConfigError(f"the task is {task.name!r}; expected sraven or logic")
+    return {
+        "task": task.name, "kind": kind_of(model), "data": data,
+        "training": {"batch_size": training.batch_size, "seed": training.seed,
+                     "lr": training.learning_rate, "weight_decay": training.weight_decay,
+                     "warmup_steps": training.warmup_steps},
+        "model": {"num_layers": model.n_layers, "num_heads": model.n_heads,
+                  "emb_dim": model.d_model, "qk_dim": model.n_heads * model.d_head,
+                  "v_dim": model.n_heads * model.d_head_v, "mlp_dim": model.d_mlp,
+                  "attention_dropout_rate": model.attention_dropout}}
 
 
 def table(cases: Sequence[dict[str, Any]]) -> str:
@@ -164,65 +268,14 @@ def table(cases: Sequence[dict[str, Any]]) -> str:
     rows = []
     for case in cases:
         for name in case["update"]["milliseconds"]:
-            cells = [case["name"], name]
-            cells += [Spread(**measured[name]).text() if name in measured else ""
-                      for what in MEASURED
-                      for measured in (case[what]["milliseconds"], case[what]["speedup"])]
+            cells = [spread_text(measured[name]) if name in measured else ""
+                     for what in MEASURED
+                     for measured in (case[what]["milliseconds"], case[what]["speedup"])]
             memory = case["peak_memory_mib"].get(name)
-            rows.append([*cells, "" if memory is None else f"{memory:,.0f}"])
-    against = cases[0]["step"]["baseline"]
-    return markdown_table(["case", "contestant", "step, ms", f"times faster than {against}",
-                     "update alone, ms", f"times faster than {against}", "peak memory, MiB"], rows)
-
-
-def verdicts(cases: Sequence[dict[str, Any]], device: torch.device) -> list[str]:
-    """Return whether the target on a GPU is reached; nothing on a CPU or without the official
-    code."""
-    return [verdict(f"{case['name']}, {name}", spread["median"], ON_A_GPU,
-                    "times the official code's speed", at_least=True)
-            for case in cases if device.type == "cuda" and "official" in case
-            for name, spread in case["step"]["speedup"].items() if name.startswith("ours")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingStep(Benchmark):
-    """Time training steps in turn; write JSON and a table."""
-
-    QUESTION = "training_step"
-
-    task: tuple[TaskName, ...] = ("sraven", "logic")
-    """Tasks."""
-    kinds: tuple[Kind, ...] = ("hyla", "softmax", "linear")
-    """Attention kinds."""
-    precision: tuple[Precision, ...] = ("float32",)
-    """Precisions of our step; the official code runs as it is, in float32 (on a GPU its jax
-    multiplies matrices in tf32 unless told otherwise)."""
-    device: str = "cpu"
-    """cpu, cuda or cuda:N; the official code takes what its jax finds."""
-    official: Path | None = None
-    """A checkout of github.com/smonsays/hypernetwork-attention."""
-    official_python: str = "python3"
-    """A Python that has jax, flax, optax and chex."""
-    rounds: int = 11
-
-    def run(self) -> None:
-        device = resolve_device(self.device)
-        check(self.threads is None or 1 <= self.threads <= available_cores(),
-              f"threads is {self.threads}; expected 1 to {available_cores()}, the cores of this "
-              "machine")
-        with self.report(
-                device, threads=self.cores, precisions=list(self.precision),
-                torch_float32_matmul_precision=torch.get_float32_matmul_precision()) as report:
-            cases = []
-            for name, kind in product(self.task, self.kinds):
-                config = preset(self.size, name, kind)
-                config = replace(config, training=replace(config.training, device=self.device))
-                # A process for each case, since its peak memory cannot be reset.
-                with (nullcontext() if self.official is None else official_process(
-                        self.official, self.official_python, self.cores)) as process:
-                    cases.append(measure(config, precisions=self.precision, official=process,
-                                         turns=self.turns))
-            report.finish(cases, "\n\n".join([table(cases), *verdicts(cases, device)]))
+            rows.append([case["name"], name, *cells, "" if memory is None else f"{memory:,.0f}"])
+    faster = f"times faster than {cases[0]['step']['baseline']}"
+    return markdown_table(["case", "contestant", "step, ms", faster, "update alone, ms", faster,
+                           "peak memory, MiB"], rows)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ import pytest
 
 from latentcode.config import preset
 from latentcode.experiments.benchmarks import official_worker as worker
-from latentcode.experiments.benchmarks.official_process import (
+from latentcode.experiments.benchmarks.training_step import (
     OfficialError,
-    OfficialSteps,
     official_process,
     official_setting,
 )
@@ -29,27 +28,20 @@ def test_the_official_code_is_given_our_setting(task: str, kind: str) -> None:
     assert json.loads(json.dumps(setting)) == setting
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """Files where those of a checkout lie, with nothing in them."""
-    for name in ("hyla/experiment.py", "configs/raven.py", "configs/logic.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    return tmp_path
-
-
-def test_errors_of_the_worker_come_across(checkout: Path) -> None:
+def test_errors_of_the_worker_come_across(tmp_path: Path) -> None:
     """A jax of four lines: enough for requests and answers to travel, and for nothing else."""
-    (checkout / "jax.py").write_text(
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "logic.py").touch()
+    (tmp_path / "jax.py").write_text(
         "print('libraries may print')\nclass D:\n    def memory_stats(self):\n"
         "        return {'peak_bytes_in_use': 3 * 2**20}\ndef devices():\n    return [D()]\n",
         encoding="utf-8")
-    with official_process(checkout, sys.executable, 1) as process:
+    with official_process(tmp_path, sys.executable, 1) as process:
         assert process.ask(do="memory") == {"peak_mib": 3.0}
         with pytest.raises(OfficialError, match="nothing is built yet"):
-            OfficialSteps(process, "step").seconds(1)
-        with pytest.raises(OfficialError, match=r"AttributeError.*get_config"):
-            process.build(preset("smoke", "logic", "hyla"))
+            process.contestant("step").seconds(1)
+        with pytest.raises(OfficialError, match=r"KeyError.*get_config"):
+            process.ask(do="build", **official_setting(preset("smoke", "logic", "hyla")))
         assert process.ask(do="memory") == {"peak_mib": 3.0}
         process.process.kill()
         process.process.wait()
