@@ -3,7 +3,8 @@
     python docs/surface.py          print the list
     python docs/surface.py --write  write it to docs/surface.txt, which a test compares
 
-A change of this list is a change that users notice: it belongs in CHANGELOG.md.
+A change of this list is a change that users notice: it belongs in CHANGELOG.md. Probes that are one
+function are not in it: they are found where they lie, with the options that all of them have.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import latentcode as lc
 from latentcode.cli import COMMANDS, main
 from latentcode.files.provenance import VERSION
 from latentcode.probes.saved import RESULTS, result_class
+from latentcode.registry import probes_of_one_function
 
 LIST = Path(__file__).with_name("surface.txt")
 OPTION = re.compile(r"^(?:│ |  )(--[a-z][\w.-]*|[A-Z]+)\b", re.MULTILINE)
@@ -29,10 +31,13 @@ OPTION = re.compile(r"^(?:│ |  )(--[a-z][\w.-]*|[A-Z]+)\b", re.MULTILINE)
 
 def surface() -> str:
     """Return the list, a heading with a number before each part."""
+    found = probes_of_one_function()
+    commands = [name for name in COMMANDS if name.replace("-", "_") not in found]
     parts = {
-        "public names": sorted(lc.__all__),
-        "commands": [f"latentcode {name}" for name in COMMANDS],
-        "options": [f"{name} {option}" for name, taken in options().items() for option in taken],
+        "public names": sorted({*lc.__all__} - {*found}),
+        "commands": [f"latentcode {name}" for name in commands],
+        "options": [f"{words} {option}" for words, taken in options().items() for option in taken
+                    if words.partition(" ")[0] in commands],
         "columns of results": sorted(
             f"{kind.__name__}.{table}: {', '.join(columns)}"
             for kind in map(result_class, RESULTS) for table, columns in kind.COLUMNS.items()),

@@ -1,4 +1,10 @@
-"""Names that users can add to: what each stands for, and what is said of one that is unknown."""
+"""Names: those of the library, imported at their first use, and those that users register.
+
+A user's name stands for what a file of the user's registers under it. Such a file is imported
+because somebody asked for it, by name: nothing that is read, a run for instance, ever decides what
+is imported. Processes that this one starts (workers, the explorer's server) are told what was asked
+for here.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +45,10 @@ def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], lis
     """Return `__getattr__`, `__dir__` and `__all__` for a package, from its `if TYPE_CHECKING:`.
 
     The imports there are what type checkers and readers see; each is done when its name is first
-    used.
+    used (PEP 562).
     """
-    home = _typed_imports(inspect.getsource(sys.modules[package]))
+    home = offered() if package == PACKAGE else _typed_imports(
+        inspect.getsource(sys.modules[package]))
 
     def __getattr__(name: str) -> object:
         if name not in home:
@@ -59,7 +66,31 @@ def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], lis
 @cache
 def offered() -> dict[str, str]:
     """Return every name that `import latentcode as lc` offers, and its module; imports none."""
-    return _typed_imports(Path(__file__).with_name("__init__.py").read_text(encoding="utf-8"))
+    typed = _typed_imports(Path(__file__).with_name("__init__.py").read_text(encoding="utf-8"))
+    return {**typed, **{name: module for name, (module, _) in probes_of_one_function().items()}}
+
+
+@cache
+def probes_of_one_function() -> dict[str, tuple[str, str]]:
+    """Return the probes of the library that are one function, by name; imports none.
+
+    They are found in the text of `probes/`: a function NAME under `@register_probe("NAME", ...)`.
+
+    Returns:
+        The module of each, and its question, the first line of the docstring.
+    """
+    probes = {}
+    for path in sorted((Path(__file__).parent / "probes").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\n@register_probe(" not in text:  # the others need not be parsed
+            continue
+        for function in ast.parse(text).body:
+            if isinstance(function, ast.FunctionDef) and any(
+                    ast.unparse(decorator).startswith("register_probe(")
+                    for decorator in function.decorator_list):
+                question = (ast.get_docstring(function) or "").partition("\n")[0]
+                probes[function.name] = f"{PACKAGE}.probes.{path.stem}", question
+    return probes
 
 
 def _typed_imports(source: str) -> dict[str, str]:

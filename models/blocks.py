@@ -28,15 +28,11 @@ from latentcode.models.attention import (
 from latentcode.models.config import VALUE_NETWORKS, ModelConfig
 from latentcode.models.hooks import is_hooked
 from latentcode.models.kernels.fused import (
-    PLAIN,
-    Case,
     Kind,
     Tensors,
+    attention_by_kernel,
     attention_of_codes,
-    call_kernel,
-    check_inputs,
     gelu,
-    kernel_for,
 )
 
 LAYER_NORM_EPSILON = 1e-6
@@ -303,24 +299,29 @@ class Attention(nn.Module):
         if first:
             bias, kept = (None if square is None else square[..., first:, :]
                           for square in (bias, kept))
-        z = None if mask is not None or self._is_watched() else self._fused(q, k, v, bias, kept)
+        z = None
+        # No kernel takes a mask, or has a place for a hook on what it skips.
+        skipped = (self.hook_attn_scores, self.hook_pattern, self.hook_value_hidden)
+        if mask is None and not any(hook is not None and is_hooked(hook) for hook in skipped):
+            tensors: Tensors = (q, k, v, bias, kept)
+            if q.device.type == "cpu":  # whose kernels are exact under autocast, too
+                exact = self.W_Q.dtype
+                tensors = (q.to(exact), k.to(exact), v.to(exact),
+                           None if bias is None else bias.to(exact),
+                           None if kept is None else kept.to(exact))
+            z = attention_by_kernel(self._kind, tensors, self.causal)
         if z is None:
-            z = self._hooked_attention(q, k, v, bias, kept, mask)
+            z = self._read(self._codes(q, k, bias, kept, mask), v)
         return self.summed(self.hook_z(z))
-
-    def _hooked_attention(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None,
-        mask: Tensor | None,
-    ) -> Float[Tensor, "*E B Q H d"]:
-        """z_qh by the functions of `attention`, through the hooks between them."""
-        return self._read(self._codes(q, k, bias, kept, mask), v)
 
     def _codes(
         self, q: Tensor, k: Tensor, bias: Tensor | None, kept: Tensor | None, mask: Tensor | None
     ) -> Float[Tensor, "*E B H Q K"]:
         config = self.cfg
         if self.causal:
-            past = self._past(q.shape[-3], k.shape[-3], q.device)
+            n_query, n_key = q.shape[-3], k.shape[-3]
+            whole = torch.ones(n_query, n_key, dtype=torch.bool, device=q.device)
+            past = whole.tril(n_key - n_query)[None, None]  # the queries are the last ones
             mask = past if mask is None else mask & past
         scores = self.hook_attn_scores(attention_scores(q, k, bias, mask, config.normalization))
         code = normalize(scores, config.normalization)
@@ -366,41 +367,14 @@ class Attention(nn.Module):
         """Return sum_h W_O^h z_qh + b_O."""
         return dense(z.flatten(-2), self.W_O.flatten(-3, -2), self.b_O)
 
-    def _fused(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, kept: Tensor | None
-    ) -> Float[Tensor, "*E B Q H d"] | None:
-        """z_qh by a kernel at once; None where none serves."""
-        tensors: Tensors = (q, k, v, bias, kept)
-        if q.device.type == "cpu":  # whose kernels are exact under autocast, too
-            exact = self.W_Q.dtype
-            tensors = (q.to(exact), k.to(exact), v.to(exact),
-                       None if bias is None else bias.to(exact),
-                       None if kept is None else kept.to(exact))
-        kernel = kernel_for(Case.of(self._kind, tensors))
-        if kernel == PLAIN:
-            return None
-        check_inputs(*tensors)
-        return call_kernel(kernel, self._kind, tensors, self.causal)
-
     @property
     def _kind(self) -> Kind:
         return Kind(self.cfg.normalization, self.cfg.value_network, self.cfg.nonlinearity)
-
-    def _is_watched(self) -> bool:
-        """Whether there is a hook on what a kernel skips."""
-        skipped = (self.hook_attn_scores, self.hook_pattern, self.hook_value_hidden)
-        return any(hook is not None and is_hooked(hook) for hook in skipped)
 
     def _bias(self, n_query: int, n_key: int) -> Float[Tensor, "*E 1 H Q K"] | None:
         if self.rel_pos_bias is None:
             return None
         return relative_bias(self.rel_pos_bias, n_query, n_key, self.cfg.max_distance)
-
-    @staticmethod
-    def _past(n_query: int, n_key: int, device: torch.device) -> Bool[Tensor, "1 1 Q K"]:
-        # The queries are the last ones.
-        whole = torch.ones(n_query, n_key, dtype=torch.bool, device=device)
-        return whole.tril(n_key - n_query)[None, None]
 
     def code_rows(
         self,
@@ -493,7 +467,12 @@ class Block(nn.Module):
         if context is not None:
             cross = self.cross_attn(self.ln_cross(x), context=context, generator=generator)
             x = x + self.hook_cross_attn_out(cross)
-        return self._fed_forward(x, feedforward_dtype)
+        x = self.hook_resid_mid(x)
+        normalized = self.ln2(x)
+        with (nullcontext() if feedforward_dtype is None else
+              torch.autocast(x.device.type, dtype=feedforward_dtype)):
+            out = self.mlp(normalized)
+        return self.hook_resid_post(x + self.hook_mlp_out(out))
 
     def codes(
         self, x: Float[Tensor, "B T D"], read: int | None = None
@@ -519,24 +498,13 @@ class Block(nn.Module):
 
     def after_z(
         self, x: Float[Tensor, "B Q D"], z: Float[Tensor, "B Q H d"],
-        write: Callable[[str, Tensor], Tensor] | None = None,
+        write: Callable[[str, Tensor], Tensor] = lambda site, activation: activation,
     ) -> Float[Tensor, "B Q D"]:
         """Return the same from what the heads put out at these tokens, before W_O.
 
         write  what is put in the place of `attended`, what attention adds to the stream, `mlp_in`
                and `mlp_out` [B, Q, D], given which of these it is and what is computed
         """
-        if write is None:
-            return self._fed_forward(x + self.hook_attn_out(self.attn.summed(z)))
         x = self.hook_resid_mid(x + write("attended", self.hook_attn_out(self.attn.summed(z))))
         out = self.mlp(write("mlp_in", self.ln2(x)))
         return self.hook_resid_post(x + write("mlp_out", self.hook_mlp_out(out)))
-
-    def _fed_forward(self, x: Tensor, feedforward_dtype: torch.dtype | None = None) -> Tensor:
-        x = self.hook_resid_mid(x)
-        normalized = self.ln2(x)
-        with (nullcontext() if feedforward_dtype is None else
-              torch.autocast(x.device.type, dtype=feedforward_dtype)):
-            out = self.mlp(normalized)
-        x = x + self.hook_mlp_out(out)
-        return self.hook_resid_post(x)

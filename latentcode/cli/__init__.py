@@ -18,6 +18,7 @@ from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from latentcode.errors import ConfigError, LatentCodeError, check, is_out_of_memory
+from latentcode.registry import probes_of_one_function
 
 SIGPIPE = 141
 """Exit status of a command whose reader has gone, as of one that the signal ended."""
@@ -47,8 +48,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
                   "Attribute the source's answer to codes and values."),
     "das": ("latentcode.probes.das.das",
             "Find a subspace whose interchange brings the source's operation alone."),
-    "knn": ("latentcode.probes.knn.knn",
-            "Which label do the nearest problems of other combinations have?"),
+    **{name.replace("_", "-"): (f"{module}.{name}", question)
+       for name, (module, question) in probes_of_one_function().items()},
     "generate": ("latentcode.cli.generate.Generate",
                  "Generate text with a model, and without some of its heads."),
     "show": ("latentcode.cli.show.Show", "Show what a folder holds."),

@@ -499,4 +499,4 @@ def _of_instances(
 
 
 hyla_of_instances = compiled(_of_instances, fastmath={"reassoc", "contract"})
-"""z of codes that are given (`latentcode.models.kernels.fused.hyla_of_codes`)."""
+"""z of codes that are given (`latentcode.models.kernels.fused.attention_of_codes`)."""

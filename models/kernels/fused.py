@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -35,7 +35,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.errors import check, check_choice
 from latentcode.models.attention import nonlinearity
 from latentcode.models.config import ModelConfig
 from latentcode.models.kernels import (
@@ -43,215 +43,6 @@ from latentcode.models.kernels import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
 )
-
-_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-MOST_GROUPS = 16
-"""Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
-SHARED_ROWS = 8_192
-"""Rows of numbers from which on it takes less time to share them out than to do them alone."""
-
-
-class _CpuAttention(torch.autograd.Function):
-    """z [E, B, Q, H, dv] of q [E, B, Q, H, d], k, v [E, B, K, H, d or dv], bias [E, H, Q, K] and
-    kept [E, Q, K], as `latentcode.models.kernels.fused.fused_attention` says.
-
-    options  (bits of the normalisation, hyla, phi, causal), as `cpu.forward` takes them
-    """
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
-                kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
-        from latentcode.models.kernels import cpu, lanes
-
-        ctx.save_for_backward(q, k, v, bias, kept)
-        ctx.options = options
-        members, n_instances, n_queries, n_heads, d = q.shape
-        n_keys, d_v = v.shape[2], v.shape[4]
-        z = q.new_empty(members, n_instances, n_queries, n_heads, d_v)
-        tensors = (z, *map(_with_dense_rows, (q, k, v)))
-        arguments: tuple[Any, ...] = (
-            *map(_memory, tensors), *_tables(q, bias, kept),
-            tuple(x.stride()[:4] for x in tensors), (n_instances, n_queries, n_keys, n_heads),
-            options, (0,) * d, (0,) * d_v)
-        sizes = cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
-
-        work = _work(sizes, q.dtype)
-        on_threads(lambda first, last, thread: cpu.forward(first, last, work[thread], *arguments),
-                   members * -(-n_instances // lanes.LANES))
-        return z
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
-        from latentcode.models.kernels import cpu, lanes
-
-        q, k, v, bias, kept = ctx.saved_tensors
-        members, n_instances, n_queries, n_heads, d = q.shape
-        n_keys, d_v = v.shape[2], v.shape[4]
-        gradients = tuple(x.new_empty(x.shape) for x in (q, k, v))
-        groups = min(-(-n_instances // lanes.LANES), MOST_GROUPS)
-        wanted = bias is not None and ctx.needs_input_grad[3]
-        d_bias = q.new_zeros(members, groups, *((n_heads, n_queries, n_keys) if wanted
-                                                else (0, 0, 0)))
-        tensors = (*map(_with_dense_rows, (dz, q, k, v)), *gradients)
-        arguments: tuple[Any, ...] = (
-            groups, *map(_memory, tensors[:4]), *_tables(q, bias, kept),
-            *map(_memory, gradients), d_bias.numpy(), tuple(x.stride()[:4] for x in tensors),
-            (n_instances, n_queries, n_keys, n_heads), ctx.options, (0,) * d, (0,) * d_v)
-        sizes = 2 * cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
-
-        work = _work(sizes, q.dtype)
-        on_threads(lambda first, last, thread: cpu.backward(first, last, work[thread], *arguments),
-                   members * groups)
-        return (*gradients, d_bias.sum(1) if wanted else None, None, None)
-
-
-class _CpuGelu(torch.autograd.Function):
-    """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        from latentcode.models.kernels import cpu
-
-        ctx.save_for_backward(x)
-        y = torch.empty_like(x)
-        _by_rows(cpu.gelu, x, y)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> Tensor:
-        from latentcode.models.kernels import cpu
-
-        x, = ctx.saved_tensors
-        dx = torch.empty_like(x)
-        _by_rows(cpu.gelu_backward, x, dy.contiguous(), dx)
-        return dx
-
-
-cpu_attention = _CpuAttention.apply
-"""Attention of tensors, as `_CpuAttention` says."""
-cpu_gelu = _CpuGelu.apply
-"""GELU of a tensor, as `_CpuGelu` says."""
-
-
-def _by_rows(kernel: Callable[..., None], *tensors: Tensor) -> None:
-    """Call `kernel(first, last, *memory)` so that every row of numbers is done once."""
-    from latentcode.models.kernels.lanes import LANES
-
-    memory = [x.detach().view(-1).numpy() for x in tensors]
-    rows = tensors[0].numel() // LANES
-    if rows < SHARED_ROWS:
-        kernel(0, rows, *memory)
-    else:
-        on_threads(lambda first, last, _: kernel(first, last, *memory), rows)
-
-
-def _with_dense_rows(x: Tensor) -> Tensor:
-    """The tensor itself if the features of a head lie side by side, otherwise a copy."""
-    x = x.detach()
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _memory(x: Tensor) -> np.ndarray:
-    """All numbers from the first to the last of a tensor, for access by strides."""
-    span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
-    return x.as_strided((span if x.numel() else 0,), (1,)).numpy()
-
-
-def _tables(q: Tensor, bias: Tensor | None, kept: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
-    """Bias [E, H, Q, K] and kept [E, Q, K] as arrays, without elements for None."""
-    members = q.shape[0]
-    return ((q.new_empty(members, 0, 0, 0) if bias is None else bias).detach().contiguous().numpy(),
-            (q.new_empty(members, 0, 0) if kept is None else kept).detach().contiguous().numpy())
-
-
-def _work(sizes: tuple[int, ...], dtype: torch.dtype) -> list[tuple[np.ndarray, ...]]:
-    """Return memory of each thread's own, in parts of these sizes."""
-    return [tuple(part.numpy() for part in row.split(sizes))
-            for row in torch.empty(torch.get_num_threads(), sum(sizes), dtype=dtype)]
-
-
-def on_threads(compute: Callable[[int, int, int], None], n_units: int) -> None:
-    """Call `compute(first, last, thread)` so that every unit is done once, on torch's threads.
-
-    Between two of torch's operations its threads stay awake for a while, spinning; a second pool,
-    Python's or numba's, would have to share the cores with them. So the threads are those of the
-    OpenMP runtime that torch brings along, if that is GNU's, and Python's own elsewhere. They run
-    in parallel as far as `compute` releases Python's lock. An error of a call is raised when all
-    have ended.
-    """
-    n = max(1, min(torch.get_num_threads(), n_units))
-    ends = [n_units * i // n for i in range(n + 1)]
-    openmp = find_openmp()
-    if n == 1:
-        compute(0, n_units, 0)
-    elif openmp is not None and n <= torch.get_num_threads():
-        errors: list[BaseException] = []
-
-        def body(_: int | None) -> None:
-            index = openmp.omp_get_thread_num()
-            try:
-                # A runtime that is short of threads gives fewer than it was asked for.
-                for i in range(index, n, openmp.omp_get_num_threads()):
-                    compute(ends[i], ends[i + 1], i)
-            except BaseException as error:  # it would be lost on the way through C
-                errors.append(error)
-
-        openmp.GOMP_parallel(_BODY(body), None, n, 0)
-        if errors:
-            raise errors[0]
-    else:
-        jobs = [_pool(os.getpid(), n - 1).submit(
-            compute, ends[i], ends[i + 1], i) for i in range(1, n)]
-        try:
-            compute(0, ends[1], 0)
-        finally:
-            for job in jobs:
-                job.result()
-
-
-@lru_cache(maxsize=1)
-def find_openmp() -> Any:
-    """Return the GNU OpenMP runtime beside torch, which torch has loaded already, or None."""
-    for path in Path(torch.__file__).with_name("lib").glob("libgomp*.so*"):
-        library = ctypes.CDLL(str(path))
-        if hasattr(library, "GOMP_parallel"):
-            return library
-    return None
-
-
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that live as long as the process; a forked one, which inherits none, gets its own."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="latentcode")
-
-
-def hyla_of_codes(code: Tensor, v: Tensor, relu: bool) -> Tensor:
-    """Return z [B, Q, H, d] of codes [B, H, Q, K] and values [B, K, H, d], without gradients.
-
-        z_h = sum_j a_hj phi(t_j),   t_j = sum_h a_hj v_jh
-
-    for one query, as where codes are written by hand. The plain functions copy the codes twice into
-    another order of their axes; here they are read where they lie.
-
-    relu  phi: the positive part, or the identity
-    """
-    n, n_heads, n_queries, n_keys = code.shape
-    d = v.shape[-1]
-    z = code.new_empty(n, n_queries, n_heads, d)
-    from latentcode.models.kernels.cpu import hyla_of_instances
-
-    codes, given = (x.detach().contiguous().numpy() for x in (code, v))
-
-    def compute(first: int, last: int, _: int) -> None:
-        hidden, values = (np.empty(shape, codes.dtype)
-                          for shape in ((d, n_keys), (n_heads, d, n_keys)))
-        hyla_of_instances(z.numpy(), codes, given, hidden, values, first, last, relu)
-
-    on_threads(compute, n)
-    return z
-
 
 LARGEST_HEAD = 16
 """Head dimension beyond which a row of features no longer fits the registers of a processor, and
@@ -263,6 +54,8 @@ little to gain, and their gradients may be sums in an order that depends on chan
 CHUNK = 64
 """Tokens of a chunk of causal linear attention: with more, its scores take more memory than the
 sums of the chunks before it."""
+KERNELS = ("sdpa", "linear", "cpu", "triton")
+"""In the order in which they are tried."""
 PLAIN = "plain"
 
 _asked_for: ContextVar[str | None] = ContextVar("asked_for", default=None)
@@ -374,107 +167,68 @@ def kernel_for(case: Case) -> str:
 
 def _refusal(kernel: str, case: Case) -> str | None:
     """Say what a kernel does not serve of this; None if it serves."""
+    kind = case.kind
     if torch._C._are_functorch_transforms_active():
         return "has no rule for the transforms of torch.func"
     for what, name, served in (
-        ("normalization", case.kind.normalization, SERVED_NORMALIZATIONS),
-        ("value network", case.kind.value_network, SERVED_VALUE_NETWORKS),
-        ("nonlinearity", case.kind.nonlinearity, SERVED_NONLINEARITIES),
+        ("normalization", kind.normalization, SERVED_NORMALIZATIONS),
+        ("value network", kind.value_network, SERVED_VALUE_NETWORKS),
+        ("nonlinearity", kind.nonlinearity, SERVED_NONLINEARITIES),
     ):
         if name not in served:
             return f"{what} is {name!r}; expected one of {', '.join(served)}"
     if case.dropout == "independent":
         return "dropout differs between instances; expected attention_dropout_form='shared'"
-    return _REFUSALS[kernel](case)
+    if kernel == "cpu":
+        if case.device.type != "cpu":
+            return f"tensors are on {case.device}; expected the CPU"
+        if torch.compiler.is_compiling():
+            return "torch compiles, which cannot look into it"
+        if case.dtype not in (torch.float32, torch.float64):
+            return f"q has type {case.dtype}; expected float32 or float64"
+        if case.d > LARGEST_HEAD:
+            return f"heads have {case.d} features; expected at most {LARGEST_HEAD}"
+    elif kernel == "triton":
+        if case.dtype not in (torch.float32, torch.bfloat16):
+            return f"q has type {case.dtype}; expected float32 or bfloat16"
+        from latentcode.models.kernels.gpu.available import why_not
 
+        refused = why_not(case.device)
+        if refused is not None:
+            return refused
+        from latentcode.models.kernels.gpu.launch import most_heads
 
-def _not_on_cpu(case: Case) -> str | None:
-    if case.device.type != "cpu":
-        return f"tensors are on {case.device}; expected the CPU"
-    if torch.compiler.is_compiling():
-        return "torch compiles, which cannot look into it"
-    if case.dtype not in (torch.float32, torch.float64):
-        return f"q has type {case.dtype}; expected float32 or float64"
-    if case.d > LARGEST_HEAD:
-        return f"heads have {case.d} features; expected at most {LARGEST_HEAD}"
+        if case.d > LARGEST_HEAD_ON_GPU or case.n_heads > most_heads(case.dtype):
+            return (f"there are {case.n_heads} heads of {case.d} features; expected at most "
+                    f"{most_heads(case.dtype)} of {LARGEST_HEAD_ON_GPU}")
+    else:
+        normalization = {"sdpa": "softmax", "linear": "none"}[kernel]
+        if kind[:2] != (normalization, "linear"):
+            return (f"the kind is {kind.normalization} with value network {kind.value_network}; "
+                    f"expected {normalization} with a linear one")
+        if case.has_bias or case.dropout is not None:
+            return "scores have a bias or codes are dropped; expected neither"
     return None
 
 
-def _not_by_triton(case: Case) -> str | None:
-    from latentcode.models.kernels.gpu.available import why_not
-
-    if case.dtype not in (torch.float32, torch.bfloat16):
-        return f"q has type {case.dtype}; expected float32 or bfloat16"
-    refused = why_not(case.device)
-    if refused is not None:
-        return refused
-    from latentcode.models.kernels.gpu.launch import most_heads
-
-    if case.d > LARGEST_HEAD_ON_GPU or case.n_heads > most_heads(case.dtype):
-        return (f"there are {case.n_heads} heads of {case.d} features; expected at most "
-                f"{most_heads(case.dtype)} of {LARGEST_HEAD_ON_GPU}")
-    return None
-
-
-def _is_more_than(normalization: str, case: Case) -> str | None:
-    if case.kind[:2] != (normalization, "linear"):
-        return (f"the kind is {case.kind.normalization} with value network "
-                f"{case.kind.value_network}; expected {normalization} with a linear one")
-    if case.has_bias or case.dropout is not None:
-        return "scores have a bias or codes are dropped; expected neither"
-    return None
-
-
-_REFUSALS: dict[str, Callable[[Case], str | None]] = {
-    "sdpa": partial(_is_more_than, "softmax"),
-    "linear": partial(_is_more_than, "none"),
-    "cpu": _not_on_cpu,
-    "triton": _not_by_triton,
-}
-KERNELS: tuple[str, ...] = tuple(_REFUSALS)
-"""In the order in which they are tried."""
-
-
-def fused_attention(
-    q: Float[Tensor, "*E B Q H d"],
-    k: Float[Tensor, "*E B K H d"],
-    v: Float[Tensor, "*E B K H dv"],
-    bias: Float[Tensor, "*E 1 H Q K"] | None = None,
-    kept: Float[Tensor, "*E 1 1 Q K"] | None = None,
-    *,
-    causal: bool = False,
-    normalization: str,
-    value_network: str,
-    nonlinearity: str = "identity",
-) -> Float[Tensor, "*E B Q H dv"]:
+def attention_by_kernel(kind: Kind, tensors: Tensors, causal: bool) -> Tensor | None:
     """z_qh = sum_k a_hqk phi(...), a = sigma(q . k / sqrt(d) + bias) m / (1 - p) (Eq. 2, 6, 7).
 
-    bias    added to the scores before normalisation; its gradient is summed over the batch
-    kept    what the normalised code is multiplied by: m / (1 - p), shared by batch and heads;
-            bias and kept may be float32 where the others are bfloat16
-    causal  hide the keys after a query
-    E       optional axis of members, each with its own bias and mask
+    tensors  q, k, v; bias, which is added to the scores before normalisation, and whose gradient
+             is summed over the batch; and kept, what the normalised code is multiplied by,
+             m / (1 - p), shared by batch and heads. Bias and kept may be float32 where the others
+             are bfloat16
+    causal   hide the keys after a query
 
-    Gradients for q, k, v and bias, once differentiable. The result depends on neither the
-    number of threads nor on chance, but on a GPU those of `sdpa` and of causal `linear` may.
-    `ConfigError` for names and shapes that no kernel serves. For more than one derivative see
-    `written_out`.
+    None where no kernel serves. Gradients for q, k, v and bias, once differentiable; for more than
+    one derivative see `written_out`. The result depends on neither the number of threads nor on
+    chance, but on a GPU those of `sdpa` and of causal `linear` may. `ConfigError` for shapes that
+    do not fit together.
     """
-    kind, tensors = Kind(normalization, value_network, nonlinearity), (q, k, v, bias, kept)
-    check_choice("normalization", normalization, SERVED_NORMALIZATIONS)
-    check_choice("value network", value_network, SERVED_VALUE_NETWORKS)
-    check_choice("nonlinearity", nonlinearity, SERVED_NONLINEARITIES)
-    check_inputs(*tensors)
-    case = Case.of(kind, tensors)
-    kernel = kernel_for(case)
+    kernel = kernel_for(Case.of(kind, tensors))
     if kernel == PLAIN:
-        reasons = "; ".join(f"{name}: {_refusal(name, case)}" for name in KERNELS)
-        raise ConfigError(f"no attention kernel serves this ({reasons})")
-    return call_kernel(kernel, kind, tensors, causal)
-
-
-def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tensor:
-    """Compute z by the kernel that `kernel_for` has named."""
+        return None
+    check_inputs(*tensors)
     q, k, v, bias, kept = tensors
     if kernel == "sdpa":
         return softmax_attention(q, k, v, causal, kind.phi)
@@ -494,9 +248,7 @@ def call_kernel(kernel: str, kind: Kind, tensors: Tensors, causal: bool) -> Tens
 
         z = triton_attention(q, k, v, bias, kept, options)
     else:
-        from latentcode.models.kernels.fused import cpu_attention
-
-        z = cpu_attention(q, k, v, bias, kept, options)
+        z = _CpuAttention.apply(q, k, v, bias, kept, options)
     return z if members else z.squeeze(0)
 
 
@@ -559,23 +311,37 @@ def check_inputs(
 def attention_of_codes(
     kind: Kind, code: Float[Tensor, "B H Q K"], v: Float[Tensor, "B K H d"]
 ) -> Float[Tensor, "B Q H d"] | None:
-    """Return z of codes that are given, by a kernel; None where none serves, as for gradients."""
+    """z_h = sum_j a_hj phi(t_j),  t_j = sum_h a_hj v_jh, of codes that are given, by a kernel.
+
+    The plain functions copy the codes twice into another order of their axes; here they are read
+    where they lie. None where no kernel serves, as for gradients.
+    """
     if (kind.value_network not in ("hyla", "hyla_linear") or kind.phi not in ("identity", "relu")
             or code.device.type != "cpu" or code.dtype not in (torch.float32, torch.float64)
             or code.dtype != v.dtype or torch.is_grad_enabled() or _asked_for.get() == PLAIN
             or torch.compiler.is_compiling()
             or torch._C._are_functorch_transforms_active()):
         return None
-    from latentcode.models.kernels.fused import hyla_of_codes
+    from latentcode.models.kernels.cpu import hyla_of_instances
 
-    return hyla_of_codes(code, v, kind.phi == "relu")
+    n, n_heads, n_queries, n_keys = code.shape
+    d = v.shape[-1]
+    z = code.new_empty(n, n_queries, n_heads, d)
+    codes, values = (x.detach().contiguous().numpy() for x in (code, v))
+
+    def compute(first: int, last: int, _: int) -> None:
+        scratch = (np.empty(shape, codes.dtype) for shape in ((d, n_keys), (n_heads, d, n_keys)))
+        hyla_of_instances(z.numpy(), codes, values, *scratch, first, last, kind.phi == "relu")
+
+    on_threads(compute, n)
+    return z
 
 
 def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """gelu(x) = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, its tanh approximation.
 
     On a CPU about four times as fast as torch's, whose tanh takes most of the time; torch's
-    elsewhere. As for `fused_attention` there is one derivative; see `written_out` for more.
+    elsewhere. As for `attention_by_kernel` there is one derivative; see `written_out` for more.
     """
     from latentcode.models.kernels.lanes import LANES
 
@@ -583,7 +349,180 @@ def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
             and _asked_for.get() != PLAIN and not torch.compiler.is_compiling()
             and not torch._C._are_functorch_transforms_active()
             and x.is_contiguous() and x.numel() % LANES == 0):
-        from latentcode.models.kernels.fused import cpu_gelu
-
-        return cpu_gelu(x)
+        return _CpuGelu.apply(x)
     return F.gelu(x, approximate="tanh")
+
+
+# The kernels of the processor as functions of torch, on as many threads as torch has.
+
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+MOST_GROUPS = 16
+"""Most partial sums of a bias gradient per member; bounds memory, and threads per member."""
+SHARED_ROWS = 8_192
+"""Rows of numbers from which on it takes less time to share them out than to do them alone."""
+
+
+class _CpuAttention(torch.autograd.Function):
+    """z [E, B, Q, H, dv] of q [E, B, Q, H, d], k, v [E, B, K, H, d or dv], bias [E, H, Q, K] and
+    kept [E, Q, K], as `attention_by_kernel` says.
+
+    options  (bits of the normalisation, hyla, phi, causal), as `cpu.forward` takes them
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None,
+                kept: Tensor | None, options: tuple[int, ...]) -> Tensor:
+        from latentcode.models.kernels import cpu, lanes
+
+        ctx.save_for_backward(q, k, v, bias, kept)
+        ctx.options = options
+        members, n_instances, n_queries, n_heads, d = q.shape
+        n_keys, d_v = v.shape[2], v.shape[4]
+        z = q.new_empty(members, n_instances, n_queries, n_heads, d_v)
+        tensors = (z, *map(_with_dense_rows, (q, k, v)))
+        arguments: tuple[Any, ...] = (
+            *map(_memory, tensors), *_tables(q, bias, kept),
+            tuple(x.stride()[:4] for x in tensors), (n_instances, n_queries, n_keys, n_heads),
+            options, (0,) * d, (0,) * d_v)
+        sizes = cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
+
+        work = _work(sizes, q.dtype)
+        on_threads(lambda first, last, thread: cpu.forward(first, last, work[thread], *arguments),
+                   members * -(-n_instances // lanes.LANES))
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
+        from latentcode.models.kernels import cpu, lanes
+
+        q, k, v, bias, kept = ctx.saved_tensors
+        members, n_instances, n_queries, n_heads, d = q.shape
+        n_keys, d_v = v.shape[2], v.shape[4]
+        gradients = tuple(x.new_empty(x.shape) for x in (q, k, v))
+        groups = min(-(-n_instances // lanes.LANES), MOST_GROUPS)
+        wanted = bias is not None and ctx.needs_input_grad[3]
+        d_bias = q.new_zeros(members, groups, *((n_heads, n_queries, n_keys) if wanted
+                                                else (0, 0, 0)))
+        tensors = (*map(_with_dense_rows, (dz, q, k, v)), *gradients)
+        arguments: tuple[Any, ...] = (
+            groups, *map(_memory, tensors[:4]), *_tables(q, bias, kept),
+            *map(_memory, gradients), d_bias.numpy(), tuple(x.stride()[:4] for x in tensors),
+            (n_instances, n_queries, n_keys, n_heads), ctx.options, (0,) * d, (0,) * d_v)
+        sizes = 2 * cpu.work_sizes(n_queries, n_keys, n_heads, d, d_v)
+
+        work = _work(sizes, q.dtype)
+        on_threads(lambda first, last, thread: cpu.backward(first, last, work[thread], *arguments),
+                   members * groups)
+        return (*gradients, d_bias.sum(1) if wanted else None, None, None)
+
+
+class _CpuGelu(torch.autograd.Function):
+    """gelu(x), its tanh approximation, of contiguous numbers that fill whole rows of lanes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        from latentcode.models.kernels import cpu, lanes
+
+        ctx.save_for_backward(x)
+        y = torch.empty_like(x)
+        memory = [flat.detach().view(-1).numpy() for flat in (x, y)]
+        on_threads(lambda first, last, _: cpu.gelu(first, last, *memory),
+                   x.numel() // lanes.LANES, SHARED_ROWS)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Tensor:
+        from latentcode.models.kernels import cpu, lanes
+
+        x, = ctx.saved_tensors
+        dx = torch.empty_like(x)
+        memory = [flat.detach().view(-1).numpy() for flat in (x, dy.contiguous(), dx)]
+        on_threads(lambda first, last, _: cpu.gelu_backward(first, last, *memory),
+                   x.numel() // lanes.LANES, SHARED_ROWS)
+        return dx
+
+
+def _with_dense_rows(x: Tensor) -> Tensor:
+    """The tensor itself if the features of a head lie side by side, otherwise a copy."""
+    x = x.detach()
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _memory(x: Tensor) -> np.ndarray:
+    """All numbers from the first to the last of a tensor, for access by strides."""
+    span = 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
+    return x.as_strided((span if x.numel() else 0,), (1,)).numpy()
+
+
+def _tables(q: Tensor, bias: Tensor | None, kept: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """Bias [E, H, Q, K] and kept [E, Q, K] as arrays, without elements for None."""
+    members = q.shape[0]
+    return ((q.new_empty(members, 0, 0, 0) if bias is None else bias).detach().contiguous().numpy(),
+            (q.new_empty(members, 0, 0) if kept is None else kept).detach().contiguous().numpy())
+
+
+def _work(sizes: tuple[int, ...], dtype: torch.dtype) -> list[tuple[np.ndarray, ...]]:
+    """Return memory of each thread's own, in parts of these sizes."""
+    return [tuple(part.numpy() for part in row.split(sizes))
+            for row in torch.empty(torch.get_num_threads(), sum(sizes), dtype=dtype)]
+
+
+def on_threads(
+    compute: Callable[[int, int, int], None], n_units: int, least_shared: int = 0
+) -> None:
+    """Call `compute(first, last, thread)` so that every unit is done once, on torch's threads.
+
+    least_shared  fewer units are left to this thread
+
+    Between two of torch's operations its threads stay awake for a while, spinning; a second pool,
+    Python's or numba's, would have to share the cores with them. So the threads are those of the
+    OpenMP runtime that torch brings along, if that is GNU's, and Python's own elsewhere. They run
+    in parallel as far as `compute` releases Python's lock. An error of a call is raised when all
+    have ended.
+    """
+    n = 1 if n_units < least_shared else max(1, min(torch.get_num_threads(), n_units))
+    if n == 1:
+        return compute(0, n_units, 0)
+    ends = [n_units * i // n for i in range(n + 1)]
+    openmp = find_openmp()
+    if openmp is not None and n <= torch.get_num_threads():
+        errors: list[BaseException] = []
+
+        def body(_: int | None) -> None:
+            index = openmp.omp_get_thread_num()
+            try:
+                # A runtime that is short of threads gives fewer than it was asked for.
+                for i in range(index, n, openmp.omp_get_num_threads()):
+                    compute(ends[i], ends[i + 1], i)
+            except BaseException as error:  # it would be lost on the way through C
+                errors.append(error)
+
+        openmp.GOMP_parallel(_BODY(body), None, n, 0)
+        if errors:
+            raise errors[0]
+    else:
+        jobs = [_pool(os.getpid(), n - 1).submit(
+            compute, ends[i], ends[i + 1], i) for i in range(1, n)]
+        try:
+            compute(0, ends[1], 0)
+        finally:
+            for job in jobs:
+                job.result()
+
+
+@lru_cache(maxsize=1)
+def find_openmp() -> Any:
+    """Return the GNU OpenMP runtime beside torch, which torch has loaded already, or None."""
+    for path in Path(torch.__file__).with_name("lib").glob("libgomp*.so*"):
+        library = ctypes.CDLL(str(path))
+        if hasattr(library, "GOMP_parallel"):
+            return library
+    return None
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that live as long as the process; a forked one, which inherits none, gets its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="latentcode")

@@ -18,8 +18,9 @@ from latentcode.models.attention import (
 from latentcode.models.kernels.fused import (
     SERVED_NORMALIZATIONS,
     SERVED_VALUE_NETWORKS,
+    Kind,
     asked_for,
-    fused_attention,
+    attention_by_kernel,
 )
 
 PROGRAMS = "cuda" if torch.cuda.is_available() else "cpu"
@@ -87,11 +88,11 @@ def fused(
     kind: tuple[str, str, str],
 ) -> Tensor:
     """By the kernel that is asked for, whose result lies where the inputs do."""
-    normalization, value_network, phi = kind
     device = PROGRAMS if asked_for() == "triton" else q.device
-    moved = [None if x is None else x.to(device) for x in (q, k, v, bias, kept)]
-    return fused_attention(*moved, causal=causal, normalization=normalization,
-                           value_network=value_network, nonlinearity=phi).to(q.device)
+    moved: Any = tuple(None if x is None else x.to(device) for x in (q, k, v, bias, kept))
+    z = attention_by_kernel(Kind(*kind), moved, causal)
+    assert z is not None
+    return z.to(q.device)
 
 
 def results(function: Any, inputs: list[Any], causal: bool, kind: Any) -> list[Tensor]:
