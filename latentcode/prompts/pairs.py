@@ -42,15 +42,360 @@ from latentcode.tasks.counterfactuals import (
     Counterfactuals,
     MinimalPairs,
     all_differ,
-    classes_of,
+    at,
     code_mask,
     row_mask,
+    symbol_outcomes,
 )
 
 FACTORS = ("operation", "operands")
 """Columns of prompts that are a factorial."""
 TEMPLATE = "template"
 """The column that names the rest of a prompt; without it there is a single one."""
+NEEDED = ("source", "answer", "source_answer")
+ROLES = ("first", "before", "key", "between", "query", "after")
+"""What a token is to the first pair, where prompts are of several layouts."""
+Among = Literal["vocabulary", "answers"]
+AMONG = ("vocabulary", "answers")
+
+
+class PromptCounterfactuals(Counterfactuals):
+    """A prompt, and a source of as many tokens that asks something else. What comes next?
+
+    Columns beside those of `Prompts.from_frame`:
+
+    source          a prompt of the same number of tokens; `query` and `key` are the same tokens
+    answer, source_answer  what comes after the prompt and after the source: text that is one token
+                   there, or the id of a token
+    control        a prompt of the same number of tokens with the prompt's answer, the control;
+                   without this column `control` cannot be written
+    label, source_label  the constituent that differs; default: the answers
+    combination    what the bootstrap resamples as one; default: prompts of equal tokens
+    split          `train` for means and erasers, `ood` to write to; default: all for both
+
+    or, for a factorial of sources (`MinimalPairs.others`), instead of `source`, `source_answer`,
+    `control` and labels
+
+    operation, operands  what the prompt asks, and of what: every operation with every operands, of
+                   every split (which has operands of its own) and in every template. The prompts
+                   of a template are of one layout; its sources are found among them
+    template       the rest of the prompt, its wording; with another one of as many tokens there are
+                   a control, which has the same operation and operands, and the sources with
+                   another `rest`. Default: a single one, and `lacks` says what there is not
+    combination    default: the operands
+
+    factorial  False: of a factorial the minimal pairs alone, which differ in the operation
+    among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
+           models that rarely say either, the likelier of the two `answers` (of a factorial: the
+           likeliest of the four)
+    prepend_bos  as in `subject`
+
+    Answers are one token each, and read after the last token, wherever the query is. A batch holds
+    prompts of one *layout*, as many tokens with query and key at the same places: codes of another
+    prompt fit in, and nothing is padded.
+
+    Raises what `Prompts.from_frame` and `Prompts.tokenize` raise, `ConfigError` that names a row
+    whose source, answer or label cannot be used, or the combination that a factorial lacks, and a
+    query that is the first token.
+    """
+
+    n_slots = 1
+    exclusive = True
+    symbolic = True
+    n_read = 1
+    least_problems = 1  # no more can be drawn than there are
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Prompts | pd.DataFrame | str | Path,
+        *,
+        factorial: bool = True,
+        among: Among = "vocabulary",
+        prepend_bos: bool | None = None,
+    ) -> None:
+        prompts, model = as_prompts(prompts), as_language_model(model)
+        _check_columns(prompts.labels)
+        paired = "source" in prompts.labels
+        self.factorial = factorial and not paired
+        tokens = prompts.tokenize(model, prepend_bos)
+        self.prompts = prompts.same_tokens(tokens.ids)
+        frame = self.prompts.labels
+        begins = model.begins(prepend_bos)
+        self.doubt = (
+            f" The prompts begin {'with' if begins else 'without'} the BOS token; expected "
+            f"prepend_bos={not begins} (--prepend-bos {'no' if begins else 'yes'}) if the model "
+            "was trained the other way")
+        names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
+        if is_causal(model.model):
+            tokens.check_causal(self.prompts)
+        for i, p in np.argwhere(tokens.query == 0):
+            check(False, f"pair {self.prompts.pairs[p].name!r} of {names[i]} has query 0, the "
+                  "first token, before which there is none and which under a causal mask sees "
+                  "nothing but itself; expected a later one")
+        self.positions = np.stack([tokens.query, tokens.key], axis=1)  # [N, 2, P]
+        self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
+        for column in [name for name in ("source", "control") if paired and name in frame]:
+            self.ids[column] = [
+                _matching(model, column, frame[column].iloc[i], ids, names[i], prepend_bos)
+                for i, ids in enumerate(self.ids["prompt"])]
+        columns = [("prompt", "answer"), *([("source", "source_answer")] if paired else [])]
+        self.answers = np.asarray([
+            [next_token(model, column, frame[column].iloc[i], frame[prompt].iloc[i],
+                        self.ids[prompt][i], names[i], prepend_bos) for prompt, column in columns]
+            for i in range(len(frame))], dtype=np.int64)
+        self.combinations = pd.factorize(frame["combination"])[0].astype(np.int64)
+        self.layouts = pd.factorize(pd.Series([
+            (len(ids), where.tobytes())
+            for ids, where in zip(self.ids["prompt"], self.positions, strict=True)]))[0]
+        self.constituents, self.labels = self._label(model, names)
+        self.grids = {} if paired else {
+            split: Grid.of(frame, self.ids["prompt"], self.prompts.rows(split), self.layouts,
+                           names, self.factorial)
+            for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
+        self.n_vocabulary = model.vocabulary
+        several = ("pairs",) if self.positions.shape[2] > 1 else ()
+        self.scopes = ("pair", *several, "row", "everything")
+        self.lacks = self._lacking()
+        self.answer_among(among)
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def _label(
+        self, model: LanguageModel, names: Sequence[str]
+    ) -> tuple[tuple[str, ...], np.ndarray]:
+        """Return the names of the constituents and those of each row and its source, int64 [N, 2];
+        of a factorial, whose sources are rows, int64 [N, 1].
+
+        `ConfigError` names a row that does not differ from its source.
+        """
+        frame = self.prompts.labels
+        if "source" not in frame:
+            numbers, operations = pd.factorize(frame["operation"])
+            return tuple(map(str, operations)), numbers[:, None].astype(np.int64)
+        for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]).tolist():
+            check(False, f"answer and source_answer of {names[i]} are both token "
+                  f"{self.answers[i, 0]} ({model.texts([int(self.answers[i, 0])])[0]!r}); expected "
+                  "two that differ")
+        given: np.ndarray = (frame[["label", "source_label"]].astype(str).to_numpy()
+                             if "label" in frame else self.answers)
+        codes, values = pd.factorize(given.ravel())
+        labels = codes.reshape(-1, 2).astype(np.int64)
+        for i in np.flatnonzero(labels[:, 0] == labels[:, 1]).tolist():
+            check(False, f"label and source_label of {names[i]} are both "
+                  f"{str(values[labels[i, 0]])!r}; expected two that differ")
+        return tuple(map(str, values) if "label" in frame else model.texts(values.tolist())), labels
+
+    def _lacking(self) -> dict[str, str]:
+        lacks = {name: why for grid in self.grids.values() for name, why in grid.lacks.items()}
+        frame = self.prompts.labels
+        if self.factorial:
+            lacks["permuted"] = "a prompt has no examples whose values could be permuted"
+        elif not self.grids and "control" not in self.ids:
+            lacks["control"] = ("the minimal pairs have no column control, a prompt with the same "
+                                "answer")
+        known = frame["split"] == "train" if "split" in frame else [True] * len(frame)
+        unseen = set(range(len(self.constituents))) - set(self.labels[np.asarray(known), 0])
+        if len(set(self.layouts)) > 1:
+            lacks["means"] = lacks["erasers"] = (
+                "prompts whose numbers of tokens, queries or keys differ have no mean code; "
+                "expected a single layout")
+        elif unseen:
+            lacks["means"] = lacks["erasers"] = (
+                f"no prompt to measure on has the label {self.constituents[min(unseen)]!r}; "
+                "expected each label on some prompt, of split train if there are splits")
+        return lacks
+
+    def answer_among(self, among: str) -> None:
+        """Count as the model's answer the likeliest token of the `vocabulary` or of the `answers`.
+        """
+        check_choice("among", among, AMONG)
+        self.among = among
+        n_answers = 4 if self.factorial else 2
+        self.chance = 1.0 / (n_answers if among == "answers" else self.n_vocabulary)
+        notes = []
+        if among == "answers":
+            which = "likeliest of the four" if self.factorial else "likelier of the two"
+            notes.append(f"The {which} answers counts as the model's, whatever else it would "
+                         "rather say.")
+        if "control" in self.lacks:
+            column = TEMPLATE if self.grids else "control"
+            notes.append(f"Without prompts of the same answer (column {column}) there is no "
+                         "control that tells a flip from damage.")
+        if "means" not in self.lacks and "split" not in self.prompts.labels:
+            notes.append("Means and erasers, if written, were measured on the prompts that they "
+                         "were written to.")
+        self.notes = tuple(notes)
+
+    def n_pairs(self, split: str) -> int:
+        """Return how many pairs a split has: as many as prompts or, in a factorial, as many as
+        there are prompts with each of their sources."""
+        grid = self._grid(split)
+        return len(self.prompts.rows(split)) * (1 if grid is None else grid.per_base)
+
+    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
+        """Draw n pairs of the commonest layout of a split, each at most once.
+
+        In a factorial every prompt is drawn before one is drawn again, with another source.
+        """
+        every = self.prompts.rows(split)
+        layouts, counts = np.unique(self.layouts[every], return_counts=True)
+        rows = every[self.layouts[every] == layouts[counts.argmax()]]
+        most = self.n_pairs(split) * len(rows) // len(every)
+        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
+              f"{split!r} that share the commonest layout")
+        order = torch.randperm(len(rows), generator=generator, device=generator.device)
+        rows = rows[order.cpu().numpy()]
+        return self._drawn(np.resize(rows, n), np.arange(n) // len(rows), split,
+                           self._starts(split, generator), generator)
+
+    def batches(
+        self, split: str, n: int, batch_size: int, generator: torch.Generator
+    ) -> Iterator[MinimalPairs]:
+        """Yield the first n pairs of a split, layout by layout, in their order."""
+        rows, most = self.prompts.rows(split), self.n_pairs(split)
+        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
+              f"{split!r}")
+        bases, turn = np.resize(rows, n), np.arange(n) // len(rows)
+        starts = self._starts(split, generator)
+        for layout in pd.unique(self.layouts[bases]):
+            alike = np.flatnonzero(self.layouts[bases] == layout)
+            for start in range(0, len(alike), batch_size):
+                some = alike[start:start + batch_size]
+                yield self._drawn(bases[some], turn[some], split, starts, generator)
+
+    def _grid(self, split: str) -> Grid | None:
+        return self.grids.get(split if "split" in self.prompts.labels else "")
+
+    def _starts(self, split: str, generator: torch.Generator) -> np.ndarray | None:
+        """Draw for each prompt which of its sources in the grid is its first: int64 [N]."""
+        grid = self._grid(split)
+        return None if grid is None else torch.randint(
+            grid.per_base, (len(self),), generator=generator, device=generator.device).cpu().numpy()
+
+    def _drawn(
+        self, bases: np.ndarray, turn: np.ndarray, split: str, starts: np.ndarray | None,
+        generator: torch.Generator,
+    ) -> MinimalPairs:
+        """Return the pairs of bases that share a layout, with their sources (`Grid.sources`)."""
+        def tensor(values: Any) -> Tensor:
+            return torch.as_tensor(values, dtype=torch.int64, device=generator.device)
+
+        query, key = tensor(self.positions[bases]).unbind(1)
+        combination = tensor(self.combinations[bases])
+
+        def batch(column: str, rows: np.ndarray = bases) -> Batch:
+            which = int(column == "source")
+            return Batch(
+                tensor([self.ids[column][row] for row in rows]),
+                tensor(self.answers[rows, which])[:, None], combination,
+                {"query": query, "key": key, "label": tensor(self.labels[rows, which])}, split)
+
+        grid, base = self._grid(split), batch("prompt")
+        if grid is None or starts is None:
+            others = {name: batch(column) for name, column in (
+                ("sources", "source"), ("control", "control")) if column in self.ids}
+        else:
+            others = {name: batch("prompt", rows) for name, rows in grid.sources(
+                bases, starts[bases] + turn, generator).items()}
+        sources = others.pop("sources")
+        # Without a control the prompt stands in its place; `lacks` keeps it from being written.
+        control = others.pop("control", base)
+        counts, candidates = base.targets[:, 0] != sources.targets[:, 0], None
+        if self.factorial:
+            candidates = torch.cat([each.targets for each in (
+                base, sources, others["operands"], others["operation+operands"])], 1).double()
+            counts = all_differ(candidates)
+        label = base.info["label"]
+        return MinimalPairs(base, sources, control, torch.zeros_like(label), label,
+                            sources.info["label"], counts, others, candidates)
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return which label each prompt has, bool [B, 1, label]."""
+        return F.one_hot(batch.info["label"], len(self.constituents)).bool()[:, None]
+
+    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
+        """Return which codes those of a pair hold, bool [B, Q, K]; of several `row` is the first's.
+
+        elsewhere  of the token before the query, whose row is nearly as long (and its key the
+                   token itself, where that does not see the key). Where the source differs in later
+                   tokens only, its codes there are the prompt's own.
+        """
+        query, key = pairs.bases.info["query"], pairs.bases.info["key"]  # [B, P]
+        if elsewhere:
+            query = query - 1
+            key = torch.minimum(key, query)
+        n_tokens = pairs.bases.inputs.shape[1]
+        if name == "row":
+            return row_mask(query[:, :1], n_tokens)
+        n_pairs = query.shape[1] if name == "pairs" else 1
+        return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
+                            for p in range(n_pairs)]).any(0)
+
+    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
+        """Return what each token is, int64 [B, T]: its place or, of several layouts, what it is to
+        query and key (`ROLES`)."""
+        if len(set(self.layouts)) == 1:
+            return super().roles(pairs)
+        inputs = pairs.bases.inputs
+        query, key = (pairs.bases.info[name][:, :1] for name in ("query", "key"))
+        place = torch.arange(inputs.shape[1], device=query.device).expand_as(inputs)
+        role = torch.where(place > query, 5, torch.where(place > key, 3, 1))
+        for name, where in (("first", torch.zeros_like(key)), ("key", key), ("query", query)):
+            role = role.scatter(1, where, ROLES.index(name))
+        return ROLES, role
+
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the last token, int64 [B], from the end."""
+        return torch.full_like(pairs.slot, -1)
+
+    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
+        """Return the answers of the prompts and of their sources, float64 [B] each."""
+        return pairs.bases.targets[:, 0].double(), pairs.sources.targets[:, 0].double()
+
+    def reading(self, model: Any) -> AbstractContextManager[Any]:
+        """While this is open a bridge computes the logits of the last token alone: those of all
+        would be larger than everything else."""
+        return (super().reading(model) if isinstance(model, HookedTransformer)
+                else model.hooks(fwd_hooks=[(read_out_hook(model), last_token)]))
+
+    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
+        """Return where the model says the answer, bool [B]."""
+        return self._says(pairs, logits) == pairs.batch(of).targets[:, 0]
+
+    def outcomes(
+        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
+    ) -> Mapping[str, Tensor]:
+        """Return what the model says after the prompt, float [B] each: `symbol_outcomes`, and
+
+        logit_difference  logit of the prompt's answer minus that of the source's, patched;
+                       `logit_difference_clean`: unpatched
+        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
+        """
+        base, theirs = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
+        at_clean, at_source, at_patched = (
+            at(last, base) - at(last, theirs)
+            for last in (logits[:, -1].float() for logits in (clean, source, patched)))
+        # Pairs that count have a positive difference before and a negative one with the source; in
+        # few bits both may be zero.
+        whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
+        return {**symbol_outcomes(pairs, self._says(pairs, patched), base, theirs, clean[:, -1],
+                                  patched[:, -1]),
+                "moved": (at_clean - at_patched) / whole,
+                "logit_difference": at_patched, "logit_difference_clean": at_clean}
+
+    def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
+        """Return the token that the model says, int64 [B]; -1 where two of `answers` are as likely.
+        """
+        last = logits[:, -1]
+        if self.among == "vocabulary":
+            return last.argmax(-1)
+        answers = (torch.cat([pairs.bases.targets, pairs.sources.targets], 1)
+                   if pairs.candidates is None else pairs.candidates.long())
+        likely = last.float().gather(1, answers)
+        best = likely.topk(2).values
+        return torch.where(best[:, 0] > best[:, 1], at(answers, likely.argmax(1)), -1)
 
 
 @dataclass(frozen=True)
@@ -83,45 +428,42 @@ class Grid:
         `ConfigError` names a combination that is missing or given twice, a prompt whose layout is
         another than that of its template, and a factor with a single value.
         """
-        told = frame.iloc[rows].assign(**({} if TEMPLATE in frame else {TEMPLATE: ""}))
-        found = [pd.factorize(told[column]) for column in (TEMPLATE, *FACTORS)]
-        values = [list(of) for _, of in found]
+        given = frame.iloc[rows].assign(**({} if TEMPLATE in frame else {TEMPLATE: ""}))
+        codes, values = zip(*(pd.factorize(given[column]) for column in (TEMPLATE, *FACTORS)),
+                            strict=True)
         split = f" of split {frame['split'].iloc[rows[0]]!r}" if "split" in frame else ""
-        for column, of in zip(FACTORS, values[1:], strict=True):
-            check(len(of) > 1 or (column == "operands" and not factorial), f"prompts{split} have "
-                  f"the single {column} {of[0]!r}; expected at least two")
+        for column, levels in zip(FACTORS, values[1:], strict=True):
+            check(len(levels) > 1 or (column == "operands" and not factorial), f"prompts{split} "
+                  f"have the single {column} {levels[0]!r}; expected at least two")
+        cells = np.full((len(frame), 3), -1, dtype=np.int64)
+        cells[rows] = np.stack(codes, 1)
 
         def called(cell: Sequence[int]) -> str:
-            template, operation, operands = (of[i] for of, i in zip(values, cell, strict=True))
+            template, operation, operands = (v[i] for v, i in zip(values, cell, strict=True))
             where = f" in template {template!r}" if TEMPLATE in frame else ""
             return f"operation {operation!r} and operands {operands!r}{where}"
 
-        grid = np.full([len(of) for of in values], -1, dtype=np.int64)
-        cells = np.full((len(frame), 3), -1, dtype=np.int64)
-        cells[rows] = np.stack([codes for codes, _ in found], 1)
         for row in rows[pd.DataFrame(cells[rows]).duplicated().to_numpy()]:
             first = rows[(cells[rows] == cells[row]).all(1)][0]
-            check(False, f"{names[first]} and {names[row]} both have "
-                  f"{called(cells[row].tolist())}, with answers {frame['answer'].iloc[first]!r} "
-                  f"and {frame['answer'].iloc[row]!r}; expected each once{split} (a column "
-                  f"{TEMPLATE} tells wordings apart)")
+            check(False, f"{names[first]} and {names[row]} both have {called(cells[row])}, with "
+                  f"answers {frame['answer'].iloc[first]!r} and {frame['answer'].iloc[row]!r}; "
+                  f"expected each once{split} (a column {TEMPLATE} tells wordings apart)")
         first_of: dict[tuple[int, ...], int] = {}
         for row in rows:
             first = first_of.setdefault(tuple(ids[row]), row)
-            check(first == row, f"{names[first]}, of {called(cells[first].tolist())}, is the same "
-                  "tokens as "
-                  f"{names[row]}, of {called(cells[row].tolist())}; expected two that differ")
+            check(first == row, f"{names[first]}, of {called(cells[first])}, is the same tokens as "
+                  f"{names[row]}, of {called(cells[row])}; expected two that differ")
+        grid = np.full([len(levels) for levels in values], -1, dtype=np.int64)
         grid[tuple(cells[rows].T)] = rows
-        for cell in np.argwhere(grid < 0).tolist():
+        for cell in np.argwhere(grid < 0):
             check(False, f"no prompt{split} has {called(cell)}; expected every operation with "
                   "every operands")
         of_template = layouts[grid[:, 0, 0]]
         for row in rows[layouts[rows] != of_template[cells[rows, 0]]]:
-            first = grid[cells[row, 0], 0, 0]
-            check(False, f"{names[row]} has another number of tokens than {names[first]}, or its "
-                  "query or key in another place; expected prompts of one "
-                  f"{'template' if TEMPLATE in frame else 'layout'} to differ in words of as many "
-                  "tokens")
+            check(False, f"{names[row]} has another number of tokens than "
+                  f"{names[grid[cells[row, 0], 0, 0]]}, or its query or key in another place; "
+                  f"expected prompts of one {TEMPLATE if TEMPLATE in frame else 'layout'} to "
+                  "differ in words of as many tokens")
         alike = (of_template[:, None] == of_template) & ~np.eye(len(of_template), dtype=bool)
         return cls(grid, cells, alike, factorial)
 
@@ -134,483 +476,68 @@ class Grid:
     @property
     def lacks(self) -> dict[str, str]:
         """The sources that no base, or not every one, has, and why."""
-        found = {}
+        lacks = {}
         if not self.alike.any(1).all():
-            reason = (f"a prompt has no other {TEMPLATE} (column {TEMPLATE}) of as many tokens, "
-                      "with query and key in the same places")
-            found = dict.fromkeys(["control", *(name for name in OTHERS if "rest" in name)], reason)
+            lacks = dict.fromkeys(
+                ["control", *(name for name in OTHERS if "rest" in name)],
+                f"a prompt has no other {TEMPLATE} (column {TEMPLATE}) of as many tokens, with "
+                "query and key in the same places")
         if self.rows.shape[1] < 3:
-            found["unrelated"] = "the prompts have no third operation"
-        return found
-
-    def starts(self, generator: torch.Generator) -> np.ndarray:
-        """Draw for each prompt which of its sources is its first: int64 [N]."""
-        return torch.randint(self.per_base, (len(self.cells),), generator=generator,
-                             device=generator.device).cpu().numpy()
+            lacks["unrelated"] = "the prompts have no third operation"
+        return lacks
 
     def sources(
-        self, bases: np.ndarray, turn: np.ndarray, starts: np.ndarray, generator: torch.Generator
+        self, bases: np.ndarray, number: np.ndarray, generator: torch.Generator
     ) -> dict[str, np.ndarray]:
         """Return the rows of the sources of bases [B] by their name, int64 [B] each.
 
-        turn    int64 [B], how often the same base was there before: it has another source then
-        starts  of `starts`
+        number  int64 [B], which of the `per_base` pairs of its base each is, modulo their number
 
         `sources`, `control` and those of `OTHERS`, but what the grid lacks.
         """
         template, operation, operands = self.cells[bases].T
         _, n_operations, n_operands = self.rows.shape
-        number = (starts[bases] + turn) % self.per_base
+        number = number % self.per_base
         target = (operation + 1 + number % (n_operations - 1)) % n_operations
-        found = {"sources": self.rows[template, target, operands]}
+        rows = {"sources": self.rows[template, target, operands]}
         if "control" not in self.lacks:
-            fits = self.alike[template]
-            found["control"] = self.rows[_one_of(fits, generator), operation, operands]
+            rows["control"] = self.rows[
+                _one_of(self.alike[template], generator), operation, operands]
         if not self.factorial:
-            return found
+            return rows
         other = (operands + 1 + number // (n_operations - 1)) % n_operands
         elsewhere = _one_of(self.alike[template], generator)
-        for name in OTHERS:
-            if name in self.lacks:
-                continue
+        for name in [name for name in OTHERS if name not in self.lacks]:
             if name == "unrelated":
                 third = _one_of(_all_but(n_operations, operation, target), generator)
                 free = _all_but(n_operands, operands, *([other] if n_operands > 2 else []))
-                found[name] = self.rows[template, third, _one_of(free, generator)]
+                rows[name] = self.rows[template, third, _one_of(free, generator)]
                 continue
-            found[name] = self.rows[elsewhere if "rest" in name else template,
-                                    target if "operation" in name else operation,
-                                    other if "operands" in name else operands]
-        return found
+            rows[name] = self.rows[elsewhere if "rest" in name else template,
+                                   target if "operation" in name else operation,
+                                   other if "operands" in name else operands]
+        return rows
 
 
-def _all_but(n: int, *taken: np.ndarray) -> np.ndarray:
-    """Return which of n are none of those taken [B] each: bool [B, n]."""
-    free = np.ones((len(taken[0]), n), dtype=bool)
-    for one in taken:
-        free[np.arange(len(one)), one] = False
-    return free
+def _check_columns(frame: pd.DataFrame) -> None:
+    """Raise `ConfigError` for prompts that are neither pairs nor a factorial."""
+    needed = NEEDED if "source" in frame or not {*FACTORS} & {*frame} else (*FACTORS, "answer")
+    missing = [column for column in needed if column not in frame]
+    check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
+          f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
+          f"source and its answer; they have {list(frame.columns)}")
+    unread = [] if "source" in frame else [
+        column for column in ("source_answer", "source_label", "control") if column in frame]
+    check(not unread, f"prompts have the columns operation and operands, and {unread} without "
+          "source; expected source, too, or only the former, whose sources are prompts of "
+          "their own")
+    check("source" not in frame or ("label" in frame) == ("source_label" in frame),
+          "minimal pairs have only one of the columns label and source_label; expected both, "
+          "the constituent of the prompt and that of its source, or neither; a label to be "
+          "decoded has another name")
 
 
-def _one_of(free: np.ndarray, generator: torch.Generator) -> np.ndarray:
-    """Draw one of those that are free, bool [B, n]: int64 [B], uniform."""
-    chance = torch.rand(free.shape, generator=generator, device=generator.device).cpu().numpy()
-    return np.where(free, chance, -1.0).argmax(1)
-
-
-ROLES = ("first", "before", "key", "between", "query", "after")
-"""What a token is to the first pair, where prompts are of several layouts."""
-Among = Literal["vocabulary", "answers"]
-AMONG = ("vocabulary", "answers")
-
-
-class PromptOutcomes(Counterfactuals):
-    """Pairs of prompts, whose answers are one token each and are read after the last token.
-
-    among    what counts as the model's answer, see `PromptCounterfactuals`
-    layouts  int64 [N], the layout of each prompt
-    """
-
-    n_slots = 1
-    exclusive = True
-    symbolic = True
-    n_read = 1
-    least_problems = 1  # no more can be drawn than there are
-    among: str
-    layouts: np.ndarray
-
-    def membership(self, batch: Batch) -> Tensor:
-        """Return which label each prompt has, bool [B, 1, label]."""
-        return F.one_hot(batch.info["label"], len(self.constituents)).bool()[:, None]
-
-    def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
-        """Return which codes those of a pair hold, bool [B, Q, K]; of several `row` is the first's.
-
-        elsewhere  of the token before the query, whose row is nearly as long (and its key the
-                   token itself, where that does not see the key). Where the source differs in later
-                   tokens only, its codes there are the prompt's own.
-        """
-        batch = pairs.bases
-        query, key = batch.info["query"], batch.info["key"]  # [B, P]
-        if elsewhere:
-            query = query - 1
-            key = torch.minimum(key, query)
-        n_tokens = batch.inputs.shape[1]
-        if name == "row":
-            return row_mask(query[:, :1], n_tokens)
-        n_pairs = query.shape[1] if name == "pairs" else 1
-        return torch.stack([code_mask(query[:, p], key[:, p:p + 1], n_tokens)
-                            for p in range(n_pairs)]).any(0)
-
-    def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
-        """Return what each token is, int64 [B, T]: its place or, of several layouts, what it is to
-        query and key (`ROLES`)."""
-        if len(set(self.layouts)) == 1:
-            return super().roles(pairs)
-        batch = pairs.bases
-        query, key = (batch.info[name][:, :1] for name in ("query", "key"))
-        place = torch.arange(batch.inputs.shape[1], device=query.device).expand_as(batch.inputs)
-        role = torch.where(place > query, 5, torch.where(place > key, 3, 1))
-        for name, where in (("first", torch.zeros_like(key)), ("key", key), ("query", query)):
-            role = role.scatter(1, where, ROLES.index(name))
-        return ROLES, role
-
-    def answer_token(self, pairs: MinimalPairs) -> Tensor:
-        """Return the last token, int64 [B], from the end."""
-        return torch.full_like(pairs.slot, -1)
-
-    def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
-        """Return the answers of the prompts and of their sources, float64 [B] each."""
-        own, theirs = (batch.targets[:, 0].double() for batch in (pairs.bases, pairs.sources))
-        return own, theirs
-
-    def reading(self, model: Any) -> AbstractContextManager[Any]:
-        """While this is open a bridge computes the logits of the last token alone: those of all
-        would be larger than everything else."""
-        return (super().reading(model) if isinstance(model, HookedTransformer)
-                else model.hooks(fwd_hooks=[(read_out_hook(model), last_token)]))
-
-    def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
-        """Return where the model says the answer, bool [B]."""
-        return self._says(pairs, logits) == pairs.batch(of).targets[:, 0]
-
-    def outcomes(
-        self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
-    ) -> Mapping[str, Tensor]:
-        """Return what the model says after the prompt, float [B] each.
-
-        base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
-        flip, unchanged  it says the source's answer, the prompt's
-        p_source_answer, p_base_answer  probability of the source's answer, and of the prompt's
-        logit_difference  logit of the prompt's answer minus that of the source's, patched;
-                       `logit_difference_clean`: unpatched
-        moved          how far it went from the unpatched one (0) to that of the source's pass (1)
-        kl             KL(clean || patched) of the next token, in nats
-        """
-        says = self._says(pairs, patched)
-        ours, theirs = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
-        before, after = (F.log_softmax(x[:, -1].double(), -1) for x in (clean, patched))
-        probability = after.exp()
-        at_clean, at_source, at_patched = (self._difference(pairs, x)
-                                           for x in (clean, source, patched))
-        # Pairs that count have a positive difference before and a negative one with the source; in
-        # few bits both may be zero.
-        whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
-        classes = {} if pairs.candidates is None else classes_of(says, pairs.candidates)
-        return {**classes, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
-                "moved": (at_clean - at_patched) / whole,
-                "p_source_answer": probability.gather(1, pairs.sources.targets)[:, 0].float(),
-                "p_base_answer": probability.gather(1, pairs.bases.targets)[:, 0].float(),
-                "logit_difference": at_patched, "logit_difference_clean": at_clean,
-                "kl": (before.exp() * (before - after)).sum(-1).float()}
-
-    def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        """Return the token that the model says, int64 [B]; -1 where two of `answers` are as likely.
-        """
-        last = logits[:, -1]
-        if self.among == "vocabulary":
-            return last.argmax(-1)
-        answers = (torch.cat([pairs.bases.targets, pairs.sources.targets], 1)
-                   if pairs.candidates is None else pairs.candidates.long())
-        likely = last.float().gather(1, answers)
-        best = likely.topk(2).values
-        said = answers.gather(1, likely.argmax(1, keepdim=True))[:, 0]
-        return torch.where(best[:, 0] > best[:, 1], said, -1)
-
-    @staticmethod
-    def _difference(pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        last = logits[:, -1].float()
-        return (last.gather(1, pairs.bases.targets)
-                - last.gather(1, pairs.sources.targets))[:, 0]
-
-
-NEEDED = ("source", "answer", "source_answer")
-
-
-class PromptCounterfactuals(PromptOutcomes):
-    """A prompt, and a source of as many tokens that asks something else. What comes next?
-
-    Columns beside those of `Prompts.from_frame`:
-
-    source          a prompt of the same number of tokens; `query` and `key` are the same tokens
-    answer, source_answer  what comes after the prompt and after the source: text that is one token
-                   there, or the id of a token
-    control        a prompt of the same number of tokens with the prompt's answer, the control;
-                   without this column `control` cannot be written
-    label, source_label  the constituent that differs; default: the answers
-    combination    what the bootstrap resamples as one; default: prompts of equal tokens
-    split          `train` for means and erasers, `ood` to write to; default: all for both
-
-    or, for a factorial of sources (`MinimalPairs.others`), instead of `source`, `source_answer`,
-    `control` and labels
-
-    operation, operands  what the prompt asks, and of what: every operation with every operands, of
-                   every split (which has operands of its own) and in every template. The prompts
-                   of a template are of one layout; its sources are found among them
-    template       the rest of the prompt, its wording; with another one of as many tokens there are
-                   a control, which has the same operation and operands, and the sources with
-                   another `rest`. Default: a single one, and `lacks` says what there is not
-    combination    default: the operands
-
-    factorial  False: of a factorial the minimal pairs alone, which differ in the operation
-    among  what counts as the model's answer: the likeliest token of the `vocabulary`, or, for
-           models that rarely say either, the likelier of the two `answers` (of a factorial: the
-           likeliest of the four)
-    prepend_bos  as in `subject`
-
-    Answers are read after the last token, wherever the query is. A batch holds prompts of one
-    *layout*, as many tokens with query and key at the same places: codes of another prompt fit
-    in, and nothing is padded.
-
-    Raises what `Prompts.from_frame` and `Prompts.tokenize` raise, `ConfigError` that names a row
-    whose source, answer or label cannot be used, or the combination that a factorial lacks, and a
-    query that is the first token.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        prompts: Prompts | pd.DataFrame | str | Path,
-        *,
-        factorial: bool = True,
-        among: Among = "vocabulary",
-        prepend_bos: bool | None = None,
-    ) -> None:
-        check_choice("among", among, AMONG)
-        self.prompts = as_prompts(prompts)
-        frame = self.prompts.labels
-        self._check_columns()
-        paired = "source" in frame
-        self.factorial = factorial and not paired
-        asked = as_language_model(model)
-        tokens = self.prompts.tokenize(asked, prepend_bos)
-        self.prompts = self.prompts.same_tokens(tokens.ids)
-        frame = self.prompts.labels
-        self.begins = asked.begins(prepend_bos)
-        self.doubt = (
-            f" The prompts begin {'with' if self.begins else 'without'} the BOS token;"
-            f" expected prepend_bos={not self.begins} (--prepend-bos "
-            f"{'no' if self.begins else 'yes'}) if the model was trained the other way")
-        names = [row_name(i, text) for i, text in enumerate(frame["prompt"])]
-        if is_causal(asked.model):
-            tokens.check_causal(self.prompts)
-        for i, p in np.argwhere(tokens.query == 0):
-            check(False, f"pair {self.prompts.pairs[p].name!r} of {names[i]} has query 0, the "
-                  "first token, before which there is none and which under a causal mask sees "
-                  "nothing but itself; expected a later one")
-        self.positions = np.stack([tokens.query, tokens.key], axis=1)  # [N, 2, P]
-        self.ids = {"prompt": [list(ids) for ids in tokens.ids]}
-        for column in [name for name in ("source", "control") if paired and name in frame]:
-            self.ids[column] = [
-                matching(asked, column, frame[column].iloc[i], ids, names[i], prepend_bos)
-                for i, ids in enumerate(self.ids["prompt"])]
-        columns = [("prompt", "answer"), *([("source", "source_answer")] if paired else [])]
-        self.answers = np.asarray([
-            [next_token(asked, column, frame[column].iloc[i], frame[prompt].iloc[i],
-                        self.ids[prompt][i], names[i], prepend_bos) for prompt, column in columns]
-            for i in range(len(frame))], dtype=np.int64)
-        self.combinations = pd.factorize(frame["combination"])[0].astype(np.int64)
-        keys = [(len(ids), where.tobytes())
-                for ids, where in zip(self.ids["prompt"], self.positions, strict=True)]
-        self.layouts = pd.factorize(pd.Series(keys))[0]
-        self.constituents, self.labels = self._label(asked, names)
-        self.grids = {} if paired else {
-            split: Grid.of(frame, self.ids["prompt"], self.rows(split), self.layouts, names,
-                           self.factorial)
-            for split in (sorted(set(frame["split"])) if "split" in frame else ("",))}
-        self.n_vocabulary = asked.vocabulary
-        self.scopes = ("pair", "pairs", "row", "everything")
-        if self.positions.shape[2] == 1:
-            self.scopes = ("pair", "row", "everything")
-        self.lacks = self._lacking()
-        self.answer_among(among)
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    def rows(self, split: str) -> np.ndarray:
-        """Return which prompts a split holds (`Prompts.rows`)."""
-        return self.prompts.rows(split)
-
-    def n_pairs(self, split: str) -> int:
-        """Return how many pairs a split has: as many as prompts or, in a factorial, as many as
-        there are prompts with each of their sources."""
-        rows, grid = self.rows(split), self._grid(split)
-        return len(rows) * (1 if grid is None else grid.per_base)
-
-    def answer_among(self, among: str) -> None:
-        """Count as the model's answer the likeliest token of the `vocabulary` or of the `answers`.
-        """
-        check_choice("among", among, AMONG)
-        self.among = among
-        n_answers = 4 if self.factorial else 2
-        self.chance = 1.0 / (n_answers if among == "answers" else self.n_vocabulary)
-        self.notes = self._notes()
-
-    def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
-        """Draw n pairs of the commonest layout of a split, each at most once.
-
-        In a factorial every prompt is drawn before one is drawn again, with another source.
-        """
-        rows = self.rows(split)
-        layouts, counts = np.unique(self.layouts[rows], return_counts=True)
-        rows = rows[self.layouts[rows] == layouts[counts.argmax()]]
-        most = self.n_pairs(split) * len(rows) // len(self.rows(split))
-        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
-              f"{split!r} that share the commonest layout")
-        order = torch.randperm(len(rows), generator=generator, device=generator.device)
-        rows = rows[order.cpu().numpy()]
-        return self._drawn(np.resize(rows, n), np.arange(n) // len(rows), split,
-                           self._starts(split, generator), generator)
-
-    def batches(
-        self, split: str, n: int, batch_size: int, generator: torch.Generator
-    ) -> Iterator[MinimalPairs]:
-        """Yield the first n pairs of a split, layout by layout, in their order."""
-        rows, most = self.rows(split), self.n_pairs(split)
-        check(n <= most, f"n is {n}; expected at most {most}, the pairs of prompts of split "
-              f"{split!r}")
-        bases, turn = np.resize(rows, n), np.arange(n) // len(rows)
-        starts = self._starts(split, generator)
-        for one in pd.unique(self.layouts[bases]):
-            alike = np.flatnonzero(self.layouts[bases] == one)
-            for start in range(0, len(alike), batch_size):
-                some = alike[start:start + batch_size]
-                yield self._drawn(bases[some], turn[some], split, starts, generator)
-
-    def _check_columns(self) -> None:
-        """Raise `ConfigError` for prompts that are neither pairs nor a factorial."""
-        frame = self.prompts.labels
-        needed = NEEDED if "source" in frame or not {*FACTORS} & {*frame} else (*FACTORS, "answer")
-        missing = [column for column in needed if column not in frame]
-        check(not missing, f"minimal pairs have no column {', '.join(missing)}; expected prompt, "
-              f"{', '.join(NEEDED)}, and query and key; or operation and operands in place of the "
-              f"source and its answer; they have {list(frame.columns)}")
-        unread = [] if "source" in frame else [
-            column for column in ("source_answer", "source_label", "control") if column in frame]
-        check(not unread, f"prompts have the columns operation and operands, and {unread} without "
-              "source; expected source, too, or only the former, whose sources are prompts of "
-              "their own")
-        check("source" not in frame or ("label" in frame) == ("source_label" in frame),
-              "minimal pairs have only one of the columns label and source_label; expected both, "
-              "the constituent of the prompt and that of its source, or neither; a label to be "
-              "decoded has another name")
-
-    def _grid(self, split: str) -> Grid | None:
-        return self.grids.get(split if "split" in self.prompts.labels else "")
-
-    def _starts(self, split: str, generator: torch.Generator) -> np.ndarray | None:
-        grid = self._grid(split)
-        return None if grid is None else grid.starts(generator)
-
-    def _drawn(
-        self, bases: np.ndarray, turn: np.ndarray, split: str, starts: np.ndarray | None,
-        generator: torch.Generator,
-    ) -> MinimalPairs:
-        """Return the pairs of bases that share a layout, with their sources (`Grid.sources`)."""
-        grid, device = self._grid(split), generator.device
-
-        def tensor(values: Any) -> Tensor:
-            return torch.as_tensor(values, dtype=torch.int64, device=device)
-
-        query, key = tensor(self.positions[bases]).unbind(1)
-        combination = tensor(self.combinations[bases])
-
-        def batch(column: str, rows: np.ndarray = bases) -> Batch:
-            which = int(column == "source")
-            return Batch(
-                tensor([self.ids[column][row] for row in rows]),
-                tensor(self.answers[rows, which])[:, None], combination,
-                {"query": query, "key": key, "label": tensor(self.labels[rows, which])}, split)
-
-        own = batch("prompt")
-        if grid is None or starts is None:
-            found = {name: batch(column) for name, column in (
-                ("sources", "source"), ("control", "control")) if column in self.ids}
-        else:
-            found = {name: batch("prompt", rows) for name, rows in grid.sources(
-                bases, turn, starts, generator).items()}
-        sources = found.pop("sources")
-        # Without a control the prompt stands in its place; `lacks` keeps it from being written.
-        control = found.pop("control", own)
-        base_label, source_label = (of.info["label"] for of in (own, sources))
-        zero = torch.zeros_like(base_label)
-        counts = own.targets[:, 0] != sources.targets[:, 0]
-        candidates = None
-        if self.factorial:
-            candidates = torch.cat([of.targets for of in (
-                own, sources, found["operands"], found["operation+operands"])], 1).double()
-            counts = all_differ(candidates)
-        return MinimalPairs(own, sources, control, zero, base_label, source_label, counts,
-                            found, candidates)
-
-    def _label(
-        self, model: LanguageModel, names: Sequence[str]
-    ) -> tuple[tuple[str, ...], np.ndarray]:
-        """Return the names of the constituents and those of each row and its source, int64 [N, 2];
-        of a factorial, whose sources are rows, int64 [N, 1].
-
-        `ConfigError` names a row that does not differ from its source.
-        """
-        frame = self.prompts.labels
-        if "source" not in frame:
-            numbers, operations = pd.factorize(frame["operation"])
-            return tuple(map(str, operations)), numbers[:, None].astype(np.int64)
-        for i in np.flatnonzero(self.answers[:, 0] == self.answers[:, 1]).tolist():
-            check(False, f"answer and source_answer of {names[i]} are both token "
-                  f"{self.answers[i, 0]} ({model.texts([int(self.answers[i, 0])])[0]!r}); expected "
-                  "two that differ")
-        given: np.ndarray = (frame[["label", "source_label"]].astype(str).to_numpy()
-                             if "label" in frame else self.answers)
-        codes, values = pd.factorize(given.ravel())
-        labels = codes.reshape(-1, 2).astype(np.int64)
-        for i in np.flatnonzero(labels[:, 0] == labels[:, 1]).tolist():
-            check(False, f"label and source_label of {names[i]} are both "
-                  f"{str(values[labels[i, 0]])!r}; expected two that differ")
-        if "label" in frame:
-            return tuple(map(str, values)), labels
-        return tuple(model.texts(values.tolist())), labels
-
-    def _lacking(self) -> dict[str, str]:
-        lacks: dict[str, str] = {}
-        for grid in self.grids.values():
-            lacks |= grid.lacks
-        if self.factorial:
-            lacks["permuted"] = "a prompt has no examples whose values could be permuted"
-        elif not self.grids and "control" not in self.ids:
-            lacks["control"] = ("the minimal pairs have no column control, a prompt with the same "
-                                "answer")
-        frame = self.prompts.labels
-        known = self.rows("train") if "split" not in frame else np.flatnonzero(
-            frame["split"] == "train")
-        unseen = set(range(len(self.constituents))) - set(self.labels[known, 0].tolist())
-        if len(set(self.layouts)) > 1:
-            lacks["means"] = lacks["erasers"] = (
-                "prompts whose numbers of tokens, queries or keys differ have no mean code; "
-                "expected a single layout")
-        elif unseen:
-            lacks["means"] = lacks["erasers"] = (
-                f"no prompt to measure on has the label {self.constituents[min(unseen)]!r}; "
-                "expected each label on some prompt, of split train if there are splits")
-        return lacks
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = []
-        if self.among == "answers":
-            which = "likeliest of the four" if self.factorial else "likelier of the two"
-            notes.append(f"The {which} answers counts as the model's, whatever else it would "
-                         "rather say.")
-        if "control" in self.lacks:
-            column = "template" if self.grids else "control"
-            notes.append(f"Without prompts of the same answer (column {column}) there is no "
-                         "control that tells a flip from damage.")
-        if "means" not in self.lacks and "split" not in self.prompts.labels:
-            notes.append("Means and erasers, if written, were measured on the prompts that they "
-                         "were written to.")
-        return tuple(notes)
-
-
-def matching(
+def _matching(
     model: LanguageModel, column: str, text: object, ids: Sequence[int], name: str,
     prepend_bos: bool | None,
 ) -> list[int]:
@@ -621,3 +548,14 @@ def matching(
           f"{model.texts(other)}, the prompt {len(ids)} {model.texts(ids)}; expected as many")
     check(list(other) != list(ids), f"{column} of {name} is the prompt itself; expected another")
     return list(other)
+
+
+def _all_but(n: int, *taken: np.ndarray) -> np.ndarray:
+    """Return which of n are none of those taken [B] each: bool [B, n]."""
+    return (np.arange(n) != np.stack(taken)[..., None]).all(0)
+
+
+def _one_of(free: np.ndarray, generator: torch.Generator) -> np.ndarray:
+    """Draw one of those that are free, bool [B, n]: int64 [B], uniform."""
+    chance = torch.rand(free.shape, generator=generator, device=generator.device).cpu().numpy()
+    return np.where(free, chance, -1.0).argmax(1)

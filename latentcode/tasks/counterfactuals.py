@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -98,27 +98,26 @@ class MinimalPairs:
 
     def __getitem__(self, index: slice | Tensor) -> MinimalPairs:
         """Return the pairs of a slice, an index tensor or a boolean mask."""
-        return MinimalPairs(
-            self.bases[index], self.sources[index], self.control[index], self.slot[index],
-            self.base_label[index], self.source_label[index], self.counts[index],
-            {name: batch[index] for name, batch in self.others.items()},
-            None if self.candidates is None else self.candidates[index])
+        def part(values: Any) -> Any:
+            if isinstance(values, Mapping):
+                return {name: batch[index] for name, batch in values.items()}
+            return None if values is None else values[index]
+
+        return MinimalPairs(**{name: part(values) for name, values in vars(self).items()})
 
     @staticmethod
     def cat(parts: Sequence[MinimalPairs]) -> MinimalPairs:
         """Concatenate pairs of one task and split along the bases."""
-        def together(name: str) -> Batch:
-            return Batch.cat([part.batch(name) for part in parts])
+        def joined(values: list[Any]) -> Any:
+            first = values[0]
+            if isinstance(first, Mapping):
+                return {name: Batch.cat([batches[name] for batches in values]) for name in first}
+            if isinstance(first, Batch):
+                return Batch.cat(values)
+            return None if first is None else torch.cat(values)
 
-        def joined(name: str) -> Tensor:
-            return torch.cat([getattr(part, name) for part in parts])
-
-        first = parts[0]
-        return MinimalPairs(
-            together("bases"), together("sources"), together("control"), joined("slot"),
-            joined("base_label"), joined("source_label"), joined("counts"),
-            {name: together(name) for name in first.others},
-            None if first.candidates is None else joined("candidates"))
+        return MinimalPairs(**{each.name: joined([getattr(part, each.name) for part in parts])
+                               for each in fields(MinimalPairs)})
 
     def batch(self, name: str) -> Batch:
         """Return `bases`, `sources`, `control` or one of `others`."""
@@ -189,12 +188,17 @@ class Counterfactuals(ABC):
                    has no business: a control. Raises `UnknownNameError` for an unknown scope.
         """
         self.check_scope(name)
-        if name in self.place_scopes:
-            return self.at_place(name, pairs)
+        n, n_tokens = pairs.bases.inputs.shape[:2]
         if name == "everything":
-            n, n_tokens = pairs.bases.inputs.shape[:2]
             return torch.ones(n, n_tokens, n_tokens, dtype=torch.bool, device=pairs.slot.device)
-        return self.own_scope(name, pairs, elsewhere=elsewhere)
+        if name not in self.place_scopes:
+            return self.own_scope(name, pairs, elsewhere=elsewhere)
+        how, _, place = name.rpartition(" ")
+        queries = self.place(place, pairs)
+        if how == "within":
+            return queries[:, :, None] & queries[:, None]
+        chosen = ~queries if how == "outside" else queries
+        return chosen[:, :, None].expand(-1, -1, n_tokens)
 
     def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return what `scope` does of those that are neither `everything` nor at a place."""
@@ -203,16 +207,6 @@ class Counterfactuals(ABC):
     def place(self, name: str, pairs: MinimalPairs) -> Tensor:
         """Return which tokens a place holds, bool [B, T]; `UnknownNameError` for an unknown one."""
         raise UnknownNameError("place", name, self.places)
-
-    def at_place(self, name: str, pairs: MinimalPairs) -> Tensor:
-        """Return which codes a scope of `AT_PLACES` holds, bool [B, Q, K]."""
-        how, _, place = name.rpartition(" ")
-        queries = self.place(place, pairs)
-        n_tokens = queries.shape[1]
-        if how == "within":
-            return queries[:, :, None] & queries[:, None]
-        chosen = ~queries if how == "outside" else queries
-        return chosen[:, :, None].expand(-1, -1, n_tokens)
 
     @abstractmethod
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
@@ -252,7 +246,7 @@ class Counterfactuals(ABC):
 
         The probabilities of n symbols or, where answers are numbers, the answer (n = 1).
         """
-        said = logits[torch.arange(len(token), device=token.device), token].double()
+        said = at(logits, token).double()
         return said.softmax(-1) if self.symbolic else said[:, :1]
 
     def reading(self, model: Any) -> AbstractContextManager[Any]:
@@ -311,6 +305,7 @@ class ChosenPairs(Counterfactuals):
     response tokens, the terms of a function.
     """
 
+    task: Task
     symbolic: bool
     whole: bool = True
     """Whether a constituent is an operation that a sentence can call by its name, as a rule is; a
@@ -322,6 +317,14 @@ class ChosenPairs(Counterfactuals):
     def symbols(self) -> tuple[str, ...]:
         """What people call the symbols that an answer can be; none where it is a number."""
         return ()
+
+    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
+        """Return the tokens of one of the task's places, bool [B, T]."""
+        places = self.task.places(pairs.bases)
+        check_choice("place", name, places)
+        tokens = torch.zeros(pairs.bases.inputs.shape[:2], dtype=torch.bool,
+                             device=pairs.slot.device)
+        return tokens.scatter(1, places[name], True)
 
     @abstractmethod
     def held(self, batch: Batch) -> Tensor:
@@ -342,10 +345,12 @@ class ChosenPairs(Counterfactuals):
         check(bool(((which >= 0) & (which < n_held)).all()), f"which is {which.tolist()}; expected "
               f"0 to {n_held - 1}, one of the {n_held} constituents of an instance")
         choices = self.choices(batch, which)
+        known = range(len(self.constituents))
         for row, wanted in enumerate(target.tolist()):
-            if wanted not in range(len(self.constituents)) or not bool(choices[row, wanted]):
-                raise UnknownNameError("target", self._name(wanted), [
-                    self._name(c) for c in choices[row].nonzero().flatten().tolist()])
+            if wanted not in known or not bool(choices[row, wanted]):
+                raise UnknownNameError(
+                    "target", self.constituents[wanted] if wanted in known else wanted,
+                    [self.constituents[c] for c in choices[row].nonzero().flatten().tolist()])
         return self._with_target(batch, which, target, generator)
 
     @abstractmethod
@@ -364,9 +369,7 @@ class ChosenPairs(Counterfactuals):
     def two_answers(self, pairs: MinimalPairs) -> tuple[Tensor, Tensor]:
         """Return what the base's constituent answers, and what the source's does in its place."""
         answers = self.answers(pairs)
-        own, theirs = (answers.gather(1, which[:, None])[:, 0]
-                       for which in (pairs.base_label, pairs.source_label))
-        return own, theirs
+        return at(answers, pairs.base_label), at(answers, pairs.source_label)
 
     def natural(self, batch: Batch, slot: Tensor) -> Tensor:
         """Return whether the task itself could have drawn these problems, bool [B].
@@ -375,21 +378,43 @@ class ChosenPairs(Counterfactuals):
         """
         return torch.ones_like(slot, dtype=torch.bool)
 
-    def _name(self, constituent: int) -> object:
-        known = constituent in range(len(self.constituents))
-        return self.constituents[constituent] if known else constituent
 
-
-def class_rates(found: Tensor, suffix: str = "") -> dict[str, Tensor]:
+def class_rates(classes: Tensor, suffix: str = "") -> dict[str, Tensor]:
     """Return for each of `CLASSES` whether an answer is of it, float [B] of int64 [B]."""
-    hits = F.one_hot(found, len(CLASSES)).float().unbind(1)
+    hits = F.one_hot(classes, len(CLASSES)).float().unbind(1)
     return {f"{name}{suffix}": hit for name, hit in zip(CLASSES, hits, strict=True)}
 
 
-def classes_of(answers: Tensor, candidates: Tensor) -> dict[str, Tensor]:
-    """Return whose answers symbols [B] are, as `class_rates` do; candidates float64 [B, 4]."""
-    is_one = answers[:, None] == candidates
-    return class_rates(torch.where(is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
+def symbol_outcomes(
+    pairs: MinimalPairs, says: Tensor, base_answer: Tensor, source_answer: Tensor, clean: Tensor,
+    patched: Tensor,
+) -> dict[str, Tensor]:
+    """Return what became of answers that are symbols, float [B] each.
+
+    base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
+    flip, unchanged  it is the source's, the base's
+    p_source_answer, p_base_answer  probability of the source's answer, and of the base's
+    kl             KL(clean || patched) where the answer is read, in nats
+
+    says            int64 [B], the symbol that the patched model answers
+    clean, patched  logits where the answer is read, [B, V]
+    """
+    before, after = (F.log_softmax(logits.double(), -1) for logits in (clean, patched))
+    classes: dict[str, Tensor] = {}
+    if pairs.candidates is not None:
+        is_one = says[:, None] == pairs.candidates
+        classes = class_rates(torch.where(
+            is_one.any(1), is_one.long().argmax(1), len(CLASSES) - 1))
+    return {**classes, "flip": (says == source_answer).float(),
+            "unchanged": (says == base_answer).float(),
+            "p_source_answer": at(after.exp(), source_answer).float(),
+            "p_base_answer": at(after.exp(), base_answer).float(),
+            "kl": (before.exp() * (before - after)).sum(-1).float()}
+
+
+def at(values: Tensor, where: Tensor) -> Tensor:
+    """Return values[b, where_b] of values [B, N, ...], [B, ...]."""
+    return values[torch.arange(len(where), device=where.device), where]
 
 
 def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:
@@ -409,15 +434,6 @@ def first_to_differ(
     differ = all_differ(answers.flatten(0, 1), least).view(answers.shape[:2])
     first, row = differ.long().argmax(1), torch.arange(len(x), device=x.device)
     return x[row, first], other[row, first]
-
-
-def token_mask(task: Task, place: str, batch: Batch) -> Tensor:
-    """Return which tokens a place of a task holds, bool [B, T]; `UnknownNameError` for none of its.
-    """
-    places = task.places(batch)
-    check_choice("place", place, places)
-    tokens = torch.zeros(batch.inputs.shape[:2], dtype=torch.bool, device=batch.inputs.device)
-    return tokens.scatter(1, places[place], True)
 
 
 def row_mask(queries: Tensor, n_tokens: int) -> Tensor:

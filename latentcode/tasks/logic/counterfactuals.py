@@ -16,11 +16,11 @@ from latentcode.tasks.counterfactuals import (
     ChosenPairs,
     MinimalPairs,
     all_differ,
+    at,
     class_rates,
     code_mask,
     first_to_differ,
     row_mask,
-    token_mask,
 )
 from latentcode.tasks.logic.task import FuzzyLogic, evaluate, literals
 
@@ -76,37 +76,37 @@ class LogicCounterfactuals(ChosenPairs):
         The other term is uniform over those of its kind (known or unknown) that f lacks. f' may
         be of any split. `ConfigError` where its kind has no other term.
         """
-        config = self.task.config
-        first, last = self._kind(split)
-        check(last - first > config.n_terms, f"split {split!r} has {last - first} terms, of which "
+        config, kind = self.task.config, self._kind(split)
+        check(len(kind) > config.n_terms, f"split {split!r} has {len(kind)} terms, of which "
               f"a function has {config.n_terms}; expected at least one more to put in its place")
         bases = self.task.sample(split, n, generator)
         device, terms = generator.device, bases.info["terms"]
-        k = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
+        which = torch.randint(config.n_terms, (n, 1), generator=generator, device=device)
         order = torch.rand(n, len(self.constituents), generator=generator, device=device)
-        order[:, :first], order[:, last:] = -1.0, -1.0
-        target = order.scatter(1, terms, -1.0).argmax(1, keepdim=True)
+        order[:, :kind.start], order[:, kind.stop:] = -1.0, -1.0
+        target = order.scatter(1, terms, -1.0).argmax(1)
         if not self.factorial:
-            return self._minimal(bases, k[:, 0], target[:, 0], generator)
+            return self._minimal(bases, which[:, 0], target, generator)
         tried = torch.rand(2, n, TRIES, config.n_variables, generator=generator, device=device)
-        x, other = self._first_to_differ(terms, terms.scatter(1, k, target), tried[0], tried[1])
+        x, other = self._first_to_differ(
+            terms, terms.scatter(1, which, target[:, None]), tried[0], tried[1])
         variables = bases.inputs[..., :-1].clone()
         variables[:, -1] = x
         bases = self.task.build_functions(split, bases.combination, terms, variables)
-        pairs = self._with_others(self._minimal(bases, k[:, 0], target[:, 0], generator), k,
-                                  other, generator)
+        pairs = self._with_others(self._minimal(bases, which[:, 0], target, generator),
+                                  which[:, 0], other, generator)
         assert pairs.candidates is not None
         return replace(pairs, counts=all_differ(pairs.candidates, LEAST_DIFFERENCE))
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        pairs, k = self._minimal(batch, which, target, generator), which[:, None]
+        pairs = self._minimal(batch, which, target, generator)
         terms, x = batch.info["terms"], batch.inputs[:, -1, :-1]
         tried = torch.rand(len(x), TRIES, x.shape[1], generator=generator, device=x.device)
-        _, other = self._first_to_differ(
-            terms, terms.scatter(1, k, target[:, None]), x[:, None].expand_as(tried), tried)
-        return self._with_others(pairs, k, other, generator)
+        changed = terms.scatter(1, which[:, None], target[:, None])
+        _, other = self._first_to_differ(terms, changed, x[:, None].expand_as(tried), tried)
+        return self._with_others(pairs, which, other, generator)
 
     def _first_to_differ(
         self, terms: Tensor, changed: Tensor, x: Tensor, other: Tensor
@@ -123,41 +123,38 @@ class LogicCounterfactuals(ChosenPairs):
     def _minimal(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        terms, variables, k = batch.info["terms"], batch.inputs[..., :-1], which[:, None]
-        sources = self.task.build_functions(
-            batch.split, batch.combination, terms.scatter(1, k, target[:, None]), variables)
+        terms, variables = batch.info["terms"], batch.inputs[..., :-1]
+        changed = terms.scatter(1, which[:, None], target[:, None])
+        sources = self.task.build_functions(batch.split, batch.combination, changed, variables)
         fresh = torch.cat([torch.rand(
             variables[:, :-1].shape, generator=generator, device=terms.device),
             variables[:, -1:]], 1)
         same = self.task.build_functions(batch.split, batch.combination, terms, fresh)
         differ = (sources.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
-        return MinimalPairs(batch, sources, same, torch.zeros_like(target),
-                            terms.gather(1, k)[:, 0], target, differ)
+        return MinimalPairs(batch, sources, same, torch.zeros_like(target), at(terms, which),
+                            target, differ)
 
     def _with_others(
         self, pairs: MinimalPairs, which: Tensor, other: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        """Add the sources of a factorial: a term `which` [B, 1] is another, `other` [B, L] are x'.
-        """
+        """Add the sources of a factorial: term `which` [B] is another, `other` [B, L] are x'."""
         batch = pairs.bases
         terms, variables = batch.info["terms"], batch.inputs[..., :-1]
-        device = terms.device
+        n, device = len(batch), terms.device
         fresh = torch.rand(variables.shape, generator=generator, device=device)
-        elsewhere = self.task.sample(batch.split, PROBLEMS * len(batch), generator)
+        drawn = self.task.sample(batch.split, PROBLEMS * n, generator)
         taken = torch.cat([terms, pairs.source_label[:, None]], 1)[:, None, None]
-        drawn = elsewhere.info["terms"].view(len(batch), PROBLEMS, -1, 1)
-        least = (drawn == taken).any(-1).sum(-1).argmin(1)  # terms that it shares with f and f'
-        elsewhere = elsewhere[torch.arange(len(batch), device=device) * PROBLEMS + least]
+        shared = (drawn.info["terms"].view(n, PROBLEMS, -1, 1) == taken).any(-1).sum(-1)
+        unrelated = drawn[torch.arange(n, device=device) * PROBLEMS + shared.argmin(1)]
+        others = {"unrelated": replace(unrelated, combination=batch.combination)}
         order = torch.rand(variables.shape[:2], generator=generator, device=device)[:, :-1]
-        others = {"unrelated": replace(elsewhere, combination=batch.combination)}
-        for name in [name for name in OTHERS if name not in others]:
+        changed = terms.scatter(1, which[:, None], pairs.source_label[:, None])
+        for name in [name for name in OTHERS if name != "unrelated"]:
             inputs = torch.cat([
                 (fresh if "rest" in name else variables)[:, :-1],
                 other[:, None] if "operands" in name else variables[:, -1:]], 1)
-            function = (terms.scatter(1, which, pairs.source_label[:, None]) if "operation" in name
-                        else terms)
-            others[name] = self.task.build_functions(batch.split, batch.combination, function,
-                                                     inputs)
+            others[name] = self.task.build_functions(
+                batch.split, batch.combination, changed if "operation" in name else terms, inputs)
         inputs = batch.inputs.clone()
         inputs[:, :-1, -1] = inputs[:, :-1, -1].gather(1, order.argsort(1))
         others["permuted"] = replace(batch, inputs=inputs)
@@ -165,39 +162,20 @@ class LogicCounterfactuals(ChosenPairs):
             batch, pairs.sources, others["operands"], others["operation+operands"])], 1)
         return replace(pairs, others=others, candidates=candidates.double())
 
+    def _kind(self, split: str) -> range:
+        """Return the terms that a split combines: the known or the unknown ones."""
+        n_known = self.task.config.n_known_terms
+        return range(n_known, len(self.constituents)) if split == "unknown" else range(n_known)
+
     def held(self, batch: Batch) -> Tensor:
         """Return the terms of each function, int64 [B, K]."""
         return batch.info["terms"]
 
     def choices(self, batch: Batch, which: Tensor) -> Tensor:
         """Return the terms of the split's kind that a function lacks, bool [B, 2^L]."""
-        first, last = self._kind(batch.split)
-        possible = torch.zeros(len(self.constituents), dtype=torch.bool, device=which.device)
-        possible[first:last] = True
-        return possible & ~self.membership(batch)[:, 0]
-
-    def answers(self, pairs: MinimalPairs) -> Tensor:
-        """Return f(query) with each term in place of the base's, float64 [B, 2^L].
-
-        NaN for terms that f has already, and for those of another kind.
-        """
-        batch, base_label = pairs.bases, pairs.base_label[:, None]
-        signs = self.task.signs_on(base_label.device)
-        query = batch.inputs[:, -1, None, :-1].double()
-        values = literals(signs, query).amin(-1)  # [B, 2^L]
-        others = self.membership(batch)[:, 0].scatter(1, base_label, False)
-        rest = torch.where(others, values, 0.0).amax(1, keepdim=True)
-        defined = self.choices(batch, base_label[:, 0]).scatter(1, base_label, True)
-        return torch.where(defined, torch.maximum(values, rest), torch.nan)
-
-    def answer_token(self, pairs: MinimalPairs) -> Tensor:
-        """Return the last token, the query: int64 [B], from the end."""
-        return torch.full_like(pairs.slot, -1)
-
-    def _kind(self, split: str) -> tuple[int, int]:
-        """Return the range of the terms that a split combines."""
-        n_known = self.task.config.n_known_terms
-        return (n_known, len(self.constituents)) if split == "unknown" else (0, n_known)
+        kind = self._kind(batch.split)
+        term = torch.arange(len(self.constituents), device=which.device)
+        return (term >= kind.start) & (term < kind.stop) & ~self.membership(batch)[:, 0]
 
     def membership(self, batch: Batch) -> Tensor:
         """Return which terms each function has, bool [B, 1, 2^L]."""
@@ -205,6 +183,19 @@ class LogicCounterfactuals(ChosenPairs):
         has = torch.zeros(len(terms), len(self.constituents), dtype=torch.bool,
                           device=terms.device)
         return has.scatter(1, terms, True)[:, None]
+
+    def answers(self, pairs: MinimalPairs) -> Tensor:
+        """Return f(query) with each term in place of the base's, float64 [B, 2^L].
+
+        NaN for terms that f has already, and for those of another kind.
+        """
+        batch, base_label = pairs.bases, pairs.base_label[:, None]
+        query = batch.inputs[:, -1, None, :-1].double()
+        values = literals(self.task.signs_on(query.device), query).amin(-1)  # [B, 2^L]
+        others = self.membership(batch)[:, 0].scatter(1, base_label, False)
+        rest = torch.where(others, values, 0.0).amax(1, keepdim=True)
+        defined = self.choices(batch, pairs.base_label).scatter(1, base_label, True)
+        return torch.where(defined, torch.maximum(values, rest), torch.nan)
 
     def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return which codes `pair`, `row` or `examples` hold, bool [B, Q, K].
@@ -216,12 +207,8 @@ class LogicCounterfactuals(ChosenPairs):
         if name == "row":
             return row_mask(query[:, None], n_tokens)
         if name == "examples":
-            return self.at_place("within context", pairs)
+            return self.scope("within context", pairs)
         return code_mask(query, query[:, None], n_tokens)
-
-    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
-        """Return the examples, or the query."""
-        return token_mask(self.task, name, pairs.bases)
 
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, int64 [B, T]: examples, which are exchangeable, and query."""
@@ -229,15 +216,21 @@ class LogicCounterfactuals(ChosenPairs):
         is_query = torch.arange(n_tokens, device=pairs.slot.device) == n_tokens - 1
         return ("example", "query"), is_query.long().expand(n, -1)
 
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the last token, the query: int64 [B], from the end."""
+        return torch.full_like(pairs.slot, -1)
+
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the answer lies nearer to its own function's than to the other's.
 
         Of a factorial: within `WINDOWS[0]` of its own answer.
         """
+        answer = logits[:, -1, 0]
         if pairs.candidates is not None:
-            return (logits[:, -1, 0] - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
-        ours, theirs = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
-        return _nearer(logits, theirs, ours) if of == "sources" else _nearer(logits, ours, theirs)
+            return (answer - pairs.batch(of).targets[:, 0]).abs() < WINDOWS[0]
+        base, source = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
+        right, wrong = (source, base) if of == "sources" else (base, source)
+        return (answer - right).abs() < (answer - wrong).abs()
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
@@ -254,20 +247,15 @@ class LogicCounterfactuals(ChosenPairs):
         """
         ours, theirs = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
         answer = patched[:, -1, 0]
-        flip = _nearer(patched, theirs, ours).float()
-        classes: dict[str, Tensor] = {}
+        flip = ((answer - theirs).abs() < (answer - ours).abs()).float()
+        rates: dict[str, Tensor] = {}
         if pairs.candidates is not None:
-            distance = (answer[:, None] - pairs.candidates).abs().min(1)
+            nearest = (answer[:, None] - pairs.candidates).abs().min(1)
             for window in WINDOWS:
-                found = torch.where(distance.values < window, distance.indices, len(CLASSES) - 1)
-                classes |= class_rates(found, "" if window == WINDOWS[0] else f"@{window}")
-        return {**classes, "flip": flip, "unchanged": 1.0 - flip,
+                classes = torch.where(nearest.values < window, nearest.indices, len(CLASSES) - 1)
+                rates |= class_rates(classes, "" if window == WINDOWS[0] else f"@{window}")
+        return {**rates, "flip": flip, "unchanged": 1.0 - flip,
                 # Pairs that do not count may have the same answer.
                 "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
                 "error_base_answer": (answer - ours).square(),
                 "error_source_answer": (answer - theirs).square()}
-
-
-def _nearer(logits: Tensor, to: Tensor, than: Tensor) -> Tensor:
-    answer = logits[:, -1, 0]
-    return (answer - to).abs() < (answer - than).abs()

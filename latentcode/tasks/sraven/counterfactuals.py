@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from latentcode.config import SravenConfig
 from latentcode.errors import check, check_choice
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import (
@@ -17,11 +16,11 @@ from latentcode.tasks.counterfactuals import (
     ChosenPairs,
     MinimalPairs,
     all_differ,
-    classes_of,
+    at,
     code_mask,
     first_to_differ,
     row_mask,
-    token_mask,
+    symbol_outcomes,
 )
 from latentcode.tasks.sraven.task import (
     DIFFERENCE,
@@ -39,6 +38,9 @@ from latentcode.tasks.sraven.task import (
     tokenize,
     tokens_of,
 )
+
+TRIES = 16
+"""Operands that are drawn for a base before it is given up."""
 
 
 class SravenCounterfactuals(ChosenPairs):
@@ -75,10 +77,16 @@ class SravenCounterfactuals(ChosenPairs):
         self.task, self.factorial = task, factorial
         self.base_labels, self.source_labels = RULES, RULES
         self.n_slots = self.n_read = task.config.n_features
-        self.chance = 1.0 / task.config.n_values
+        self.n_values, self.grid_size = task.config.n_values, task.config.grid_size
+        self.chance = 1.0 / self.n_values
         self.lacks = {"permuted": "a matrix has no examples whose values could be permuted"}
         if self.n_slots == 1:
             self.lacks["elsewhere"] = "with one feature there is no other response token"
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The numbers of symbols."""
+        return tuple(map(str, range(self.n_values)))
 
     def between(
         self, base_labels: Sequence[str] = RULES, source_labels: Sequence[str] = RULES
@@ -91,12 +99,13 @@ class SravenCounterfactuals(ChosenPairs):
         for name, labels in (("base_labels", base_labels), ("source_labels", source_labels)):
             for label in labels:
                 check_choice(name, label, RULES)
-        found = SravenCounterfactuals(self.task)
-        found.base_labels, found.source_labels = tuple(base_labels), tuple(source_labels)
+        restricted = SravenCounterfactuals(self.task)
+        restricted.base_labels, restricted.source_labels = tuple(base_labels), tuple(source_labels)
         known = [f"{RULES[a]} and {RULES[b]}" for a, b in natural_pairs().nonzero().tolist()]
-        check(bool(found._pairs(None).any()), f"no natural source has a rule of {source_labels} "
-              f"where its base has one of {base_labels}; expected some of: {', '.join(known)}")
-        return found
+        check(bool(restricted._pairs(None).any()), f"no natural source has a rule of "
+              f"{source_labels} where its base has one of {base_labels}; expected some of: "
+              f"{', '.join(known)}")
+        return restricted
 
     @property
     def unrestricted(self) -> SravenCounterfactuals:
@@ -108,76 +117,62 @@ class SravenCounterfactuals(ChosenPairs):
         """Return which rules of bases have which of sources, bool [8, 8]."""
         if self.unrestricted is self:
             return natural_pairs(device)
-        ours, theirs = (torch.tensor([rule in labels for rule in RULES], device=device)
+        base, source = (torch.tensor([rule in labels for rule in RULES], device=device)
                         for labels in (self.base_labels, self.source_labels))
-        return natural_pairs(device) & ours[:, None] & theirs
+        return natural_pairs(device) & base[:, None] & source
 
     def sample(self, split: str, n: int, generator: torch.Generator) -> MinimalPairs:
         """Draw n bases, and for each a response token and another rule, both uniform.
 
         Of a factorial: among the tokens and rules that have a natural pair.
         """
-        bases = self._drawn(split, n, generator)
+        device = generator.device
+        if self.unrestricted is self:
+            bases = self.task.sample(split, n, generator)
+        else:
+            drawn = self.task.sample(split, TRIES * n, generator)
+            possible = self._pairs(device).any(1)[rules_shown(drawn)].any(1)
+            first = possible.view(TRIES, n).long().argmax(0)
+            bases = drawn[first * n + torch.arange(n, device=device)]
         if self.factorial:
             return self._natural(bases, generator)
-        device = generator.device
         slot = torch.randint(self.n_slots, (n,), generator=generator, device=device)
-        base_label = rules_shown(bases).gather(1, slot[:, None])[:, 0]
         other = torch.randint(1, len(RULES), (n,), generator=generator, device=device)
-        target = (base_label + other) % len(RULES)
-        return self._minimal(bases, slot, target, generator)
-
-    def _drawn(self, split: str, n: int, generator: torch.Generator) -> Batch:
-        """Draw n problems, of restricted pairs those that have a base, where one is found."""
-        if self.unrestricted is self:
-            return self.task.sample(split, n, generator)
-        drawn = self.task.sample(split, TRIES * n, generator)
-        possible = self._pairs(generator.device).any(1)[rules_shown(drawn)].any(1)
-        first = possible.view(TRIES, n).long().argmax(0)
-        return drawn[first * n + torch.arange(n, device=generator.device)]
+        return self._minimal(bases, slot, (at(rules_shown(bases), slot) + other) % len(RULES),
+                             generator)
 
     def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
         """Return the sources of bases whose last row is drawn anew, so that it fits them."""
-        config, device = self.task.config, generator.device
-
-        def one_of(possible: Tensor) -> Tensor:
-            chance = torch.rand(possible.shape, generator=generator, device=device)
-            return torch.where(possible, chance, -1.0).argmax(1)
-
-        pairs, rules = self._pairs(device), rules_shown(batch)
-        slot = one_of(pairs.any(1)[rules])
-        base_label = rules.gather(1, slot[:, None])[:, 0]
-        target = one_of(pairs[base_label])
-        x, x_other = (draw_operands(base_label, target, config, TRIES, generator) for _ in range(2))
-        x, x_other = first_to_differ(x, x_other, self._candidates(x, x_other, base_label, target))
+        pairs, rules = self._pairs(generator.device), rules_shown(batch)
+        slot = _one_of(pairs.any(1)[rules], generator)
+        base_label = at(rules, slot)
+        target = _one_of(pairs[base_label], generator)
+        x, other = (self._draw_operands(base_label, target, TRIES, generator) for _ in range(2))
+        x, other = first_to_differ(x, other, self._candidates(x, other, base_label, target))
         # Distribute-three, where every token has it, keeps its last row.
         x = torch.where((base_label == DISTRIBUTE)[:, None], operands_of(batch, slot), x)
-        bases, _ = rewritten(with_operands(batch, slot, x, config), slot, base_label,
-                                 self._answer(batch, slot), config, generator)
-        found = self._with_others(self._minimal(bases, slot, target, generator), x_other,
-                                  generator)
-        return replace(found, counts=found.counts & pairs[base_label, target])
+        bases, _ = self._rewritten(self._with_operands(batch, slot, x), slot, base_label,
+                                   at(batch.targets, slot), generator)
+        sources = self._with_others(self._minimal(bases, slot, target, generator), other, generator)
+        return replace(sources, counts=sources.counts & pairs[base_label, target])
 
     def _with_target(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         pairs = self._minimal(batch, which, target, generator)
-        drawn = draw_operands(pairs.base_label, target, self.task.config, TRIES, generator)
-        own = operands_of(batch, which)[:, None].expand_as(drawn)
-        _, other = first_to_differ(own, drawn, self._candidates(
-            own, drawn, pairs.base_label, target))
+        drawn = self._draw_operands(pairs.base_label, target, TRIES, generator)
+        x = operands_of(batch, which)[:, None].expand_as(drawn)
+        _, other = first_to_differ(x, drawn, self._candidates(x, drawn, pairs.base_label, target))
         # A given row need not fit the target's rule: what counts is that of the minimal pair.
         return replace(self._with_others(pairs, other, generator), counts=pairs.counts)
 
     def _minimal(
         self, batch: Batch, which: Tensor, target: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
-        config = self.task.config
-        base_label = rules_shown(batch).gather(1, which[:, None])[:, 0]
+        base_label = at(rules_shown(batch), which)
         third = self._third(batch, which, generator)
-        sources, possible = rewritten(batch, which, target, third, config, generator)
-        own = self._answer(batch, which)
-        same, _ = rewritten(batch, which, base_label, own, config, generator)
+        sources, possible = self._rewritten(batch, which, target, third, generator)
+        same, _ = self._rewritten(batch, which, base_label, at(batch.targets, which), generator)
         differ = (sources.targets != batch.targets).any(1)
         return MinimalPairs(batch, sources, same, which, base_label, target, possible & differ)
 
@@ -185,43 +180,111 @@ class SravenCounterfactuals(ChosenPairs):
         self, pairs: MinimalPairs, operands: Tensor, generator: torch.Generator
     ) -> MinimalPairs:
         """Add the sources of a factorial; `operands` are x' [B, G - 1]."""
-        config, batch, slot = self.task.config, pairs.bases, pairs.slot
-        fresh = [self.task.sample(batch.split, len(batch), generator) for _ in range(2)]
-        fresh[0] = fresh[0][_of_another_combination(fresh[0], pairs)]
+        batch, slot = pairs.bases, pairs.slot
+        context, elsewhere = (
+            self.task.sample(batch.split, len(batch), generator) for _ in range(2))
+        context = context[_of_another_combination(context, pairs)]
         others: dict[str, Batch] = {}
         for name in OTHERS:
-            source = with_operands(batch, slot, operands, config) if "operands" in name else batch
+            source = self._with_operands(batch, slot, operands) if "operands" in name else batch
             if "rest" in name:
-                source = in_context(source, fresh[0], slot, config)
+                source = self._in_context(source, context, slot)
             rule = pairs.source_label if "operation" in name else pairs.base_label
             if name == "unrelated":
-                both = torch.stack([pairs.base_label, pairs.source_label])
-                taken = F.one_hot(both, len(RULES)).sum(0)
-                taken[:, DISTRIBUTE] = 1
-                chance = torch.rand(taken.shape, generator=generator, device=slot.device)
-                rule = torch.where(taken.bool(), -1.0, chance).argmax(1)
-                x = draw_operands(rule, torch.full_like(rule, SUM), config, 1, generator)[:, 0]
-                source = with_operands(in_context(batch, fresh[1], slot, config), slot, x, config)
+                taken = F.one_hot(torch.stack([pairs.base_label, pairs.source_label]),
+                                  len(RULES)).sum(0).bool()
+                taken[:, DISTRIBUTE] = True
+                rule = _one_of(~taken, generator)
+                x = self._draw_operands(rule, torch.full_like(rule, SUM), 1, generator)[:, 0]
+                source = self._with_operands(self._in_context(batch, elsewhere, slot), slot, x)
             third = self._third(source, slot, generator)
-            others[name], _ = rewritten(source, slot, rule, third, config, generator)
-        own = operands_of(batch, slot)
-        candidates = self._candidates(own[:, None], operands[:, None], pairs.base_label,
-                                      pairs.source_label)[:, 0]
+            others[name], _ = self._rewritten(source, slot, rule, third, generator)
+        candidates = self._candidates(operands_of(batch, slot)[:, None], operands[:, None],
+                                      pairs.base_label, pairs.source_label)[:, 0]
         return replace(pairs, others=others, candidates=candidates,
                        counts=pairs.counts & all_differ(candidates))
 
     def _candidates(self, x: Tensor, other: Tensor, base_label: Tensor, target: Tensor) -> Tensor:
-        """Return A(x), B(x), A(x'), B(x') of operands [B, N, G - 1] each: float64 [B, N, 4]."""
-        n_values = self.task.config.n_values
-        answers = torch.stack([answers_to(operands, rule, n_values)
-                               for operands in (x, other) for rule in (base_label, target)], -1)
-        defined = (base_label != DISTRIBUTE) & (target != DISTRIBUTE)
-        return torch.where(defined[:, None, None], answers.double(), torch.nan)
+        """Return A(x), B(x), A(x'), B(x') of operands [B, N, G - 1] each: float64 [B, N, 4].
 
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The numbers of symbols."""
-        return tuple(map(str, range(self.task.config.n_values)))
+        NaN with distribute-three, whose answer hangs on the other rows.
+        """
+        # A grid of one row: its first row is its last.
+        answers = [complete(F.pad(operands, (0, 1))[..., None, :], self.n_values)[1]
+                   for operands in (x, other)]  # [B, N, 8]
+        four = torch.stack([at(of_rules.movedim(-1, 1), rule)
+                            for of_rules in answers for rule in (base_label, target)], -1)
+        defined = (base_label != DISTRIBUTE) & (target != DISTRIBUTE)
+        return torch.where(defined[:, None, None], four.double(), torch.nan)
+
+    def _draw_operands(
+        self, first: Tensor, second: Tensor, tries: int, generator: torch.Generator
+    ) -> Tensor:
+        """Draw last rows' operands x that fit two rules [B] each: int64 [B, tries, G - 1], uniform.
+
+        Where no row fits both (`natural_pairs`), they need not fit either.
+        """
+        columns, device = self.grid_size - 1, first.device
+        drawn = torch.randint(self.n_values, (len(first), tries, columns), generator=generator,
+                              device=device)
+        progression = torch.minimum(first, second)
+        is_step = (progression < len(STEPS)) & (torch.maximum(first, second) >= len(STEPS))
+        along = steps_of(progression)[:, None] * torch.arange(columns, device=device)
+        row = (drawn[..., :1] + along[:, None]) % self.n_values
+        return torch.where(is_step[:, None, None], row, drawn)
+
+    def _third(self, batch: Batch, slot: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a symbol that the last row does not show of a feature, uniform: int64 [B]."""
+        chance = torch.rand(len(batch), self.n_values, generator=generator, device=slot.device)
+        return chance.scatter(1, operands_of(batch, slot), -1.0).argmax(1)
+
+    def _with_grid(self, batch: Batch, grid: Tensor) -> Batch:
+        return replace(batch, inputs=tokenize(grid, self.n_values), targets=grid[:, -1, -1],
+                       info={**batch.info, "grid": grid})
+
+    def _with_operands(self, batch: Batch, slot: Tensor, operands: Tensor) -> Batch:
+        """Return the batch with other operands [B, G - 1] of a feature; its answer stays."""
+        feature = feature_of(batch, slot).clone()
+        feature[:, -1, :-1] = operands
+        return self._with_grid(batch, batch.info["grid"].scatter(
+            3, places_of(batch, slot), feature[..., None]))
+
+    def _rewritten(
+        self, batch: Batch, slot: Tensor, rule: Tensor, third: Tensor, generator: torch.Generator
+    ) -> tuple[Batch, Tensor]:
+        """Return the batch with the first rows of a feature redrawn, and where that is possible.
+
+        The target of the feature becomes the answer of `rule`; that of distribute-three is `third`,
+        which the rows then hold beside the symbols of the last row.
+        """
+        size, feature = self.grid_size, feature_of(batch, slot)
+        fresh = sample_features(rule, self.n_values, size, generator)
+        symbols = torch.cat([feature[:, -1, :-1], third[:, None]], 1)
+        orders = random_permutations((len(batch), size), size, generator)
+        arranged = symbols[:, None].expand(-1, size, -1).gather(2, orders)
+        is_arranged = rule == DISTRIBUTE
+        fresh = torch.where(is_arranged[:, None, None], arranged, fresh)
+        feature = torch.cat([fresh[:, :-1], feature[:, -1:]], 1)
+        _, answers = complete(feature, self.n_values)
+        feature[:, -1, -1] = at(answers, rule)
+        rules = batch.info["rules"].scatter(
+            1, at(batch.info["permutations"][:, -1], slot)[:, None], rule[:, None])
+        changed = self._with_grid(
+            replace(batch, info={**batch.info, "rules": rules}),
+            batch.info["grid"].scatter(3, places_of(batch, slot), feature[..., None]))
+        return changed, ~is_arranged | _distinct(symbols)
+
+    def _in_context(self, batch: Batch, fresh: Batch, slot: Tensor) -> Batch:
+        """Return the batch with all features but one of another batch, where its tokens are."""
+        permutations = batch.info["permutations"]
+        here = F.one_hot(slot, self.n_slots).bool()
+        features = torch.where(here[:, None, None], *(  # as the response's tokens lie
+            aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh)))
+        back = permutations[:, -1].argsort(-1)[:, None].expand_as(permutations)
+        grid = permute_features(features, back.gather(2, permutations))
+        shown = torch.where(here, rules_shown(batch), rules_shown(fresh))
+        rules = torch.empty_like(shown).scatter(1, permutations[:, -1], shown)
+        return self._with_grid(replace(batch, info={**batch.info, "rules": rules}), grid)
 
     def held(self, batch: Batch) -> Tensor:
         """Return the rule of each response token, int64 [B, M]."""
@@ -229,8 +292,11 @@ class SravenCounterfactuals(ChosenPairs):
 
     def choices(self, batch: Batch, which: Tensor) -> Tensor:
         """Return every rule but the response token's own, bool [B, 8]."""
-        own = rules_shown(batch).gather(1, which[:, None])
-        return ~F.one_hot(own[:, 0], len(RULES)).bool()
+        return ~F.one_hot(at(rules_shown(batch), which), len(RULES)).bool()
+
+    def membership(self, batch: Batch) -> Tensor:
+        """Return which rule each response token has, bool [B, M, 8]."""
+        return F.one_hot(rules_shown(batch), len(RULES)).bool()
 
     def answers(self, pairs: MinimalPairs) -> Tensor:
         """Return the symbol that each rule puts into the last row, float64 [B, 8].
@@ -239,20 +305,23 @@ class SravenCounterfactuals(ChosenPairs):
         the rule, or whose source has it.
         """
         batch, slot = pairs.bases, pairs.slot
-        _, answers = complete(feature_of(batch, slot), self.task.config.n_values)
-        answers = answers.double()
-        third = torch.where(pairs.counts, self._answer(pairs.sources, slot), torch.nan)
-        answers[:, DISTRIBUTE] = torch.where(pairs.source_label == DISTRIBUTE, third, torch.nan)
-        own = self._answer(batch, slot)[:, None].double()
-        return answers.scatter(1, pairs.base_label[:, None], own)
+        _, symbols = complete(feature_of(batch, slot), self.n_values)
+        answers = symbols.double()
+        supplied = pairs.counts & (pairs.source_label == DISTRIBUTE)
+        answers[:, DISTRIBUTE] = torch.where(supplied, at(pairs.sources.targets, slot), torch.nan)
+        return answers.scatter(
+            1, pairs.base_label[:, None], at(batch.targets, slot)[:, None].double())
 
-    def answer_token(self, pairs: MinimalPairs) -> Tensor:
-        """Return the response token, one of the last M: int64 [B], from the end."""
-        return pairs.slot - self.n_slots
+    def natural(self, batch: Batch, slot: Tensor) -> Tensor:
+        """Return whether a row of the feature's rule can begin with its operands, bool [B].
 
-    def membership(self, batch: Batch) -> Tensor:
-        """Return which rule each response token has, bool [B, M, 8]."""
-        return F.one_hot(rules_shown(batch), len(RULES)).bool()
+        Progressions step by theirs, distribute-three shows distinct symbols, and any operands can
+        be summed or subtracted.
+        """
+        rule, operands = at(rules_shown(batch), slot), operands_of(batch, slot)
+        along = (operands.diff(dim=1) - steps_of(rule)[:, None]) % self.n_values == 0
+        return torch.where(rule < len(STEPS), along.all(1),
+                           (rule != DISTRIBUTE) | _distinct(operands))
 
     def own_scope(self, name: str, pairs: MinimalPairs, *, elsewhere: bool = False) -> Tensor:
         """Return which codes those of a feature hold, bool [B, Q, K].
@@ -260,11 +329,10 @@ class SravenCounterfactuals(ChosenPairs):
         elsewhere  of the next response token, which is another feature
         """
         slot = (pairs.slot + 1) % self.n_slots if elsewhere else pairs.slot
-        config, batch = self.task.config, pairs.bases
-        n_tokens, size = batch.inputs.shape[1], config.grid_size
-        tokens = tokens_of(batch.info["permutations"], slot)  # [B, G]
+        size, n_tokens = self.grid_size, pairs.bases.inputs.shape[1]
+        tokens = tokens_of(pairs.bases.info["permutations"], slot)  # [B, G]
         panels = torch.arange(size * size, device=slot.device).view(size, size)
-        places = panels * config.n_features + tokens[:, None]  # [B, row, column]
+        places = panels * self.n_slots + tokens[:, None]  # [B, row, column]
         response = places[:, -1, -1]
         if name == "feature":
             return row_mask(places.flatten(1), n_tokens)
@@ -273,17 +341,13 @@ class SravenCounterfactuals(ChosenPairs):
         keys = response[:, None] if name == "pair" else places[:, -1]
         return code_mask(response, keys, n_tokens)
 
-    def place(self, name: str, pairs: MinimalPairs) -> Tensor:
-        """Return the tokens of the first rows, of the last row's given panels, or of its last."""
-        return token_mask(self.task, name, pairs.bases)
-
     def roles(self, pairs: MinimalPairs) -> tuple[tuple[str, ...], Tensor]:
         """Return the roles of tokens, a panel and a feature: `row1.panel2 own`, int64 [B, T].
 
         `own` is the feature that is asked about, `other 1` that of the next response token, and
         so on, wherever the permutations of a base put them.
         """
-        size, permutations = self.task.config.grid_size, pairs.bases.info["permutations"]
+        size, permutations = self.grid_size, pairs.bases.info["permutations"]
         response = permutations[:, -1:].argsort(-1).expand_as(permutations)
         feature = (response.gather(2, permutations) - pairs.slot[:, None, None]) % self.n_slots
         panels = torch.arange(size * size, device=feature.device).view(size, size, 1)
@@ -292,84 +356,33 @@ class SravenCounterfactuals(ChosenPairs):
                       for column in range(1, size + 1) for name in names),
                 (panels * self.n_slots + feature[:, None]).flatten(1))
 
-    def natural(self, batch: Batch, slot: Tensor) -> Tensor:
-        """Return whether the last row could be one of the feature's rule, bool [B]."""
-        rule = rules_shown(batch).gather(1, slot[:, None])[:, 0]
-        return fits(operands_of(batch, slot), rule, self.task.config.n_values)
+    def answer_token(self, pairs: MinimalPairs) -> Tensor:
+        """Return the response token, one of the last M: int64 [B], from the end."""
+        return pairs.slot - self.n_slots
 
     def right(self, pairs: MinimalPairs, logits: Tensor, of: str) -> Tensor:
         """Return where the answer at the response token is right, bool [B]."""
-        return self._answer(pairs.batch(of), pairs.slot) == self._chosen(logits, pairs.slot)
+        says = at(logits, self.answer_token(pairs)).argmax(-1)
+        return at(pairs.batch(of).targets, pairs.slot) == says
 
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
-        """Return what became of each answer, float [B] each.
+        """Return what became of each answer, float [B] each: those of `symbol_outcomes`, and
 
-        flip, unchanged  the answer is the source's, is the base's
-        base, operation, operands, answer, else  of a factorial: whose answer it is (`CLASSES`)
         others         the answers to all other features are unchanged
-        p_source_answer, p_base_answer  probability of the source's answer, and of the base's
-        kl             KL(clean || patched) at the response token, in nats
-        kl_others      the mean of the same over the other features
+        kl_others      the mean of `kl` over the other features
         """
-        slot, m = pairs.slot, self.n_slots
-        ours, theirs = (self._answer(b, slot) for b in (pairs.bases, pairs.sources))
-        chosen = self._chosen(patched, slot)
-        before, after = (F.log_softmax(logits[:, -m:].double(), -1)
-                         for logits in (clean, patched))
+        slot, m, token = pairs.slot, self.n_slots, self.answer_token(pairs)
+        found = symbol_outcomes(
+            pairs, at(patched, token).argmax(-1), at(pairs.bases.targets, slot),
+            at(pairs.sources.targets, slot), at(clean, token), at(patched, token))
+        before, after = (F.log_softmax(logits[:, -m:].double(), -1) for logits in (clean, patched))
         divergence = (before.exp() * (before - after)).sum(-1)  # [B, M]
         here = F.one_hot(slot, m).bool()
         unchanged = patched[:, -m:].argmax(-1) == clean[:, -m:].argmax(-1)
-        instance = torch.arange(len(slot), device=slot.device)
-        probability = after.exp()[instance, slot]
-        classes: dict[str, Tensor] = {}
-        if pairs.candidates is not None:
-            classes = classes_of(chosen, pairs.candidates)
-        return {
-            **classes, "flip": (chosen == theirs).float(), "unchanged": (chosen == ours).float(),
-            "others": (unchanged | here).all(1).float(),
-            "p_source_answer": probability.gather(1, theirs[:, None])[:, 0].float(),
-            "p_base_answer": probability.gather(1, ours[:, None])[:, 0].float(),
-            "kl": divergence[instance, slot].float(),
-            "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
-
-    def _third(self, batch: Batch, slot: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a symbol that the last row does not show of a feature, uniform: int64 [B]."""
-        chance = torch.rand(len(batch), self.task.config.n_values, generator=generator,
-                            device=slot.device)
-        return chance.scatter(1, operands_of(batch, slot), -1.0).argmax(1)
-
-    @staticmethod
-    def _answer(batch: Batch, slot: Tensor) -> Tensor:
-        return batch.targets.gather(1, slot[:, None])[:, 0]
-
-    def _chosen(self, logits: Tensor, slot: Tensor) -> Tensor:
-        return logits[:, -self.n_slots:].argmax(-1).gather(1, slot[:, None])[:, 0]
-
-
-def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:
-    """Return for each pair a fresh problem whose other features are another problem's: int64 [B].
-
-    Beside the rule of the base, and beside that of its source, they make another combination than
-    the base has. The first one from a pair's own on; its own where the next `TRIES` have none, as
-    where problems have a single feature.
-    """
-    n = len(pairs)
-    tried = (torch.arange(n, device=pairs.slot.device)
-             + torch.arange(TRIES, device=pairs.slot.device)[:, None]) % n  # [TRIES, B]
-    rules = rules_shown(fresh)[tried]  # [TRIES, B, M]
-    here = F.one_hot(pairs.slot, rules.shape[-1]).bool()
-    own = rules_shown(pairs.bases).sort(-1).values
-    differs = torch.ones_like(tried, dtype=torch.bool)
-    for rule in (pairs.base_label, pairs.source_label):
-        beside = torch.where(here, rule[:, None], rules).sort(-1).values
-        differs &= (beside != own).any(-1)
-    return tried.gather(0, differs.long().argmax(0)[None])[0]
-
-
-TRIES = 16
-"""Operands that are drawn for a base before it is given up."""
+        return {**found, "others": (unchanged | here).all(1).float(),
+                "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
 
 
 def natural_pairs(device: torch.device | None = None) -> Tensor:
@@ -384,23 +397,6 @@ def natural_pairs(device: torch.device | None = None) -> Tensor:
     beside_sum = (rules < len(STEPS)) | (rules == DIFFERENCE)
     pairs = (rules == SUM)[:, None] & beside_sum
     return pairs | pairs.T
-
-
-def draw_operands(
-    first: Tensor, second: Tensor, config: SravenConfig, tries: int, generator: torch.Generator
-) -> Tensor:
-    """Draw last rows' operands x that fit two rules [B] each: int64 [B, tries, G - 1], uniform.
-
-    Where no row fits both (`natural_pairs`), they need not fit either.
-    """
-    n, columns = len(first), config.grid_size - 1
-    drawn = torch.randint(config.n_values, (n, tries, columns), generator=generator,
-                          device=first.device)
-    progression = torch.minimum(first, second)
-    is_step = (progression < len(STEPS)) & (torch.maximum(first, second) >= len(STEPS))
-    along = steps_of(progression)[:, None] * torch.arange(columns, device=first.device)
-    row = (drawn[..., :1] + along[:, None]) % config.n_values
-    return torch.where(is_step[:, None, None], row, drawn)
 
 
 def steps_of(rule: Tensor) -> Tensor:
@@ -426,82 +422,31 @@ def operands_of(batch: Batch, slot: Tensor) -> Tensor:
     return feature_of(batch, slot)[:, -1, :-1]
 
 
-def answers_to(operands: Tensor, rule: Tensor, n_values: int) -> Tensor:
-    """Return what a rule [B] answers to operands [B, ..., G - 1]: int64 [B, ...].
+def _distinct(symbols: Tensor) -> Tensor:
+    """Return where symbols [B, n] all differ, bool [B]."""
+    return (symbols.sort(1).values.diff(dim=1) != 0).all(1)
 
-    That of distribute-three, which hangs on the other rows, means nothing here.
+
+def _one_of(possible: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw one of those that are possible, bool [B, n]: int64 [B], uniform."""
+    chance = torch.rand(possible.shape, generator=generator, device=possible.device)
+    return torch.where(possible, chance, -1.0).argmax(1)
+
+
+def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:
+    """Return for each pair a fresh problem whose other features are another problem's: int64 [B].
+
+    Beside the rule of the base, and beside that of its source, they make another combination than
+    the base has. The first one from a pair's own on; its own where the next `TRIES` have none, as
+    where problems have a single feature.
     """
-    # A grid of one row: its first row is its last.
-    grids = F.pad(operands, (0, 1))[..., None, :]
-    _, answers = complete(grids, n_values)  # [B, ..., 8]
-    index = rule.view(-1, *[1] * (answers.ndim - 1)).expand(*answers.shape[:-1], 1)
-    return answers.gather(-1, index)[..., 0]
-
-
-def fits(operands: Tensor, rule: Tensor, n_values: int) -> Tensor:
-    """Return whether a row of a rule [B] can begin with operands [B, G - 1]: bool [B].
-
-    Progressions step by theirs, distribute-three shows distinct symbols, and any operands can be
-    summed or subtracted.
-    """
-    along = ((operands.diff(dim=1) - steps_of(rule)[:, None]) % n_values == 0).all(1)
-    distinct = (operands.sort(1).values.diff(dim=1) != 0).all(1)
-    return torch.where(rule < len(STEPS), along, (rule != DISTRIBUTE) | distinct)
-
-
-def with_operands(batch: Batch, slot: Tensor, operands: Tensor, config: SravenConfig) -> Batch:
-    """Return the batch with other operands [B, G - 1] of a feature; its answer stays as it was."""
-    feature = feature_of(batch, slot).clone()
-    feature[:, -1, :-1] = operands
-    return _with_feature(batch, slot, feature, config)
-
-
-def rewritten(
-    batch: Batch, slot: Tensor, rule: Tensor, third: Tensor, config: SravenConfig,
-    generator: torch.Generator,
-) -> tuple[Batch, Tensor]:
-    """Return the batch with the first rows of a feature redrawn, and where that is possible.
-
-    The target of the feature becomes the answer of `rule`; that of distribute-three is `third`,
-    which the rows then hold beside the symbols of the last row.
-    """
-    size = config.grid_size
-    feature = feature_of(batch, slot)
-    fresh = sample_features(rule, config.n_values, size, generator)
-    symbols = torch.cat([feature[:, -1, :-1], third[:, None]], 1)
-    orders = random_permutations((len(batch), size), size, generator)
-    arranged = symbols[:, None].expand(-1, size, -1).gather(2, orders)
-    fresh = torch.where((rule == DISTRIBUTE)[:, None, None], arranged, fresh)
-    in_order = symbols.sort(1).values
-    distinct = (in_order.diff(dim=1) != 0).all(1)
-    feature = torch.cat([fresh[:, :-1], feature[:, -1:]], 1)
-    _, answers = complete(feature, config.n_values)
-    feature[:, -1, -1] = answers.gather(1, rule[:, None])[:, 0]
-    rules = batch.info["rules"].clone()
-    shown = batch.info["permutations"][:, -1].gather(1, slot[:, None])
-    rules.scatter_(1, shown, rule[:, None])
-    changed = replace(batch, info={**batch.info, "rules": rules})
-    return _with_feature(changed, slot, feature, config), (rule != DISTRIBUTE) | distinct
-
-
-def in_context(batch: Batch, fresh: Batch, slot: Tensor, config: SravenConfig) -> Batch:
-    """Return the batch with all features but one taken from another batch, where its tokens are."""
-    permutations = batch.info["permutations"]
-    here = F.one_hot(slot, config.n_features).bool()
-    ours, theirs = (aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh))
-    features = torch.where(here[:, None, None], ours, theirs)  # as the response's tokens lie
-    back = permutations[:, -1].argsort(-1)[:, None].expand_as(permutations).gather(2, permutations)
-    grid = permute_features(features, back)
-    shown = torch.where(here, rules_shown(batch), rules_shown(fresh))
-    rules = torch.empty_like(shown).scatter(1, permutations[:, -1], shown)
-    return _with_grid(replace(batch, info={**batch.info, "rules": rules}), grid, config)
-
-
-def _with_feature(batch: Batch, slot: Tensor, feature: Tensor, config: SravenConfig) -> Batch:
-    grid = batch.info["grid"].scatter(3, places_of(batch, slot), feature[..., None])
-    return _with_grid(batch, grid, config)
-
-
-def _with_grid(batch: Batch, grid: Tensor, config: SravenConfig) -> Batch:
-    return replace(batch, inputs=tokenize(grid, config.n_values), targets=grid[:, -1, -1],
-                   info={**batch.info, "grid": grid})
+    n, device = len(pairs), pairs.slot.device
+    tried = (torch.arange(n, device=device) + torch.arange(TRIES, device=device)[:, None]) % n
+    rules = rules_shown(fresh)[tried]  # [TRIES, B, M]
+    here = F.one_hot(pairs.slot, rules.shape[-1]).bool()
+    base = rules_shown(pairs.bases).sort(-1).values
+    differs = torch.ones_like(tried, dtype=torch.bool)
+    for rule in (pairs.base_label, pairs.source_label):
+        beside = torch.where(here, rule[:, None], rules).sort(-1).values
+        differs &= (beside != base).any(-1)
+    return tried.gather(0, differs.long().argmax(0)[None])[0]

@@ -22,8 +22,9 @@ from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
     MinimalPairs,
-    classes_of,
+    at,
     row_mask,
+    symbol_outcomes,
 )
 from latentcode.tasks.text.render import visible
 from latentcode.tasks.text.task import Text, whole
@@ -121,23 +122,23 @@ class TextCounterfactuals(ChosenPairs):
             torch.where(at(context.inputs, place) == context_a, self._alike.draw(
                 context_a, context_a[:, None], generator), at(context.inputs, place))
             for place in (p, other_p))
+        zero, places = torch.zeros_like(a), torch.stack([p, other_p], 1)
 
         def written(name: str) -> Batch:
             """Return the source with another operation, operands or rest, as its name says."""
-            excerpt, first, second = (context, context_a, idle_in_context) if "rest" in name else (
-                text, a, idle)
+            excerpt, first, (at_p, at_other) = (context, context_a, idle_in_context) if (
+                "rest" in name) else (text, a, idle)
             after_p, after_other = (other_b, other_c) if "operands" in name else (b, c)
             elsewhere = "operation" in name
             new = excerpt.inputs
-            for place, token in ((p, second[0] if elsewhere else first), (p + 1, after_p),
-                                 (other_p, first if elsewhere else second[1]),
+            for place, token in ((p, at_p if elsewhere else first), (p + 1, after_p),
+                                 (other_p, first if elsewhere else at_other),
                                  (other_p + 1, after_other)):
                 new = new.scatter(1, place[:, None], token[:, None])
             copied = after_other if elsewhere else after_p
             batch = with_tokens(excerpt, new, {
-                **excerpt.info, "copied": copied, "copying": torch.ones_like(p, dtype=torch.bool),
-                "elsewhere": torch.full_like(p, elsewhere, dtype=torch.bool),
-                "places": torch.stack([p, other_p], 1)})
+                **excerpt.info, "copied": copied, "copying": zero == 0,
+                "elsewhere": torch.full_like(p, elsewhere, dtype=torch.bool), "places": places})
             return replace(batch, targets=batch.targets.scatter(
                 1, query[:, None], copied[:, None]))
 
@@ -145,7 +146,7 @@ class TextCounterfactuals(ChosenPairs):
         fits = fits & offered & (other_a != a) & (other_b != b) & (other_c != c)
         for token in idle_in_context:
             fits = fits & (token != context_a)
-        bases, zero = written(""), torch.zeros_like(a)
+        bases = written("")
         pairs = MinimalPairs(bases, written("operation"), self._control(bases, a, b, generator),
                              zero, zero, zero + 1, fits)
         if not factorial:
@@ -153,7 +154,7 @@ class TextCounterfactuals(ChosenPairs):
         others = {name: written(name) for name in OTHERS if name != "unrelated"}
         others["unrelated"] = replace(unrelated, info={
             **unrelated.info, "copied": at(unrelated.inputs, p + 1),
-            "copying": zero.bool(), "elsewhere": zero.bool(), "places": bases.info["places"]})
+            "copying": zero.bool(), "elsewhere": zero.bool(), "places": places})
         return replace(pairs, others=others, candidates=torch.stack(
             [b, c, other_b, other_c], 1).double())
 
@@ -217,7 +218,7 @@ class TextCounterfactuals(ChosenPairs):
 
         Of `unrelated`, where it says none of the four answers.
         """
-        says, info = self._says(pairs, logits), pairs.batch(of).info
+        says, info = at(logits, pairs.bases.info["query"]).argmax(-1), pairs.batch(of).info
         if pairs.candidates is None:
             return says == info["copied"]
         none = (says[:, None] != pairs.candidates).all(1)
@@ -226,26 +227,11 @@ class TextCounterfactuals(ChosenPairs):
     def outcomes(
         self, pairs: MinimalPairs, clean: Tensor, source: Tensor, patched: Tensor
     ) -> Mapping[str, Tensor]:
-        """Return what the model says at the query, float [B] each.
-
-        base, operation, operands, answer, else  of a factorial: whose answer it is
-        flip, unchanged  it says what the source copies; what it said before
-        p_source_answer, p_base_answer  probability of the former, and of the latter
-        kl             KL(clean || patched) of the next token, in nats
+        """Return the `symbol_outcomes` of the next token; the base's answer is what the model said.
         """
-        query = pairs.bases.info["query"]
-        before, after = (F.log_softmax(_logits(x, query).double(), -1) for x in (clean, patched))
-        ours, theirs = self._says(pairs, clean), pairs.sources.info["copied"]
-        says = self._says(pairs, patched)
-        classes = {} if pairs.candidates is None else classes_of(says, pairs.candidates)
-        return {**classes, "flip": (says == theirs).float(), "unchanged": (says == ours).float(),
-                "p_source_answer": at(after.exp(), theirs).float(),
-                "p_base_answer": at(after.exp(), ours).float(),
-                "kl": (before.exp() * (before - after)).sum(-1).float()}
-
-    def _says(self, pairs: MinimalPairs, logits: Tensor) -> Tensor:
-        """Return the likeliest token at the query, int64 [B]."""
-        return _logits(logits, pairs.bases.info["query"]).argmax(-1)
+        before, after = (at(logits, pairs.bases.info["query"]) for logits in (clean, patched))
+        return symbol_outcomes(pairs, after.argmax(-1), before.argmax(-1),
+                               pairs.sources.info["copied"], before, after)
 
     def _other_place(
         self, text: Batch, p: Tensor, generator: torch.Generator
@@ -333,12 +319,3 @@ def with_tokens(batch: Batch, tokens: Tensor, info: Mapping[str, Tensor]) -> Bat
     """Return a text with other tokens [B, T]; the one after the last stays."""
     targets = torch.cat([tokens[:, 1:], whole(batch)[:, -1:]], 1)
     return replace(batch, inputs=tokens, targets=targets, info=info)
-
-
-def at(values: Tensor, where: Tensor) -> Tensor:
-    """Return values[b, where_b] of values [B, T], [B]."""
-    return values.gather(1, where[:, None])[:, 0]
-
-
-def _logits(logits: Tensor, query: Tensor) -> Tensor:
-    return logits[torch.arange(len(query), device=query.device), query]
