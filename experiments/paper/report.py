@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from latentcode.errors import ArtifactError, check
-from latentcode.experiments.paper.claims import RESULTS, Claim, load_claims
-from latentcode.experiments.paper.verdicts import can_agree
+from latentcode.experiments.paper.claims import RESULTS, load_claims
+from latentcode.experiments.paper.verdicts import can_agree, verb
 from latentcode.figures.text import markdown_table
 from latentcode.files.provenance import check_format
 from latentcode.files.storage import read_json, write_text
@@ -59,8 +58,7 @@ PAIRS = """
 Verdicts on Fig. 5 are at the pair of the paper's text, of runs that confuse sums with differences;
 the pair of the released code tells [another story](../FINDINGS.md).
 """
-Judged = Mapping[str, Any]
-"""A claim with its verdict, as `result.json` has it."""
+Row = dict[str, Any]
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -89,136 +87,102 @@ def write_pages(results: Path, out: Path) -> list[Path]:
           "reproduce` wrote to", ArtifactError)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / README, page(by_preset, results, out))
-    rows = [_verdict_row(name, claim) for name, claim in _judged(by_preset)]
-    write_text(out / VERDICT_TABLE, pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(index=False))
+    table = pd.DataFrame(verdict_rows(by_preset["paper"]), columns=list(COLUMNS))
+    write_text(out / VERDICT_TABLE, table.to_csv(index=False))
     return [out / README, out / VERDICT_TABLE]
+
+
+def verdict_rows(results: Results) -> list[Row]:
+    """Return a row per claim that was judged, in the order of the paper.
+
+    Beside `COLUMNS`: `result`, the name of its figure or table, and what it is on a page: `claim`,
+    `printed_verdict`, and `lacks_runs`, whether it is undecided because a part has no number.
+    Claims that the file no longer has are left out.
+    """
+    known = {claim.id: claim for claim in load_claims()}
+    rows = []
+    for name, judged in ((name, judged) for name, result in results.items()
+                         for judged in result["claims"] if judged["id"] in known):
+        claim, verdict, published = known[judged["id"]], judged["verdict"], judged["published"]
+        error = (f" ± {published['error']:g}" if published and published["error"] is not None
+                 else "")
+        lacks_runs = verdict == "undecided" and any(
+            part["estimate"] is None for part in judged["parts"])
+        printing = claim.printing and verdict == "differs"
+        rows.append({
+            **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
+            "result": name, "group": "task" if name in DEFINITIONS else "empirical",
+            "rule": rule_in_words(judged), "ours": ours(judged),
+            "published": f"{published['value']:g}{error}" if published else "",
+            "observation": claim.observation, "questioned": claim.questioned,
+            "erratum_like": claim.printing, "lacks_runs": lacks_runs,
+            "claim": f"{judged['claim']} ({judged['source']}; `{judged['id']}`)".replace(
+                "|", "\\|"),
+            "printed_verdict": PRINTED if printing else verdict})
+    return rows
 
 
 def page(by_preset: Mapping[str, Results], results: Path, out: Path) -> str:
     """Return the page of every result as Markdown, for a file in `out`."""
     to = Path(os.path.relpath(results, out)).as_posix()
-    judged = _judged(by_preset)
-    of_group = {key: [(name, claim) for name, claim in judged if group(name) == key]
-                for key in GROUPS}
+    rows = verdict_rows(by_preset.get("paper", {}))
+    groups = {title: [row for row in rows if row["group"] == key] for key, title in GROUPS.items()}
     numbers = [claim for claim in load_claims() if claim.kind == "number"]
     parts = [HEAD, READING.format(
-        counts="\n".join(_counts(title, [claim for _, claim in of_group[key]])
-                         for key, title in GROUPS.items() if of_group[key]),
+        counts="\n".join(_counts(title, group) for title, group in groups.items() if group),
         numbers=len(numbers), can_agree=sum(map(can_agree, numbers)), table=VERDICT_TABLE)
-        if judged else "\nNo claim is judged here: verdicts need `--preset paper`.\n"]
+        if rows else "\nNo claim is judged here: verdicts need `--preset paper`.\n"]
     if (out / "pairs").exists():
         parts.append(PAIRS)
-    for key, title in GROUPS.items():
-        run, unrun = ([row for row in of_group[key] if (row[1]["verdict"] == "not run") == missing]
+    for title, group in groups.items():
+        run, unrun = ([row for row in group if (row["verdict"] == "not run") == missing]
                       for missing in (False, True))
         if run:
-            parts.append(f"\n## {title}\n\n{_table(run, to)}\n")
+            table = markdown_table(["claim", "verdict", "ours", "theirs", "result"], [
+                (row["claim"],
+                 VERDICTS[row["printed_verdict"]]
+                 + " (*threshold questioned*)" * bool(row["questioned"])
+                 + " (runs missing)" * row["lacks_runs"],
+                 row["ours"], row["published"],
+                 f"[{row['result']}]({to}/paper/{row['result']})") for row in run])
+            parts.append(f"\n## {title}\n\n{table}\n")
         if unrun:
             table = markdown_table(["claim", "needed"], [
-                (_claim(claim), claim["needs"]) for _, claim in unrun])
+                (row["claim"], row["needs"]) for row in unrun])
             parts.append(f"\n<details markdown>\n<summary>{len(unrun)} not run at this size"
                          f"</summary>\n\n{table}\n\n</details>\n")
-    parts += [_unjudged(result, f"{to}/{preset}/{name}") for preset in by_preset
-              for name, result in by_preset[preset].items() if not result["claims"]]
+    for preset, of_preset in by_preset.items():
+        for name, result in of_preset.items():
+            if result["claims"]:
+                continue
+            folder = f"{to}/{preset}/{name}"
+            figures = "".join(f"\n![{result['title']}]({folder}/{figure}.png)\n"
+                              for figure in result["figures"])
+            parts.append(
+                f"\n## {name}, {preset}\n\n`latentcode reproduce {name} --preset {preset}` "
+                f"([all numbers]({folder}/{RESULT})): {result['summary']}\n{figures}")
     return "".join(parts)
 
 
-def _counts(title: str, claims: Sequence[Judged]) -> str:
+def _counts(title: str, rows: Sequence[Row]) -> str:
     """Return the sentence that counts the verdicts of a group."""
-    counts = counted(claims)
-    unrun = counted(claim for claim in claims if _lacks_runs(claim)).total()
+    counts = counted(rows)
+    unrun = counted(row for row in rows if row["lacks_runs"]).total()
     merged = (f", {counts.total()} where those on one observation with one verdict count once"
-              * (counts.total() < len(claims)))
-    return (f"{title}: {len(claims)} entries{merged}: {in_words(counts)}"
+              * (counts.total() < len(rows)))
+    verdicts = ", ".join(f"{n} {verb(printed.strip('*'), n)}" for name, printed in VERDICTS.items()
+                         if (n := counts.get(name, 0)))
+    return (f"{title}: {len(rows)} entries{merged}: {verdicts}"
             + f" ({unrun} of the undecided for want of runs)" * (unrun > 0) + ".")
 
 
-def _lacks_runs(judged: Judged) -> bool:
-    """Whether a claim is undecided because a part of it has no number."""
-    return judged["verdict"] == "undecided" and any(
-        part["estimate"] is None for part in judged["parts"])
-
-
-def _table(claims: Sequence[tuple[str, Judged]], to: str) -> str:
-    """Return the table of judged claims, each with a link to the folder of its result."""
-    return markdown_table(["claim", "verdict", "ours", "theirs", "result"], [
-        (_claim(claim), verdict_in_words(claim), ours(claim), published(claim),
-         f"[{name}]({to}/paper/{name})")
-        for name, claim in claims])
-
-
-def _claim(claim: Judged) -> str:
-    return f"{claim['claim']} ({claim['source']}; `{claim['id']}`)".replace("|", "\\|")
-
-
-def _unjudged(result: Mapping[str, Any], folder: str) -> str:
-    """Return the section of a result without verdicts: its command, what it shows, its figures."""
-    name, preset = result["name"], result["preset"]
-    figures = "".join(f"\n![{result['title']}]({folder}/{figure}.png)\n"
-                      for figure in result["figures"])
-    return (f"\n## {name}, {preset}\n\n`latentcode reproduce {name} --preset {preset}` "
-            f"([all numbers]({folder}/{RESULT})): {result['summary']}\n{figures}")
-
-
-@cache
-def _claims() -> Mapping[str, Claim]:
-    return {claim.id: claim for claim in load_claims()}
-
-
-def known(judged: Judged) -> Claim | None:
-    """Return a judged claim as the file has it; None for one that it no longer has."""
-    return _claims().get(judged["id"])
-
-
-def group(result: str) -> str:
-    """Return which of `GROUPS` the claims of a result belong to."""
-    return "task" if result in DEFINITIONS else "empirical"
-
-
-def verdict(judged: Judged) -> str:
-    """Return the verdict of a claim, one of `VERDICTS`."""
-    claim = known(judged)
-    printing = claim is not None and claim.printing and judged["verdict"] == "differs"
-    return PRINTED if printing else str(judged["verdict"])
-
-
-def verdict_in_words(judged: Judged) -> str:
-    """Return the verdict as it stands in a table, with the doubt that is to be told."""
-    claim = known(judged)
-    questioned = claim is not None and bool(claim.questioned)
-    return (VERDICTS[verdict(judged)] + " (*threshold questioned*)" * questioned
-            + " (runs missing)" * _lacks_runs(judged))
-
-
-def counted(claims: Iterable[Judged]) -> Counter[str]:
+def counted(rows: Iterable[Row]) -> Counter[str]:
     """Return verdict -> how many claims have it, those of one observation once."""
-    units = set()
-    for judged in claims:
-        claim = known(judged)
-        observation = claim.observation if claim is not None else None
-        units.add((observation or judged["id"], verdict(judged)))
-    return Counter(name for _, name in units)
+    return Counter(verdict for _, verdict in {
+        (row["observation"] or row["id"], row["printed_verdict"]) for row in rows})
 
 
-def in_words(counts: Mapping[str, int]) -> str:
-    """Return counts of verdicts in words, as in `9 agree, 1 differs, 2 undecided`."""
-    def verb(name: str, n: int) -> str:
-        words = VERDICTS[name].strip("*")
-        return words.removesuffix("s") if n > 1 and name in ("agrees", "differs") else words
-
-    return ", ".join(f"{n} {verb(name, n)}" for name in VERDICTS if (n := counts.get(name, 0)))
-
-
-def published(claim: Judged) -> str:
-    """Return the printed number with its error; empty where none is printed."""
-    printed = claim["published"]
-    if printed is None:
-        return ""
-    error = "" if printed["error"] is None else f" ± {printed['error']:g}"
-    return f"{printed['value']:g}{error}"
-
-
-def ours(claim: Judged) -> str:
+def ours(claim: Mapping[str, Any]) -> str:
     """Return what we measured, of several tests the least and the most; empty without a value.
 
     A number stands in the unit printed, a difference has its sign.
@@ -244,7 +208,7 @@ def ours(claim: Judged) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def rule_in_words(claim: Judged) -> str:
+def rule_in_words(claim: Mapping[str, Any]) -> str:
     """Return the rule of a verdict in a few words."""
     rule = claim["rule"]
     match rule["name"]:
@@ -258,19 +222,3 @@ def rule_in_words(claim: Judged) -> str:
             return (f"{rule['quantity']}: in every run above, and by {rule['least']:g} on average, "
                     f"{', '.join(rule['controls'])}")
     return str(rule["holds"])
-
-
-def _judged(by_preset: Mapping[str, Results]) -> list[tuple[str, dict[str, Any]]]:
-    """Return (result, claim) of every claim that was judged, in the order of the paper."""
-    return [(name, claim) for name, result in by_preset.get("paper", {}).items()
-            for claim in result["claims"]]
-
-
-def _verdict_row(name: str, judged: Judged) -> dict[str, Any]:
-    claim = known(judged)
-    return {"group": group(name), "rule": rule_in_words(judged),
-            "ours": ours(judged), "published": published(judged),
-            **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
-            **({} if claim is None else {
-                "observation": claim.observation, "questioned": claim.questioned,
-                "erratum_like": claim.printing})}

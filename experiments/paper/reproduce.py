@@ -30,14 +30,10 @@ from latentcode.experiments.paper.reproductions import (
     ablations,
     curves,
     decoded,
-    fig5e,
+    definitions,
     fig6,
-    figA1,
-    figA8,
-    figA9,
+    mean_codes,
     planes,
-    tabA2,
-    tabA3,
 )
 from latentcode.experiments.paper.runs import (
     KnownRuns,
@@ -60,13 +56,12 @@ from latentcode.files.storage import (
     write_text,
 )
 from latentcode.models.config import kind_of
-from latentcode.runs import Run
 from latentcode.sweep.run import train_members
 from latentcode.sweep.texts import make_texts
 
 REPRODUCTIONS: Mapping[str, Reproduction] = {
-    result.name: result for module in (
-        ablations, curves, decoded, fig5e, fig6, figA1, figA8, figA9, planes, tabA2, tabA3)
+    result.name: result
+    for module in (ablations, curves, decoded, definitions, fig6, mean_codes, planes)
     for result in module.REPRODUCTIONS}
 UNUSED = "runs that it can be judged by: all are there, and none can (why: notes in result.json)"
 """What a claim needs whose runs gave no value."""
@@ -79,12 +74,14 @@ DIGITS = 6
 class Request:
     """What to reproduce, and where.
 
-    preset   `paper`, `small` or `smoke`
-    out      folder of the results
-    work     folder of the runs that are trained for them and of what was measured
-    runs     further folders of runs, such as that of a sweep; never written to
-    train    train the runs that are missing; otherwise work with those that are there
-    missing  leave alone what is there already, of the same runs
+    Attributes:
+        preset: `paper`, `small` or `smoke`.
+        out: Folder of the results.
+        work: Folder of the runs that are trained for them and of what was measured.
+        runs: Further folders of runs, such as that of a sweep; never written to.
+        device: `cpu` or `cuda`.
+        train: Train the runs that are missing; otherwise work with those that are there.
+        missing: Leave alone what is there already, of the same runs.
     """
 
     preset: str = "small"
@@ -94,10 +91,6 @@ class Request:
     device: str = "cpu"
     train: bool = True
     missing: bool = False
-
-    def folder(self, name: str) -> Path:
-        """Return where a result is kept."""
-        return self.out / self.preset / name
 
     def known(self) -> KnownRuns:
         """Return every run that is there: the library's, those of `runs`, and our own."""
@@ -118,9 +111,8 @@ def reproduce(
     """
     for name in names:
         check_choice("result", name, RESULTS)
-    check_choice("preset", request.preset, tuple(N_SPLITS))
-    for name in names:  # before long work, not after it
-        check_free(request.folder(name), overwrite=True, marker=RESULT)
+        # Before long work, not after it.
+        check_free(request.out / request.preset / name, overwrite=True, marker=RESULT)
     check_writable(request.work / "runs")
     done: list[str] = []
     failed: dict[str, LatentCodeError] = {}
@@ -161,34 +153,34 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
     work = Work(request.preset, known, request.work / "measured" / __version__, request.device,
                 wanted.claims if request.preset == "paper" else (), say)
     runs = [run for _, run in work.runs_of(wanted.settings(request.preset))]
-    folder = request.folder(wanted.name)
-    if request.missing and _is_there(folder, runs, lacking):
-        say("is there already" + (f", without {len(lacking)} runs" if lacking else ""))
-        return not lacking
+    folder = request.out / request.preset / wanted.name
+    if request.missing and (folder / RESULT).exists():
+        kept = read_result(folder)
+        if ([row["id"] for row in kept["runs"]] == [run.id for run in runs]
+                and [row["run"] for row in kept["missing"]] == list(lacking)):
+            say("is there already" + (f", without {len(lacking)} runs" if lacking else ""))
+            return not lacking
     findings = wanted.measure(work)
-    result = {
+    rows = []
+    for run in runs:
+        precision, device = (", then ".join(names) for names in trained_on(run))
+        rows.append({
+            "run": run.name, "id": run.id, "kind": kind_of(run.config.model),
+            "seed": run.config.training.seed, "split_seed": split_seed(run.config),
+            "updates": run.checkpoints()[-1], "precision": precision, "device": device,
+            "minutes": minutes(run.path), "config": to_dict(run.config)})
+    _keep(folder, findings, {
         **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
         "summary": findings.summary, "notes": list(findings.notes),
         "claims": [judged_claim(claim, findings.evidence, known) for claim in work.claims],
         "tables": {name: _records(table) for name, table in findings.tables.items()},
-        "figures": list(findings.figures),
-        "runs": [_run_row(run) for run in runs],
+        "figures": list(findings.figures), "runs": rows,
         "missing": [{"run": name, "kind": kind_of(config.model), "updates": config.training.steps}
                     for name, config in lacking.items()],
         "minutes": round((time.monotonic() - began) / 60, 2),
-        "environment": environment(request.device)}
-    _keep(folder, result, findings)
+        "environment": environment(request.device)})
     say(findings.summary)
     return not lacking
-
-
-def _is_there(folder: Path, runs: Sequence[Run], lacking: Iterable[str]) -> bool:
-    """Whether the result that is kept is of these runs, and lacks the same ones."""
-    if not (folder / RESULT).exists():
-        return False
-    kept = read_result(folder)
-    return ([row["id"] for row in kept["runs"]] == [run.id for run in runs]
-            and [row["run"] for row in kept["missing"]] == list(lacking))
 
 
 def _lacking(wanted: Reproduction, request: Request, known: KnownRuns) -> dict[str, RunConfig]:
@@ -224,15 +216,6 @@ def judged_claim(
         "parts": [asdict(part) for part in judgement.parts]}
 
 
-def _run_row(run: Run) -> dict[str, Any]:
-    precision, device = (", then ".join(names) for names in trained_on(run))
-    return {"run": run.name, "id": run.id, "kind": kind_of(run.config.model),
-            "seed": run.config.training.seed, "split_seed": split_seed(run.config),
-            "updates": run.checkpoints()[-1], "precision": precision,
-            "device": device, "minutes": minutes(run.path),
-            "config": to_dict(run.config)}
-
-
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a table as JSON has it: rounded, and null where there is no number."""
     rounded = table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float)
@@ -242,7 +225,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return records
 
 
-def _keep(folder: Path, result: Mapping[str, Any], findings: Findings) -> None:
+def _keep(folder: Path, findings: Findings, result: Mapping[str, Any]) -> None:
     """Write a result, all or nothing."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replace_folder(folder, overwrite=True, marker=RESULT) as temporary:
@@ -264,7 +247,7 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(pixels := io.BytesIO(), format="png", dpi=DPI)
         # Without a date the same figure gives the same bytes.
         figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None})
-    # A palette is enough for drawings, and a third as large: the wheel carries these pictures.
+    # A palette is enough for drawings, and a third as large.
     with Image.open(pixels) as image:
         few = image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
         few.save(path.with_suffix(".png"), optimize=True)

@@ -1,4 +1,4 @@
-"""A figure or table of the paper: the runs that it shows, and what they say."""
+"""A figure or table of the paper: the runs that it shows, their scores, and words for these."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pandas as pd
 from latentcode.config import flatten, to_dict
 from latentcode.experiments.paper.claims import Claim, Excess, Setting, load_claims
 from latentcode.experiments.paper.runs import PUBLISHED, KnownRuns, split_seed
-from latentcode.experiments.paper.verdicts import COLUMNS, evidence
+from latentcode.experiments.paper.sraven_answers import fresh_instances
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.files.storage import replace_file
+from latentcode.metrics import mean_metric
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
+from latentcode.progress import Bar, reported
 from latentcode.runs import Run
 
 R = TypeVar("R", bound=TableResult)
@@ -33,6 +36,21 @@ MEASURED = PUBLISHED / "measured"
 """What was measured of published runs without weights."""
 WITHOUT_RUNS = ("tabA2-", "figA9-", "tabA3-", "figA1-no-additional-parameters")
 """How claims begin that are about the task or the settings, and need no trained model."""
+METRIC = {"logic": "r2", "sraven": "accuracy"}
+"""What each task is judged by."""
+LEARNT = 0.5
+"""Of R² or accuracy on `test`: a model below has not learnt its task."""
+KNOWN = 0.90
+"""A model knows its rules where it is right about each in at least this share of held-out
+instances (`claims.yaml`)."""
+CHUNK = 2_000
+"""Instances of SRAVEN that are drawn and kept at once."""
+FOR_CEILING = 8_000
+"""Instances from which a ceiling is estimated: a standard error of 0.003 for M = 4, K = 8."""
+LETTERS_PER_INCH = 12
+"""Of the heading of a figure."""
+NOTHING = "No run of these settings is finished."
+ONE_SETTING = "One setting for every row, where the paper takes the best of the grid of Table A3."
 
 
 @dataclass(frozen=True)
@@ -116,16 +134,12 @@ class Work:
     claims: tuple[Claim, ...] = ()
     say: Callable[[str], None] = print
 
-    def size(self, n: int, smoke: int) -> int:
-        """Return n, or `smoke` in a test."""
-        return smoke if self.preset == "smoke" else n
-
     def runs_of(self, settings: Setting | Iterable[Setting]) -> Iterator[tuple[str, Run]]:
         """Yield (member, finished run) of settings, in the order of their grids; a run once."""
         seen: set[str] = set()
         for setting in (settings,) if isinstance(settings, Setting) else settings:
-            for member, runs in self.known.of_setting(setting).items():
-                for run in runs:
+            for member, config in setting.grid.members().items():
+                for run in self.known.of(config):
                     if run.id not in seen:
                         seen.add(run.id)
                         yield member, run
@@ -133,11 +147,9 @@ class Work:
     def measured(
         self, run: Run, function: Callable[..., R], kind: type[R], **arguments: Any
     ) -> R:
-        """Return `function(run, **arguments)`, which is computed once for a run.
-
-        kind  what it returns
+        """Return `function(run, **arguments)`, of class `kind`, which is computed once for a run.
         """
-        folder = self.folder / measured_name(run, function, arguments)
+        folder = self.folder / self._name(run, function, arguments)
         if not (folder / kind.marker()).exists():
             self._announce(function, run)
             function(run, device=self.device, **arguments).save(folder, figures=False)
@@ -150,7 +162,7 @@ class Work:
 
         Without a run it is `function(**arguments)`.
         """
-        name = f"{measured_name(run, function, arguments)}.parquet"
+        name = f"{self._name(run, function, arguments)}.parquet"
         if (MEASURED / name).exists():
             return pd.read_parquet(MEASURED / name)
         path = self.folder / name
@@ -162,24 +174,18 @@ class Work:
                 measured.to_parquet(temporary, index=False)
         return pd.read_parquet(path)
 
+    def _name(
+        self, run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> str:
+        # Whatever becomes of the function: what it measured of a published run cannot be measured
+        # again without weights.
+        words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
+        return "-".join(words if run is None else [*words, run.id, str(run.checkpoints()[-1])])
+
     def _announce(self, function: Callable[..., Any], run: Run | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.say("measuring " + function.__name__.replace("_", " ")
                  + ("" if run is None else f", {run.name}"))
-
-
-def measured_name(
-    run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]
-) -> str:
-    """Return the name under which `function(run, **arguments)` is kept.
-
-    Whatever becomes of the function: what it measured of a published run cannot be measured again
-    without weights.
-    """
-    words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
-    if run is not None:
-        words += [run.id, str(run.checkpoints()[-1])]
-    return "-".join(words)
 
 
 def about(member: str, run: Run) -> dict[str, Any]:
@@ -217,19 +223,185 @@ def metric_evidence(work: Work, claim: Claim, metric: str, split: str) -> pd.Dat
 
 def value_evidence(table: pd.DataFrame) -> pd.DataFrame:
     """Return evidence of the `value` of each run alone, of a table with a row per run."""
-    return as_evidence(
-        table[["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
-
-
-def as_evidence(rows: Iterable[Mapping[Any, Any]], **more: str) -> pd.DataFrame:
-    """Return evidence, of rows that may say more of a run than evidence does.
-
-    more  columns that all rows have, such as the control
-    """
-    return evidence({name: row[name] for name in COLUMNS if name in row} | more for row in rows)
+    return evidence(table[["member", "run", "seed", "split_seed", "value"]].to_dict("records"))
 
 
 def controls_of(claim: Claim) -> tuple[str, ...]:
     """Return what is subtracted from the quantity of a claim that is judged by an excess."""
     assert isinstance(claim.rule, Excess), claim.id
     return claim.rule.controls
+
+
+def instances(
+    work: Work, n: int, n_features: int, n_values: int, permuted: bool = True
+) -> pd.DataFrame:
+    """Return `fresh_instances` of SRAVEN, in chunks that are kept."""
+    sizes = [min(CHUNK, n - start) for start in range(0, n, CHUNK)]
+    progress = None if work.preset == "smoke" else Bar(f"SRAVEN, M = {n_features}, K = {n_values}")
+    return pd.concat([
+        work.table(None, fresh_instances, n_features=n_features, n_values=n_values,
+                   permuted=permuted, n=size, seed=seed)
+        for seed, size in reported(list(enumerate(sizes)), len(sizes), progress)],
+        ignore_index=True)
+
+
+def scores(
+    work: Work, settings: Iterable[Setting], split: str, metric: str, fields: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Return a metric of every run at its last update, a row each.
+
+    The `fields` of the configuration, the axes of the figure, are columns, too. `instances` is how
+    many the run was trained on; accuracies on SRAVEN have a `ceiling`, that of the Bayes-optimal
+    solver who knows the rules, over all their combinations.
+    """
+    settings = list(settings)
+    of_sraven = bool(settings) and settings[0].task == "sraven"
+    every = [*fields, "task.name", "training.steps", "training.batch_size",
+             *(("task.n_features", "task.n_values", "task.permuted") if of_sraven else ())]
+    table = final_metrics(work, settings, split, metric, list(dict.fromkeys(every)))
+    table["instances"] = table["steps"] * table["batch_size"]
+    if of_sraven and metric == "accuracy":
+        n = 200 if work.preset == "smoke" else FOR_CEILING
+        table["ceiling"] = [mean_metric(instances(
+            work, n, row["n_features"], row["n_values"], row["permuted"])["solved"].to_numpy()).mean
+            for row in table.to_dict("records")]
+    return table.rename(columns={"name": "task"}).drop(columns="batch_size")
+
+
+def learning(work: Work, settings: Iterable[Setting]) -> tuple[str, tuple[str, ...]]:
+    """Return what stands above a figure, and its notes: what its models are, and how many of them
+    have not learnt their task, by their score on combinations of training.
+
+    Nothing stands above it where the models are published ones that learnt.
+    """
+    settings = list(settings)
+    heading, notes = [], [ONE_SETTING]
+    if work.preset != "paper":
+        heading = [f"reduced models (preset {work.preset})"]
+        notes = [f"Reduced models and tasks (preset {work.preset}): the numbers do not compare "
+                 "with the paper's, and say nothing about which kind of attention is better."]
+
+    def listed(values: Iterable[float]) -> str:
+        return ", ".join(f"{value:g}" if value < 1e5 else f"{value:.0f}"
+                         for value in sorted(set(values)))
+
+    configs = [run.config for _, run in work.runs_of(settings)]
+    for name, title, axes in (
+            ("logic", "Fuzzy logic", {"n_examples": "sequence length "}),
+            ("sraven", "SRAVEN", {"n_features": "M = ", "n_values": "K = "})):
+        trained = [config for config in configs if config.task.name == name]
+        if not trained:
+            continue
+        words = [f"{words}{listed(getattr(config.task, axis) for config in trained)}"
+                 for axis, words in (axes | {"ood_fraction": "held-out share "}).items()]
+        if name == "sraven":
+            words.append(" and ".join(sorted({
+                "permuted" if config.task.permuted else "not permuted" for config in trained})))
+        notes.append(f"{title}: {', '.join(words)}; "
+                     f"{listed(config.training.steps for config in trained)} updates of "
+                     f"{listed(config.training.batch_size for config in trained)} instances.")
+    values = pd.concat([final_metrics(work, [setting], "test", METRIC[setting.task])
+                        for setting in settings]).drop_duplicates("id")["value"]
+    n_unlearnt = int((values < LEARNT).sum())
+    if n_unlearnt:
+        heading.append(f"{n_unlearnt} of {len(values)} models have not learnt the task")
+        notes.append(f"{heading[-1]}: they reach less than {LEARNT} on fresh instances of the "
+                     "combinations of training.")
+    return "; ".join(heading), tuple(notes)
+
+
+def count(n: int, noun: str) -> str:
+    """Return `one run` or `3 runs`."""
+    return f"one {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def sentences(*parts: str) -> str:
+    """Join those that say something, each once."""
+    return " ".join(dict.fromkeys(filter(None, parts)))
+
+
+def nothing(models: str) -> Findings:
+    """Return the findings where no run of some models has finished."""
+    return Findings(f"No run of {models} has finished.", {})
+
+
+def of_kinds(table: pd.DataFrame, quantity: str) -> str:
+    """Say what each kind of attention scores, on average or from the lowest to the highest cell.
+
+    The table has a row per run; runs of the same `member` differ in their seeds alone.
+    """
+    if table.empty:
+        return NOTHING
+
+    def written(value: float) -> str:
+        # Of small numbers, such as losses, two digits.
+        return f"{value:.3f}" if abs(value) >= 0.02 else f"{value:.2g}"
+
+    kinds = []
+    for kind, title in KIND_TITLES.items():
+        rows = table[table["kind"] == kind]
+        if rows.empty:
+            continue
+        means = rows.groupby("member")["value"].mean()
+        values = dict.fromkeys(map(written, (means.min(), means.max())))
+        cells = f"{count(len(means), 'setting')}, " if len(means) > 1 else ""
+        kinds.append(f"{title} {' to '.join(values)} ({cells}{count(len(rows), 'run')})")
+    return f"{quantity}: {', '.join(kinds)}."
+
+
+def beside_ceiling(table: pd.DataFrame) -> str:
+    """Say what the Bayes-optimal solver reaches on the tasks of `scores`; nothing without them."""
+    if table.empty or "ceiling" not in table:
+        return ""
+    ends = dict.fromkeys(f"{value:.2f}" for value in table["ceiling"].agg(["min", "max"]))
+    return f"The Bayes-optimal solver reaches {' to '.join(ends)}, over all combinations of rules."
+
+
+def per_kind(table: pd.DataFrame, *, runs: bool = True) -> str:
+    """Say the mean value of each kind, as in `softmax 0.28, HYLA 0.27 (one run of each)`.
+
+    The table has a row per run, with `kind` and `value`; `runs`: say how many there are, too.
+    """
+    means = table.groupby("kind")["value"].mean()
+    kinds = ", ".join(f"{title} {means[kind]:.2f}" for kind, title in KIND_TITLES.items()
+                      if kind in means)
+    return f"{kinds} ({n_runs(table)})" if runs else kinds
+
+
+def n_runs(table: pd.DataFrame) -> str:
+    """Say how many runs a table has of each kind, a row per run."""
+    numbers = table.groupby("kind").size()
+    if numbers.nunique() == 1:
+        return count(int(numbers.iloc[0]), "run") + " of each" * (len(numbers) > 1)
+    return ", ".join(f"{title} {count(int(numbers[kind]), 'run')}"
+                     for kind, title in KIND_TITLES.items() if kind in numbers)
+
+
+def least_known(run: Run) -> tuple[str, float]:
+    """Return the rule that a model is least often right about on `ood`, and how often it is."""
+    metrics = run.newest_metrics()
+    of_rules = metrics[(metrics["split"] == "ood")
+                       & metrics["metric"].str.startswith("feature_accuracy[")]
+    least = of_rules.sort_values("mean", kind="stable").iloc[0]
+    return str(least["metric"]).removeprefix("feature_accuracy[")[:-1], float(least["mean"])
+
+
+def knows_rules(run: Run) -> bool:
+    """Whether a model is right about each rule in at least `KNOWN` of held-out instances."""
+    return least_known(run)[1] >= KNOWN
+
+
+def caveat(runs: Iterable[Run]) -> tuple[str, ...]:
+    """Return the note that some models do not know their rules, where it is so."""
+    ignorant = [run for run in runs if not knows_rules(run)]
+    if not ignorant:
+        return ()
+    worst = min(ignorant, key=lambda run: least_known(run)[1])
+    rule, share = least_known(worst)
+    return (f"{len(ignorant)} model(s) do not know every rule (least: {rule} right in {share:.2f} "
+            f"of held-out instances, {worst.name}): this says nothing about kinds of attention.",)
+
+
+def titled(runs: Iterable[Run]) -> str:
+    """Return what the title of a figure says where some models do not know their rules."""
+    return "" if all(map(knows_rules, runs)) else "not all models know their rules"

@@ -79,9 +79,9 @@ class KnownRuns:
         """Return the finished runs of a configuration, whatever their seeds."""
         return self.finished.get(signature(config), ())
 
-    def of_setting(self, setting: Setting) -> dict[str, tuple[Run, ...]]:
-        """Return member of a setting -> its finished runs."""
-        return {name: self.of(config) for name, config in setting.grid.members().items()}
+    def seeds(self, config: RunConfig) -> set[tuple[int, int]]:
+        """Return the seeds of split and model that there are runs of."""
+        return set(map(_seeds_of, self.of(config)))
 
 
 def default_folders() -> list[Path]:
@@ -97,10 +97,16 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
     found first. Damaged ones raise what `Run.open` raises; `RunError` for a folder that is not
     there.
     """
+    def merit(run: Run) -> tuple[bool, bool]:
+        return run.has_weights, set(trained_on(run)[0]) == {"float32"}
+
     complete: dict[str, dict[tuple[int, int], Run]] = {}
     for folder in map(Path, folders):
         check(folder.is_dir(), f"{folder} is no folder; expected one of runs", RunError)
-        for path in _run_folders(folder):
+        patterns = ("/".join(["*"] * depth + [CONFIG]) for depth in range(DEEPEST + 1))
+        for path in sorted(path.parent for pattern in patterns for path in folder.glob(pattern)):
+            if any(part.startswith(".") for part in path.relative_to(folder).parts):
+                continue
             try:
                 run = Run.open(path)
             except LatentCodeError:
@@ -110,20 +116,12 @@ def find_runs(folders: Iterable[str | Path]) -> KnownRuns:
             if run.imported is None and run.is_complete:
                 runs = complete.setdefault(signature(run.config), {})
                 known = runs.setdefault(_seeds_of(run), run)
-                if _merit(run) > _merit(known):
-                    runs[_seeds_of(run)] = run
+                runs[_seeds_of(run)] = max(known, run, key=merit)
     return KnownRuns({key: tuple(sorted(runs.values(), key=_seeds_of))
                       for key, runs in complete.items()})
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    patterns = ("/".join(["*"] * depth + [CONFIG]) for depth in range(DEEPEST + 1))
-    return sorted(path.parent for pattern in patterns for path in folder.glob(pattern)
-                  if not any(part.startswith(".") for part in path.relative_to(folder).parts))
-
-
 def _seeds_of(run: Run) -> tuple[int, int]:
-    """Return the seeds of split and model."""
     return split_seed(run.config), run.config.training.seed
 
 
@@ -137,29 +135,24 @@ def trained_on(run: Run) -> tuple[list[str], list[str]]:
             [run.provenance["device_name"], *(note["device_name"] for note in moves)])
 
 
-def _merit(run: Run) -> tuple[bool, bool]:
-    precisions, _ = trained_on(run)
-    return run.has_weights, set(precisions) == {"float32"}
-
-
 def missing(
     settings: Sequence[Setting], known: KnownRuns, n_splits: int
 ) -> dict[str, RunConfig]:
     """Return the runs that settings lack: name of a folder -> configuration.
 
-    n_splits  splits on which every member should have a run; for those that are missing, see
-              `_seed_of`
+    On a split a run takes the model's seed that most members have there, so that they can be
+    compared seed by seed with the fewest trainings, or else the split's own.
+
+    Args:
+        settings: What should have runs.
+        known: The runs that are there.
+        n_splits: Splits on which every member should have a run.
     """
-    lacking: dict[str, RunConfig] = {}
     configs = [config for setting in settings for config in setting.grid.members().values()]
-    of_members = [_seeds(known.of(config)) for config in configs]
-    for config, seeds in zip(configs, of_members, strict=True):
-        there = {split for split, _ in seeds}
-        others = [split for split in range(n_splits + len(there)) if split not in there]
-        for split in others[:max(0, n_splits - len(there))]:
-            wanted = seeded(config, _seed_of(split, of_members), split)
-            lacking[folder_name(wanted)] = wanted
-    return lacking
+    seeds = list(map(known.seeds, configs))
+    return {folder_name(wanted): wanted for config, present in zip(configs, seeds, strict=True)
+            for split in _lacking({split for split, _ in present}, n_splits)
+            for wanted in [seeded(config, _common_seed(split, seeds), split)]}
 
 
 def missing_of_same_seeds(
@@ -167,27 +160,27 @@ def missing_of_same_seeds(
 ) -> dict[str, RunConfig]:
     """Return the runs that a setting lacks to be compared seed by seed, as `missing` does.
 
-    n_seeds  pairs of seeds, of split and model, of which every member should have a run
+    Args:
+        setting: The members that are compared.
+        known: The runs that are there.
+        n_seeds: Pairs of seeds, of split and model, of which every member should have a run.
     """
     configs = list(setting.grid.members().values())
-    of_members = [_seeds(known.of(config)) for config in configs]
-    of_all = set.intersection(*of_members)
-    splits = {split for split, _ in of_all}
-    others = [(split, _seed_of(split, of_members)) for split in range(n_seeds + len(splits))
-              if split not in splits]
-    wanted = [seeded(config, seed, split) for config, own in zip(configs, of_members, strict=True)
-              for split, seed in others[:max(0, n_seeds - len(of_all))]
-              if (split, seed) not in own]
-    return {folder_name(config): config for config in wanted}
+    seeds = list(map(known.seeds, configs))
+    common = set.intersection(*seeds)
+    splits = _lacking({split for split, _ in common}, n_seeds, len(common))
+    return {folder_name(wanted): wanted for config, present in zip(configs, seeds, strict=True)
+            for split in splits if (split, _common_seed(split, seeds)) not in present
+            for wanted in [seeded(config, _common_seed(split, seeds), split)]}
 
 
-def _seeds(runs: Iterable[Run]) -> set[tuple[int, int]]:
-    """Return the seeds of split and model that there are runs of."""
-    return set(map(_seeds_of, runs))
+def _lacking(splits: set[int], n: int, n_there: int | None = None) -> list[int]:
+    """Return the lowest other splits that make it n; `n_there` already are (default: these)."""
+    n_there = len(splits) if n_there is None else n_there
+    others = [split for split in range(n + len(splits)) if split not in splits]
+    return others[:max(0, n - n_there)]
 
 
-def _seed_of(split: int, of_members: Iterable[set[tuple[int, int]]]) -> int:
-    """Return the model's seed on a split: the one that most members have, so that they can be
-    compared seed by seed with the fewest trainings, or else the split's own."""
-    counts = Counter(seed for of_member in of_members for at, seed in of_member if at == split)
+def _common_seed(split: int, seeds: Iterable[set[tuple[int, int]]]) -> int:
+    counts = Counter(seed for present in seeds for at, seed in present if at == split)
     return min(counts, key=lambda seed: (-counts[seed], seed != split, seed), default=split)

@@ -26,18 +26,11 @@ import torch
 from torch import Tensor
 
 from latentcode.config import SravenConfig
-from latentcode.experiments.paper.reproduction import Work
-from latentcode.metrics import Metric, mean_metric
-from latentcode.progress import Bar, reported
 from latentcode.tasks.base import Batch
 from latentcode.tasks.sraven.task import DISTRIBUTE, Sraven, complete, feature_grids_per_rule
 
 ROWS_AT_ONCE = 2**22
 """Most rows of one join, which bounds its memory at about a gigabyte."""
-CHUNK = 2_000
-"""Instances that are drawn and kept at once."""
-FOR_CEILING = 8_000
-"""Instances from which a ceiling is estimated: a standard error of 0.003 for M = 4, K = 8."""
 
 _INSTANCE, _RULES, _USED = range(3)
 """Columns of a partial reading; the used tokens and then the answers follow from `_USED` on."""
@@ -289,22 +282,3 @@ def fresh_instances(
         "official": official_ambiguous(batch.info["grid"], n_values).numpy(),
         "ambiguous": posterior.ambiguous(batch.targets).numpy(),
         "solved": (posterior.best()[0] == batch.targets).all(1).numpy()})
-
-
-def instances(
-    work: Work, n: int, n_features: int, n_values: int, permuted: bool = True
-) -> pd.DataFrame:
-    """Return `fresh_instances`, in chunks that are kept."""
-    sizes = [min(CHUNK, n - start) for start in range(0, n, CHUNK)]
-    progress = None if work.preset == "smoke" else Bar(f"SRAVEN, M = {n_features}, K = {n_values}")
-    return pd.concat([
-        work.table(None, fresh_instances, n_features=n_features, n_values=n_values,
-                        permuted=permuted, n=size, seed=seed)
-        for seed, size in reported(list(enumerate(sizes)), len(sizes), progress)],
-        ignore_index=True)
-
-
-def ceiling(work: Work, n_features: int, n_values: int, permuted: bool) -> Metric:
-    """How often is the Bayes-optimal solver right, over all combinations of rules?"""
-    solved = instances(work, work.size(FOR_CEILING, 200), n_features, n_values, permuted)["solved"]
-    return mean_metric(solved.to_numpy())

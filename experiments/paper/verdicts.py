@@ -19,13 +19,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Literal
+from itertools import combinations, product
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtr, stdtrit
 
-from latentcode.errors import ConfigError, check, check_choice
+from latentcode.errors import check, check_choice
 from latentcode.experiments.paper.claims import (
     Bound,
     Claim,
@@ -33,14 +34,7 @@ from latentcode.experiments.paper.claims import (
     Excess,
     Permutation,
     PermutationOfChanges,
-    Published,
     Welch,
-)
-from latentcode.experiments.paper.statistics import (
-    exchange_labels,
-    mean_interval,
-    narrowest_half,
-    welch,
 )
 
 Verdict = Literal["agrees", "differs", "undecided", "not run"]
@@ -49,6 +43,8 @@ FEWEST = 3
 """Runs of a member (for numbers: splits; for `exact`: cells) without which nothing is decided."""
 LARGEST_P = 0.05
 """A permutation test is passed up to here, this included."""
+UPPER = 0.975
+"""Quantile at the upper end of a 95 % interval."""
 COMPARED = "all members"
 """The member of a value that compares all members, of the runs of one seed (rule `bound`)."""
 COLUMNS: Mapping[str, str] = {
@@ -82,18 +78,18 @@ class Part:
     """The member; `A > B`; or the member and the control below which it may not be."""
     verdict: Verdict
     """How this test comes out; the claim's verdict is another matter, see `judge`."""
-    estimate: float | None
+    estimate: float | None = None
     """For numbers ours - published, in the unit printed; for permutations mean(higher) -
     mean(lower); for bounds and excesses the mean over runs; for `exact` 1.0 or 0.0."""
-    low: float | None
+    low: float | None = None
     """Lower end of its interval; for excesses the lowest of any run."""
-    high: float | None
+    high: float | None = None
     """Upper end of its interval; for excesses the highest of any run."""
-    p: float | None
+    p: float | None = None
     """One-sided for permutations, two-sided for numbers; None for other rules."""
-    n: tuple[int, ...]
+    n: tuple[int, ...] = ()
     """How many values each side has: runs, for numbers splits, for the task alone instances."""
-    why: str
+    why: str = ""
     """The numbers in words."""
     needs: tuple[str, ...] = ()
     """What would decide it; empty where it is decided."""
@@ -115,66 +111,74 @@ class Judgement:
     """What would decide it; None where it is decided."""
 
 
-def evidence(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return measured values as a table with all of `COLUMNS`; what a row lacks is missing.
+def evidence(rows: Iterable[Mapping[Any, Any]], **more: str) -> pd.DataFrame:
+    """Return measured values as a table of `COLUMNS`; what a row lacks is missing.
 
-    `ConfigError` names a row without member or value, a key that is no column, a number that is not
-    finite or not whole, an interval or seeds of which half is missing, and a row given twice.
+    `ConfigError` where a row has no member or no finite value, and for a row given twice.
+
+    Args:
+        rows: Rows, which may have other columns, too.
+        more: Columns that all rows have, such as the control.
     """
-    given = [dict(row) for row in rows]
-    for row in given:
-        for name in row:
-            check_choice(f"column in evidence of {row.get('member')!r}", name, COLUMNS)
-    try:
-        table = pd.DataFrame(given, columns=list(COLUMNS)).astype(dict(COLUMNS))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"evidence has what is no number, or not a whole one: {error}") from None
+    table = pd.DataFrame([{**row, **more} for row in rows], columns=list(COLUMNS))
+    table = table.astype(dict(COLUMNS))
     for name in ("member", "control", "run"):
         table[name] = table[name].where(table[name].notna(), None)
-    for wrong, what in (
+    for wrong, problem in (
             (table["member"].isna(), "has no member; expected a name"),
             (~np.isfinite(table["value"]), "has no finite value; expected one"),
-            (table["low"].isna() != table["high"].isna(), "has half an interval; expected both"),
-            (table["low"] > table["high"], "has low above high"),
-            (table["seed"].isna() != table["split_seed"].isna(), "has one seed; expected both"),
-            (table["run"].notna() & table["seed"].isna(), "has no seed; expected that of the run"),
-            (table["se"] < 0, "has se below 0"),
             (table.duplicated(["member", "control", "run", "seed", "split_seed"]),
              "has two values of the same member, control, run and seeds; expected one")):
-        check(not wrong.any(), f"evidence of {table[wrong]['member'].tolist()!r} {what}")
+        check(not wrong.any(), f"evidence of {table[wrong]['member'].tolist()!r} {problem}")
     return table
 
 
 def judge(claim: Claim, values: pd.DataFrame) -> Judgement:
     """Judge a claim by its rule, from a table of `evidence`, which may be empty.
 
-    `ConfigError` names the claim and what its rule cannot use: a member or control that is not the
-    claim's, seeds or intervals that are not there.
+    A claim that asks for several things agrees where all of its parts agree, differs where one
+    does, and is not run where none has a value. `ConfigError` names the claim and a member or
+    control that is not the claim's.
     """
-    _check_rows(claim, values)
-    parts = _parts(claim, values)
-    verdict = together(parts)
+    members, rule = tuple(claim.setting.grid.points()), claim.rule
+    if COMPARED in set(values["member"]) and isinstance(rule, Bound):
+        members = (COMPARED,)
+    for row in values.to_dict("records"):
+        member = row["member"]
+        if isinstance(rule, Excess):
+            check_choice(f"control in values of claim {claim.id}", row["control"], rule.controls)
+            member = member.partition(": ")[0]
+        if not isinstance(rule, Exact):  # whose parts have any names
+            check_choice(f"member in values of claim {claim.id}", member, members)
+    match rule:
+        case Welch():
+            parts = [_number(claim, values)]
+        case Permutation():
+            parts = list(_permutations(rule, values))
+        case PermutationOfChanges():
+            parts = list(_changes(rule, values))
+        case Bound():
+            parts = [_bounded(rule, member, values[values["member"] == member])
+                     for member in members]
+        case Excess():
+            parts = list(_excesses(rule, members, values))
+        case Exact():
+            parts = list(_statements(members, values))
+
+    verdicts = {part.verdict for part in parts}
+    verdict: Verdict = "undecided"
+    if len(verdicts) == 1:
+        verdict, = verdicts
+    elif "differs" in verdicts:
+        verdict = "differs"
     # Where the task alone is measured n counts instances.
-    enough = isinstance(claim.rule, Exact) or all(min(part.n) >= FEWEST for part in parts)
+    enough = isinstance(rule, Exact) or all(min(part.n) >= FEWEST for part in parts)
     if verdict == "differs" and not enough:
         verdict = "undecided"
-    open_parts = parts if verdict in ("undecided", "not run") else ()
-    needs = dict.fromkeys(need for part in open_parts for need in part.needs)
-    return Judgement(claim.id, verdict, parts, _why(claim, verdict, parts),
+    needs = dict.fromkeys(need for part in parts for need in part.needs
+                          if verdict in ("undecided", "not run"))
+    return Judgement(claim.id, verdict, tuple(parts), _why(claim, verdict, parts),
                      "; ".join(needs) or None)
-
-
-def together(parts: Iterable[Part]) -> Verdict:
-    """Return the verdict of a claim that asks for all of its parts.
-
-    agrees where all agree, differs where one does, not run where none has a value.
-    """
-    verdicts = {part.verdict for part in parts}
-    if verdicts <= {"agrees"} and verdicts:
-        return "agrees"
-    if verdicts <= {"not run"}:
-        return "not run"
-    return "differs" if "differs" in verdicts else "undecided"
 
 
 def can_agree(claim: Claim, splits: float = FEWEST) -> bool:
@@ -183,37 +187,58 @@ def can_agree(claim: Claim, splits: float = FEWEST) -> bool:
     With that many splits of ours, whatever their error; of Table A2, with any number of instances.
     Claims that are no numbers can.
     """
-    published = claim.published
-    if not isinstance(claim.rule, Welch) or published is None or claim.margin is None:
+    if not isinstance(claim.rule, Welch):
         return True
+    published = claim.published
+    assert published is not None
     assert published.error is not None
     assert published.n is not None
-    n = math.inf if over_instances(published) else splits
+    assert claim.margin is not None
+    n = math.inf if published.over_instances else splits
     return narrowest_half(n, published.n) * published.error <= claim.margin
 
 
-def over_instances(published: Published | None) -> bool:
-    """Whether an instance is a value: Table A2, where the task alone is measured."""
-    return published is not None and "instances" in (published.error_of or "")
+# Numbers: the interval of Welch's t
 
 
-def _parts(claim: Claim, rows: pd.DataFrame) -> tuple[Part, ...]:
-    members = tuple(claim.setting.grid.points())
-    match claim.rule:
-        case Welch():
-            return (_number(claim, rows),)
-        case Permutation() as rule:
-            return tuple(_permutations(rule, rows))
-        case PermutationOfChanges() as rule:
-            return tuple(_changes(rule, rows))
-        case Bound() as rule:
-            compared = COMPARED in set(rows["member"])
-            return tuple(_bounded(rule, member, rows[rows["member"] == member])
-                         for member in ((COMPARED,) if compared else members))
-        case Excess() as rule:
-            return tuple(_excesses(rule, members, rows))
-        case Exact():
-            return tuple(_statements(members, rows))
+class Difference(NamedTuple):
+    """A difference of two means with its interval and two-sided p; arrays if its parts are."""
+
+    estimate: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    p: np.ndarray
+
+
+def welch(
+    mean: Any, error: Any, n: Any, other_mean: Any, other_error: Any, other_n: Any
+) -> Difference:
+    """(mean - mean') +- t(df) sqrt(e^2 + e'^2), df = (e^2 + e'^2)^2 / (e^4/(n-1) + e'^4/(n'-1)).
+
+    Args:
+        mean: Mean of one group.
+        error: Its standard error.
+        n: Its number of values.
+        other_mean: Mean of the group that it is compared with.
+        other_error: Its standard error, above 0.
+        other_n: Its number of values.
+    """
+    difference, e, other = (np.asarray(value, dtype=np.float64)
+                            for value in (mean - other_mean, error, other_error))
+    variance = e**2 + other**2
+    df = variance**2 / (e**4 / (n - 1.0) + other**4 / (other_n - 1.0))
+    half = stdtrit(df, UPPER) * np.sqrt(variance)
+    p = 2.0 * stdtr(df, -np.abs(difference) / np.sqrt(variance))
+    return Difference(difference, difference - half, difference + half, p)
+
+
+def narrowest_half(n: float, other_n: int) -> float:
+    """Return half of the narrowest interval of `welch`, in units of the other group's error.
+
+    The narrowest over all errors that n values may have, up to three times that error; n may be
+    infinite.
+    """
+    return float(welch(0.0, np.linspace(0.0, 3.0, 3_001), n, 0.0, 1.0, other_n).high.min())
 
 
 def _number(claim: Claim, rows: pd.DataFrame) -> Part:
@@ -223,12 +248,12 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
     assert published.error is not None
     assert published.n is not None
     assert margin is not None
-    kind = "instance" if over_instances(published) else "split"
+    kind = "instance" if published.over_instances else "split"
     if rows.empty:
         return _not_run(name, [name], kind)
     scale = 100.0 if published.unit == "points" else 1.0
-    if over_instances(published):
-        row = _the_only(rows)
+    if published.over_instances:
+        row, = rows.to_dict("records")
         mean, error, n = scale * row["value"], scale * row["se"], int(row["n"])
     else:
         # The published seed draws the split too: runs that share one are one value.
@@ -238,8 +263,8 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
     if n < FEWEST:
         return _too_few(name, {name: n}, kind, f"ours {mean:.4g} ({_counted(n, kind)}), {printed}",
                         estimate=float(mean) - published.value)
-    found = welch(mean, error, n, published.value, published.error, published.n)
-    estimate, low, high, p = map(float, (found.estimate, found.low, found.high, found.p))
+    estimate, low, high, p = map(float, welch(mean, error, n, published.value, published.error,
+                                              published.n))
     needs: tuple[str, ...] = ()
     if -margin <= low and high <= margin:
         verdict: Verdict = "agrees"
@@ -257,6 +282,9 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
                 f"the difference, {low:.3g} to {high:.3g}, {outcome}", needs)
 
 
+# Comparisons: exact permutation tests
+
+
 @dataclass(frozen=True)
 class _Side:
     """Values that a permutation test compares."""
@@ -271,8 +299,8 @@ class _Side:
 def _permutations(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part]:
     """Is mean(higher) > mean(lower)? See `Permutation`."""
     def side(member: str) -> _Side:
-        own = rows[rows["member"] == member]
-        return _Side(member, own.set_index("split_seed")["value"], not own.empty)
+        values = rows[rows["member"] == member].set_index("split_seed")["value"]
+        return _Side(member, values, not values.empty)
 
     pairs = [(side(above), side(below))
              for above, below in zip(rule.higher, rule.lower, strict=True)]
@@ -312,9 +340,72 @@ def _compare(pairs: Sequence[tuple[_Side, _Side]]) -> Part:
                         "differs" if below / total <= LARGEST_P else "undecided")
     needs = () if verdict != "undecided" else (f"more runs of {' and '.join(counts)}",)
     opposite = f"; in the opposite direction {below} do" if verdict == "differs" else ""
-    return Part(name, verdict, difference, None, None, above / total, tuple(counts.values()),
-                f"{means}: {above} of {total} exchanges of labels give as large a difference, "
-                f"p = {above / total:.3g}{opposite}", needs)
+    return Part(name, verdict, difference, p=above / total, n=tuple(counts.values()), needs=needs,
+                why=f"{means}: {above} of {total} exchanges of labels give as large a difference, "
+                    f"p = {above / total:.3g}{opposite}")
+
+
+class Exchanges(NamedTuple):
+    """mean(higher) - mean(lower), and how many of all exchanges of labels reach it."""
+
+    difference: float
+    above: int
+    """Exchanges with a difference at least as large."""
+    below: int
+    """Exchanges with a difference at most as large."""
+    total: int
+
+
+def exchange_labels(pairs: Sequence[tuple[pd.Series, pd.Series]]) -> Exchanges:
+    """Is mean(higher) > mean(lower)? Every exchange of labels within each pair, counted.
+
+    Labels are exchanged among the values of one split where every split has two or more of either
+    side, otherwise among all values of the pair.
+
+    Args:
+        pairs: (higher, lower), values with the seed of their split as index. Of several pairs it
+            is the mean over pairs that is compared.
+    """
+    # The difference is a sum of independent parts, one for each group within which labels are
+    # exchanged. The sums of half of the parts are sorted, those of the others looked up in them.
+    parts = sorted((part for higher, lower in pairs for part in _exchanged(higher, lower)), key=len)
+    left, right = np.zeros(1), np.zeros(1)
+    for part in reversed(parts):
+        if len(left) > len(right):
+            left, right = right, left
+        left = np.add.outer(left, part).ravel()
+    right.sort()
+    total = len(left) * len(right)
+    observed = sum(float(part[0]) for part in parts)
+    # Equal differences may be sums of the same numbers in another order.
+    slack = 1e-12 * max(float(side.abs().max()) for pair in pairs for side in pair)
+    above = total - int(np.searchsorted(right, observed - slack - left).sum())
+    below = int(np.searchsorted(right, observed + slack - left, side="right").sum())
+    return Exchanges(observed / len(pairs), above, below, total)
+
+
+def _exchanged(higher: pd.Series, lower: pd.Series) -> Iterator[np.ndarray]:
+    """Yield what each group adds to mean(higher) - mean(lower), for every exchange within it.
+
+    The first number of each is what was observed.
+    """
+    splits = sorted({*higher.index, *lower.index})
+    groups = [(higher[higher.index == split].tolist(), lower[lower.index == split].tolist())
+              for split in splits]
+    if any(min(len(above), len(below)) < 2 for above, below in groups):
+        groups = [(higher.tolist(), lower.tolist())]
+    for above, below in groups:
+        taken = np.array([sum(chosen) for chosen in combinations(above + below, len(above))])
+        yield taken / len(higher) - (sum(above + below) - taken) / len(lower)
+
+
+# Bounds, differences from controls, statements
+
+
+def mean_interval(values: pd.Series) -> tuple[float, float, float]:
+    """Return the mean of at least two values and its t interval, mean +- t(n - 1) s / sqrt(n)."""
+    mean, half = float(values.mean()), float(stdtrit(len(values) - 1, UPPER) * values.sem())
+    return mean, mean - half, mean + half
 
 
 def _bounded(rule: Bound, member: str, rows: pd.DataFrame) -> Part:
@@ -323,13 +414,13 @@ def _bounded(rule: Bound, member: str, rows: pd.DataFrame) -> Part:
         return _not_run(member, [member], "run")
     values = rows["value"]
     if rows["split_seed"].isna().any():
-        row = _the_only(rows)
+        row, = rows.to_dict("records")
         mean, low, high, n, kind = row["value"], row["low"], row["high"], int(row["n"]), "instance"
     elif len(values) < FEWEST:
         return _too_few(member, {member: len(values)}, "run", _mean_in_words(member, values),
                         estimate=float(values.mean()))
     else:
-        (mean, low, high), n, kind = mean_interval(values.tolist()), len(values), "run"
+        (mean, low, high), n, kind = mean_interval(values), len(values), "run"
     above, below = low > rule.bound, high < rule.bound
     claimed, opposite = (above, below) if rule.side == "above" else (below, above)
     verdict: Verdict = "agrees" if claimed else "differs" if opposite else "undecided"
@@ -342,33 +433,31 @@ def _bounded(rule: Bound, member: str, rows: pd.DataFrame) -> Part:
 
 
 def _excesses(rule: Excess, members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:
-    """Is the quantity above its controls? See `Excess`."""
-    # What has to pass by itself for one member has to for all.
-    aspects = dict.fromkeys(aspect_of(name) for name in rows["member"]) or {"": None}
+    """Are the paired differences of runs from their controls above 0, and by enough?"""
+    # An aspect that has to pass by itself for one member has to for all.
+    aspects = dict.fromkeys(name.partition(": ")[2] for name in rows["member"]) or {"": None}
     for member, aspect, control in product(members, aspects, rule.controls):
-        name = f"{member}: {aspect}" if aspect else member
-        own = rows[(rows["member"] == name) & (rows["control"] == control)]
-        if own.empty:
-            yield _not_run(f"{name}, above {control}", [name], "run")
-        else:
-            yield _excess(f"{name}, above {control}", member, rule.least, own)
-
-
-def _excess(name: str, member: str, least: float, rows: pd.DataFrame) -> Part:
-    """Are the paired differences of runs above 0, and by enough?"""
-    mean, low, high = (float(rows["value"].mean()), float(rows["low"].min()),
-                       float(rows["high"].max()))
-    n, positive = len(rows), int((rows["low"] > 0.0).sum())
-    estimate = f"{name}, by {mean:.3g} ({_counted(n, 'run')})"
-    if n < FEWEST:
-        return _too_few(name, {member: n}, "run", estimate, estimate=mean)
-    verdict: Verdict = ("agrees" if positive == n and mean >= least else
-                        "differs" if high < least else "undecided")
-    n_below = int((rows["high"] < least).sum())
-    return Part(name, verdict, mean, low, high, None, (n,),
-                f"{estimate}, {least:g} being asked for: the interval is above 0 in {positive} "
-                f"and below {least:g} in {n_below} of them",
-                () if verdict != "undecided" else (f"more runs of {member}",))
+        place = f"{member}: {aspect}" if aspect else member
+        name = f"{place}, above {control}"
+        differences = rows[(rows["member"] == place) & (rows["control"] == control)]
+        n = len(differences)
+        if not n:
+            yield _not_run(name, [place], "run")
+            continue
+        mean, low, high = (float(differences["value"].mean()), float(differences["low"].min()),
+                           float(differences["high"].max()))
+        estimate = f"{name}, by {mean:.3g} ({_counted(n, 'run')})"
+        if n < FEWEST:
+            yield _too_few(name, {member: n}, "run", estimate, estimate=mean)
+            continue
+        positive = int((differences["low"] > 0.0).sum())
+        n_below = int((differences["high"] < rule.least).sum())
+        verdict: Verdict = ("agrees" if positive == n and mean >= rule.least else
+                            "differs" if n_below == n else "undecided")
+        yield Part(name, verdict, mean, low, high, None, (n,),
+                   f"{estimate}, {rule.least:g} being asked for: the interval is above 0 in "
+                   f"{positive} and below {rule.least:g} in {n_below} of them",
+                   () if verdict != "undecided" else (f"more runs of {member}",))
 
 
 def _statements(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:
@@ -376,48 +465,40 @@ def _statements(members: Sequence[str], rows: pd.DataFrame) -> Iterator[Part]:
     named = list(dict.fromkeys(rows["member"])) or ["the statement"]
     # Named by members, it has a part for each of them; otherwise those that are given.
     for part in members if set(named) <= set(members) else named:
-        own = rows[rows["member"] == part]
-        if own.empty:
-            yield Part(part, "not run", None, None, None, None, (0,), f"{part}: no value",
-                       (f"whether it holds for {part}",))
+        values = rows[rows["member"] == part]
+        if values.empty:
+            yield Part(part, "not run", n=(0,), why=f"{part}: no value",
+                       needs=(f"whether it holds for {part}",))
             continue
-        holds = float(own["value"].min())
-        verdict: Verdict = "agrees" if holds else "differs"
+        holds = float(values["value"].min())
         outcome = f"{part}: it {'holds' if holds else 'does not hold'}"
-        cells = own["n"].dropna().tolist()
+        cells = values["n"].dropna().tolist()
         if cells and min(cells) < FEWEST:
             # A statement about cells names at least three of them.
-            yield Part(part, "undecided", holds, None, None, None, (len(own),),
-                       f"{outcome}, in {_counted(min(cells), 'cell')}: at least three are needed",
-                       (f"{_wanted(part, min(cells), 'cell')}",))
+            yield Part(part, "undecided", holds, n=(len(values),),
+                       why=f"{outcome}, in {_counted(min(cells), 'cell')}: at least three are "
+                           "needed",
+                       needs=(_wanted(part, min(cells), "cell"),))
         else:
-            yield Part(part, verdict, holds, None, None, None, (len(own),), outcome)
+            yield Part(part, "agrees" if holds else "differs", holds, n=(len(values),),
+                       why=outcome)
 
 
-def aspect_of(name: str) -> str:
-    """Return what follows the member in `kind=hyla: layer 0, term 1`; see `COLUMNS`."""
-    return name.partition(": ")[2]
-
-
-def _the_only(rows: pd.DataFrame) -> pd.Series:
-    """Return the one row of a member for which the task alone is measured."""
-    check(len(rows) == 1, f"evidence of {rows.iloc[0]['member']!r}, of which the task alone is "
-          f"measured, has {len(rows)} rows; expected one, over all instances")
-    return rows.iloc[0]
+# Words
 
 
 def _not_run(name: str, members: Iterable[str], kind: str) -> Part:
     members = list(dict.fromkeys(members))
-    return Part(name, "not run", None, None, None, None, (0,) * len(members), f"{name}: no value",
-                tuple(_wanted(member, 0, kind) for member in members))
+    return Part(name, "not run", n=(0,) * len(members), why=f"{name}: no value",
+                needs=tuple(_wanted(member, 0, kind) for member in members))
 
 
 def _too_few(
     name: str, counts: Mapping[str, int], kind: str, values: str, estimate: float | None = None
 ) -> Part:
-    return Part(name, "undecided", estimate, None, None, None, tuple(counts.values()),
-                f"{values}: at least three {kind}s{' of each' * (len(counts) > 1)} are needed",
-                tuple(_wanted(member, n, kind) for member, n in counts.items() if n < FEWEST))
+    return Part(name, "undecided", estimate, n=tuple(counts.values()),
+                why=f"{values}: at least three {kind}s{' of each' * (len(counts) > 1)} are needed",
+                needs=tuple(_wanted(member, n, kind) for member, n in counts.items() if n < FEWEST))
 
 
 def _wanted(member: str, n: int, kind: str) -> str:
@@ -435,6 +516,11 @@ def _mean_in_words(name: str, values: pd.Series) -> str:
     return f"{name}{mean} ({_counted(len(values), 'run')})"
 
 
+def verb(verdict: str, n: int) -> str:
+    """Return a verdict as the verb of n tests or claims: 1 agrees, 2 agree, 2 are undecided."""
+    return verdict.removesuffix("s") if n > 1 and verdict in ("agrees", "differs") else verdict
+
+
 def _why(claim: Claim, verdict: Verdict, parts: Sequence[Part]) -> str:
     sentences = []
     if len(parts) > 1 and verdict == "not run":
@@ -443,10 +529,12 @@ def _why(claim: Claim, verdict: Verdict, parts: Sequence[Part]) -> str:
         sentences.append(f"All {len(parts)} tests agree.")
     elif len(parts) > 1:
         counts = Counter(part.verdict for part in parts)
+        be = {"undecided", "not run"}
         sentences.append("Of {} tests {}.".format(len(parts), ", ".join(
-            f"{n} {_verb(name, n)}" for name, n in counts.items())))
+            f"{n} {('is ' if n == 1 else 'are ') * (name in be)}{verb(name, n)}"
+            for name, n in counts.items())))
     if len(parts) == 1 or verdict in ("differs", "undecided"):
-        # What decided it, or did not.
+        # The part that decided it, or did not.
         telling = [part for part in parts if part.verdict == verdict] or list(parts)
         why = telling[0].why
         # Names of members stay as they are.
@@ -455,39 +543,3 @@ def _why(claim: Claim, verdict: Verdict, parts: Sequence[Part]) -> str:
         sentences.append("No prediction: some of our own numbers were known when the rule was "
                          "fixed.")
     return " ".join(sentences)
-
-
-def _verb(verdict: Verdict, n: int) -> str:
-    """Return a verdict as the verb of n tests."""
-    if verdict in ("agrees", "differs"):
-        return verdict if n == 1 else verdict.removesuffix("s")
-    return f"{'is' if n == 1 else 'are'} {verdict}"
-
-
-def _check_rows(claim: Claim, rows: pd.DataFrame) -> None:
-    """Raise `ConfigError` where a row is not the claim's, or lacks what its rule needs."""
-    rule, where = claim.rule, f"values of claim {claim.id}"
-    members = ([COMPARED] if isinstance(rule, Bound) and COMPARED in set(rows["member"])
-               else list(claim.setting.grid.points()))
-    controls = rule.controls if isinstance(rule, Excess) else (None,)
-    by_instance = isinstance(rule, Welch) and over_instances(claim.published)
-    for row in rows.to_dict("records"):
-        place = f"{where}, {row['member']},"
-        check(row["control"] in controls, f"control in {place} is {row['control']!r}; expected "
-              f"{' or '.join(map(str, controls))}")
-        if isinstance(rule, Exact):  # whose parts have any names
-            check(row["value"] in (0.0, 1.0),
-                  f"value in {place} is {row['value']!r}; expected 1.0 (holds) or 0.0")
-            continue
-        member = row["member"].partition(": ")[0] if isinstance(rule, Excess) else row["member"]
-        check_choice(f"member in {where}", member, members)
-        alone = pd.isna(row["split_seed"])
-        given, expected = (("given", "se and n of the task alone, without a run") if by_instance
-                           else ("missing", "those of its run"))
-        check(isinstance(rule, Bound) or alone == by_instance,
-              f"seeds in {place} are {given}; expected {expected}")
-        needed = (("low", "high") if isinstance(rule, Excess) else () if not alone else
-                  ("low", "high", "n") if isinstance(rule, Bound) else ("se", "n"))
-        for name in needed:
-            check(not pd.isna(row[name]),
-                  f"{name} in {place} is missing; expected a number for rule {rule.name}")

@@ -23,7 +23,6 @@ from latentcode.experiments.paper.verdicts import (
     Verdict,
     evidence,
     judge,
-    over_instances,
 )
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
@@ -58,7 +57,7 @@ def best(claim: Claim) -> Rows:
     """Values whose interval is narrow, and as wide as it has to be."""
     (member,), printed = claim.setting.grid.points(), published(claim)
     assert printed.error is not None
-    if over_instances(printed):
+    if printed.over_instances:
         return [{"member": member, "value": printed.value, "se": 1e-9, "n": 10**9}]
     scale = 100.0 if printed.unit == "points" else 1.0
     step = 0.74 * printed.error * np.sqrt(3.0)
@@ -74,7 +73,7 @@ def values_for(claim: Claim, verdict: Verdict) -> Rows:
             far = [{**row, "value": row["value"] * 2.0 + 0.1} for row in best(claim)]
             wide = [{**row, "se": 1.0} for row in far]
             return {"agrees": best(claim), "differs": far,
-                    "undecided": wide if over_instances(published(claim)) else far[:2]}[verdict]
+                    "undecided": wide if published(claim).over_instances else far[:2]}[verdict]
         case Permutation():
             return [row for names, base in ((rule.higher, sign), (rule.lower, 0.0))
                     for name in dict.fromkeys(names)

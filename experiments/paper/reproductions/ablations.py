@@ -13,13 +13,19 @@ from matplotlib.axes import Axes
 from latentcode.experiments.paper.claims import Claim, Setting, printed
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
+    LETTERS_PER_INCH,
+    METRIC,
+    NOTHING,
     Findings,
     Reproduction,
     Work,
+    beside_ceiling,
+    learning,
     metric_evidence,
+    of_kinds,
+    scores,
+    sentences,
 )
-from latentcode.experiments.paper.scores import LETTERS_PER_INCH, METRIC, learning, scores
-from latentcode.experiments.paper.wording import NOTHING, beside_ceiling, of_kinds, sentences
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.probes.common.figures import panels
 

@@ -17,16 +17,20 @@ from latentcode.experiments.paper.reproduction import (
     KIND_STYLES,
     KIND_TITLES,
     KINDS,
+    LETTERS_PER_INCH,
     Findings,
     Reproduction,
     Work,
+    beside_ceiling,
     by_preset,
     final_metrics,
+    learning,
     metric_evidence,
+    of_kinds,
+    scores,
+    sentences,
 )
-from latentcode.experiments.paper.scores import LETTERS_PER_INCH, learning, scores
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
-from latentcode.experiments.paper.wording import beside_ceiling, of_kinds, sentences
 from latentcode.figures.style import GREY, Figure
 from latentcode.probes.common.figures import panels
 

@@ -15,22 +15,24 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from latentcode.codes import LatentCodes
 from latentcode.experiments.paper.claims import Claim, Excess, Setting
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     KINDS,
+    ONE_SETTING,
     Findings,
     Reproduction,
     Work,
     about,
-    as_evidence,
     by_preset,
+    caveat,
     controls_of,
+    nothing,
+    per_kind,
+    titled,
     value_evidence,
 )
-from latentcode.experiments.paper.scores import ONE_SETTING
-from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
 from latentcode.probes.common.figures import (
     feature_handles,
@@ -86,10 +88,11 @@ Probed = tuple[str, Run, pd.DataFrame]
 def terms(work: Work) -> Findings:
     """Return macro F1 over terms, of the code and of its controls, in both readings."""
     tables, figures, sentences, chosen = {}, {}, [], []
-    evidence: dict[str, pd.DataFrame] = {}
+    judged: dict[str, pd.DataFrame] = {}
     for setting, runs in runs_by_setting(work):
         probed = {inputs: decoded(work, runs, label="terms", inputs=inputs) for inputs in READINGS}
-        scores = pd.concat([_joined(of_runs, inputs=inputs) for inputs, of_runs in probed.items()])
+        scores = pd.concat([_joined(of_inputs).assign(inputs=inputs)
+                            for inputs, of_inputs in probed.items()])
         suffix = SUFFIXES.get(setting, "")
         tables[f"f1{suffix}"] = scores
         figures[f"fig2b{suffix}"] = scores_figure(
@@ -103,15 +106,13 @@ def terms(work: Work) -> Findings:
             # In the layer that is best on the held-out functions themselves.
             other = in_layer(probed[inputs], partial(best_layer, split="ood"))
             chosen.append(f"{place}{shared}: {per_kind(where(other, features='code'))}")
-        evidence |= {claim.id: above_controls(claim, probed[reading(claim)], best_layer)
-                     for claim in work.claims if claim.setting == setting}
+        judged |= {claim.id: above_controls(claim, probed[reading(claim)], best_layer)
+                   for claim in work.claims if claim.setting == setting}
     if not tables:
         return nothing("fuzzy logic")
     return Findings(
         summary=" ".join(f"{text[0].upper()}{text[1:]}" for text in sentences),
-        tables=tables,
-        figures=figures,
-        evidence=evidence,
+        tables=tables, figures=figures, evidence=judged,
         notes=(ONE_SETTING, NOTE,
                "Layers are chosen on `test`; the layer that is best on `ood` would give "
                + "; ".join(chosen) + ".",
@@ -126,26 +127,25 @@ def rules(work: Work) -> Findings:
     if not probed:
         return nothing("SRAVEN")
     last, runs = in_layer(probed, last_layer), [run for _, run, _ in probed]
-
-    def evidence(claim: Claim) -> pd.DataFrame:
+    judged: dict[str, pd.DataFrame] = {}
+    for claim in work.claims:
         if claim.id == "fig5f-strongly-predictive":
-            return value_evidence(where(last, features="code"))
-        if claim.id == "fig5f-later-layers-more":
-            return as_evidence(
+            judged[claim.id] = value_evidence(where(last, features="code"))
+        elif claim.id == "fig5f-later-layers-more":
+            judged[claim.id] = evidence(
                 (about(member, run)
                  | against(scores, last_layer(scores), f"layer {first_varying(scores)}")
                  for member, run, scores in probed if first_varying(scores) < last_layer(scores)),
                 control=controls_of(claim)[0])
-        return above_controls(claim, probed, last_layer)
-
+        else:
+            judged[claim.id] = above_controls(claim, probed, last_layer)
     return Findings(
         summary=f"Balanced accuracy of the rule on held-out combinations, from the code of the "
                 f"last layer: {with_controls(last)}.",
         tables={"balanced_accuracy": _joined(probed)},
         figures={"fig5f": scores_figure(_joined(probed), "balanced accuracy of the rule",
                                         title=titled(runs))},
-        evidence={claim.id: evidence(claim) for claim in work.claims},
-        notes=(ONE_SETTING, *caveat(runs)))
+        evidence=judged, notes=(ONE_SETTING, *caveat(runs)))
 
 
 def decoded(work: Work, runs: Iterable[tuple[str, Run]], **options: str) -> list[Probed]:
@@ -155,14 +155,8 @@ def decoded(work: Work, runs: Iterable[tuple[str, Run]], **options: str) -> list
             for member, run in runs]
 
 
-def _joined(probed: Iterable[Probed], **more: str) -> pd.DataFrame:
-    return pd.concat([scores.assign(**more, **about(member, run))
-                      for member, run, scores in probed])
-
-
-def last_layer(scores: pd.DataFrame) -> int:
-    """Return the number of the last layer."""
-    return int(scores["layer"].max())
+def _joined(probed: Iterable[Probed]) -> pd.DataFrame:
+    return pd.concat([scores.assign(**about(member, run)) for member, run, scores in probed])
 
 
 def reading(claim: Claim) -> str:
@@ -185,57 +179,58 @@ def probe_scores(
 ) -> pd.DataFrame:
     """Return what logistic probes of a label score on the paper's pair, a row per number.
 
-    inputs   of the task, `fixed_context` or `fixed_query`; default: as the task is probed
-    n_train, n  instances that probes are fitted on, and those of each split that they are scored on
+    The columns are `split`, `test` or `ood`; `layer` and `features`, what is read (`code`,
+    `residual`, `untrained` or `shuffled`); `varies`, whether that differs between instances at all;
+    `metric`, `f1`, the mean over classes, of a group of labels, else `balanced_accuracy`, and `f1`
+    of single classes; `class`, `ALL` or the class; `against`, other features, `chance`, or
+    `layer 1`, the first in which codes vary, whose score is subtracted, or None; `value`, `low` and
+    `high`, with the 95 % interval over combinations, of the difference where there is one;
+    `chance`, the best score that any constant answer reaches.
 
-    split    `test` or `ood`
-    layer, features   what is read: `code`, `residual`, `untrained` or `shuffled`
-    varies   whether that differs between instances at all
-    metric   `f1`, the mean over classes, of a group of labels, else `balanced_accuracy`; `f1` of
-             single classes
-    class    `ALL`, or the class
-    against  other features, `chance`, or `layer 1`, the first in which codes vary, whose score is
-             subtracted; None: nothing
-    value, low, high   with the 95 % interval over combinations, of the difference where there is
-             one
-    chance   the best score that any constant answer reaches
+    Args:
+        run: The run.
+        label: Its label.
+        inputs: Of the task, `fixed_context` or `fixed_query`; default: as the task is probed.
+        n_train: Instances that probes are fitted on.
+        n: Instances of each split that they are scored on.
+        seed: Of instances, probes and bootstrap.
+        device: `cpu` or `cuda`.
     """
     task = make_task(run.config.task).probe_config
     task = task if inputs is None else replace(task, inputs=inputs)
     model = subject(run, task, device=device)
     sizes = {"train": n_train, **dict.fromkeys(SPLITS, n)}
-    train, *heldout = (model.codes(split, n=size, residuals=True, seed=seed)
-                       for split, size in sizes.items())
+    codes = [model.codes(split, n=size, residuals=True, seed=seed) for split, size in sizes.items()]
     untrained = [model.codes(split, n=size, untrained=True, seed=seed)
                  for split, size in sizes.items()]
     # An instance of a small task can come twice, which the claims have always counted.
-    every = [train, *heldout]
     results = decode_splits(
-        CodesSubject(every, untrained), [(str(i), len(codes)) for i, codes in enumerate(every)],
+        CodesSubject(codes, untrained), [(str(i), len(each)) for i, each in enumerate(codes)],
         [label], metrics=["balanced_accuracy"], allow_overlap="instances", seed=seed)
     tables = []
-    for split, codes, initial, result in zip(SPLITS, heldout, untrained[1:], results, strict=True):
-        of_all = result.table.assign(**{"class": ALL, "against": None})
-        of_classes = result.per_class.rename(columns={"f1": "value"}).assign(
-            metric="f1", against=None)
-        differences = result.contrasts.table.rename(columns={"quantity": "metric"}).assign(
-            **{"class": ALL})
-        table = pd.concat([each.reindex(columns=COLUMNS) for each in (
-            of_all, of_classes, differences) if len(each)], ignore_index=True)
-        pair, = (pair.name for pair in codes.pairs)
+    for split, heldout, initial, result in zip(SPLITS, codes[1:], untrained[1:], results,
+                                               strict=True):
+        every = (
+            result.table.assign(**{"class": ALL, "against": None}),
+            result.per_class.rename(columns={"f1": "value"}).assign(metric="f1", against=None),
+            result.contrasts.table.rename(columns={"quantity": "metric"}).assign(**{"class": ALL}))
+        table = pd.concat([each.reindex(columns=COLUMNS) for each in every if len(each)],
+                          ignore_index=True)
+        pair, = (pair.name for pair in heldout.pairs)
+        read = {(name, layer): Features(
+            "code" if name == "shuffled" else name, initial if name == "untrained" else heldout
+        ).values(layer, pair) for name, layer in set(zip(table["features"], table["layer"],
+                                                         strict=True))}
         tables.append(table.assign(
             split=split, n=n, n_combinations=result.table["n_heldout_combinations"].max(),
-            varies=[_varies(codes, initial, *place, pair)
+            varies=[varies(read[place])
                     for place in zip(table["features"], table["layer"], strict=True)]))
     return pd.concat(tables, ignore_index=True).assign(n_train=n_train)
 
 
-def _varies(
-    codes: LatentCodes, untrained: LatentCodes, features: str, layer: int, pair: str
-) -> bool:
-    read = Features("code" if features == "shuffled" else features,
-                    untrained if features == "untrained" else codes)
-    return varies(read.values(layer, pair))
+def last_layer(scores: pd.DataFrame) -> int:
+    """Return the number of the last layer."""
+    return int(scores["layer"].max())
 
 
 def best_layer(scores: pd.DataFrame, split: str = "test") -> int:
@@ -260,7 +255,7 @@ def above_controls(
     claim: Claim, probed: Sequence[Probed], layer: Callable[[pd.DataFrame], int]
 ) -> pd.DataFrame:
     """Return evidence that the code of a layer is read better than the controls of a claim."""
-    return as_evidence(
+    return evidence(
         about(member, run) | {"control": control}
         | against(scores, layer(scores), CONTROLS[control])
         for member, run, scores in probed for control in controls_of(claim))
@@ -296,11 +291,14 @@ def scores_figure(
 ) -> Figure:
     """Return scores on held-out combinations over layers, a column per kind.
 
-    table  of `probe_scores`, with `kind`, and with `inputs` where there are `rows`
-    rows   value of `inputs` -> what the row of panels shows
-
     Small dots are single classes of the code; the dashed line is the best constant answer. What
     is the same for all instances in every run is left out.
+
+    Args:
+        table: Of `probe_scores`, with `kind`, and with `inputs` where there are `rows`.
+        ylabel: What is scored.
+        rows: Value of `inputs` -> what the row of panels shows.
+        title: Of the figure.
     """
     rows = rows or {}
     table = table[(table["split"] == "ood") & table["against"].isna()]
@@ -308,6 +306,7 @@ def scores_figure(
     classes = table[(table["class"] != ALL) & (table["features"] == "code")]
     kinds = [kind for kind in KIND_TITLES if kind in set(table["kind"])]
     layers, feature_sets = layers_in(table), features_in(table)
+    dots_color = FEATURE_STYLES["code"][0]
     per_panel = max(1.7, 0.42 * len(layers) + 0.7)
     with panels(max(len(rows), 1), len(kinds), per_panel * len(kinds) + 2.1,
                 2.1 * max(len(rows), 1) + 0.5, title, sharex=True, sharey=True) as (figure, grid):
@@ -321,8 +320,7 @@ def scores_figure(
                     ["layer", "class"], sort=False)["value"].mean().reset_index()
                 left = 0.16 * (len(feature_sets) - 1) / 2
                 axes.scatter([layers.index(layer) - left - 0.13 for layer in means["layer"]],
-                             means["value"], s=5, color=FEATURE_STYLES["code"][0], alpha=0.45,
-                             linewidths=0)
+                             means["value"], s=5, color=dots_color, alpha=0.45, linewidths=0)
                 level = block.groupby("layer")["chance"].mean().reindex(layers).to_numpy()
                 axes.step(np.r_[-0.5, np.arange(len(layers)) + 0.5], np.r_[level[:1], level],
                           color=GREY, linestyle="--", linewidth=1.0, zorder=1)
@@ -332,8 +330,8 @@ def scores_figure(
         handles = [*feature_handles(feature_sets),
                    Line2D([], [], color=GREY, linestyle="--", label="best constant answer")]
         if len(classes):
-            handles.insert(1, Line2D([], [], color=FEATURE_STYLES["code"][0], marker=".",
-                                     linestyle="", alpha=0.6, label="code, one class"))
+            handles.insert(1, Line2D([], [], color=dots_color, marker=".", linestyle="",
+                                     alpha=0.6, label="code, one class"))
         figure.legend(handles=handles, loc="outside right upper")
     return figure
 
@@ -343,15 +341,11 @@ def over_runs(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
     A single run keeps its own interval, which is clustered by combination.
     """
-    rows = []
-    for _, block in table.groupby(keys, sort=False):
-        row = {str(name): value for name, value in block.iloc[0].items()}
-        if len(block) > 1:
-            mean, se = float(block["value"].mean()), float(np.std(block["value"], ddof=1))
-            se /= len(block) ** 0.5
-            row |= {"value": mean, "low": mean - se, "high": mean + se}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=table.columns)
+    groups = table.groupby(keys, sort=False)
+    rows, mean, error = groups.first(), groups["value"].mean(), groups["value"].sem()
+    several = groups.size() > 1
+    rows.loc[several, "low"], rows.loc[several, "high"] = mean - error, mean + error
+    return rows.assign(value=mean).reset_index()
 
 
 def of_varying(table: pd.DataFrame) -> pd.DataFrame:

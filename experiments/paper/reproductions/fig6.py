@@ -9,14 +9,11 @@ equally well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Int
-from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
@@ -24,19 +21,19 @@ from latentcode.experiments.paper.claims import Bound
 from latentcode.experiments.paper.reproduction import (
     KIND_STYLES,
     KIND_TITLES,
+    NOTHING,
     Findings,
     Reproduction,
     Work,
     about,
     by_preset,
+    count,
     metric_evidence,
+    sentences,
 )
 from latentcode.experiments.paper.reproductions.curves import short
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
-from latentcode.experiments.paper.wording import NOTHING, count, sentences
 from latentcode.figures.style import Figure
-from latentcode.models.config import kind_of
-from latentcode.models.flops import PEAKS, training_flops_per_token
 from latentcode.models.hooks import evaluating
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
@@ -46,9 +43,6 @@ from latentcode.tasks.text.tokens import previous_same
 
 SHOWS = by_preset("language", small=("task.text=text/packages",), smoke=("task.text=text/smoke",))
 SPLIT, METRIC = "test", "loss"
-GPU, UTILISATION = "H100", (0.4, 0.2)
-"""The GPU that hours of a training are stated for, and what share of its peak rate (bfloat16) is
-assumed: what we aim at, and half of it."""
 REPEATED, CONTROL = "repeats an earlier pair", "the same pairs, where they are new"
 NEW, ALL = "the pair is new", "all tokens"
 BATCH = 32
@@ -59,23 +53,45 @@ NOTES = ("Loss is the mean cross-entropy per token, in nats.",
 
 def measure(work: Work) -> Findings:
     """Return the loss over training, at its end, and of tokens that can be copied."""
-    found = list(work.runs_of(SHOWS[work.preset]))
-    losses = {claim: metric_evidence(work, claim, METRIC, SPLIT) for claim in work.claims}
-    proof = {claim.id: shares(table) if isinstance(claim.rule, Bound) else table
-             for claim, table in losses.items()}
-    if not found:
-        return Findings(NOTHING, {"cost": price()}, evidence=proof, notes=(_price_note(),))
-    curves = pd.concat([_curve(run).assign(**about(member, run)) for member, run in found])
+    runs = list(work.runs_of(SHOWS[work.preset]))
+    judged = {}
+    for claim in work.claims:
+        losses = metric_evidence(work, claim, METRIC, SPLIT)
+        judged[claim.id] = shares(losses) if isinstance(claim.rule, Bound) else losses
+    if not runs:
+        return Findings(NOTHING, {}, evidence=judged)
+    curves = []
+    for member, run in runs:
+        table = run.metrics()
+        table = table[(table["split"] == SPLIT) & (table["metric"] == METRIC) & (table["step"] > 0)]
+        at_once = run.config.training.batch_size * run.config.task.n_tokens
+        curves.append(pd.DataFrame({
+            "step": table["step"], "tokens": table["step"] * at_once, "value": table["mean"],
+            "se": table["se"]}).assign(**about(member, run)))
+    every = pd.concat(curves)
     tokens = pd.concat([work.table(run, token_losses).assign(**about(member, run))
-                        for member, run in found])
-    final = curves[curves["step"] == curves.groupby("run")["step"].transform("max")]
+                        for member, run in runs])
+    final = every[every["step"] == every.groupby("run")["step"].transform("max")]
+
+    kinds = []
+    for kind, title in KIND_TITLES.items():
+        values = final.loc[final["kind"] == kind, "value"]
+        ends = f" ({values.min():.3f} to {values.max():.3f})" * (len(values) > 1)
+        kinds += [f"{title} {values.mean():.3f}{ends}, {count(len(values), 'run')}"] * (
+            len(values) > 0)
+    notes = list(NOTES)
+    if work.preset != "paper":
+        notes.append("Small models and little text: the numbers do not compare with the paper's.")
+    revisions = sorted({getattr(run.config.task, "revision", "") for _, run in runs})
+    if len(revisions) > 1:
+        notes.append(f"The runs are of {len(revisions)} states of the text "
+                     f"({', '.join(revisions)}), so that their losses do not compare.")
     return Findings(
-        summary=sentences(_of_kinds(final), gains_in_words(tokens)),
-        tables={"final": final, "tokens": tokens, "cost": price()},
-        figures={"fig6": _figure(curves, tokens)},
-        evidence=proof,
-        notes=(*NOTES, *_caveats(work, [run for _, run in found]), _price_note()),
-        raw={"curves": curves})
+        summary=sentences(f"Loss on held-out text at the end of training: {'; '.join(kinds)}.",
+                          gains_in_words(tokens)),
+        tables={"final": final, "tokens": tokens},
+        figures={"fig6": _figure(every, tokens)},
+        evidence=judged, notes=tuple(notes), raw={"curves": every})
 
 
 def pairs_of(tokens: Int[Tensor, "N S"]) -> Int[Tensor, "N T"]:
@@ -123,48 +139,10 @@ def by_class(losses: np.ndarray, pairs: np.ndarray, repeated: np.ndarray) -> pd.
     return pd.DataFrame(rows, columns=["class", "loss", "n"])
 
 
-def price() -> pd.DataFrame:
-    """Return what a model of the published setting costs by arithmetic, a row per kind."""
-    rows = []
-    for config in SHOWS["paper"][0].grid.members().values():
-        tokens = config.training.steps * config.training.batch_size * config.task.n_tokens
-        flops = tokens * training_flops_per_token(config.model, config.task.n_tokens)
-        least, most = (flops / (PEAKS[GPU]["bf16"] * share) / 3600 for share in UTILISATION)
-        rows.append({"kind": kind_of(config.model), "flops": flops, "hours_least": least,
-                     "hours_most": most})
-    return pd.DataFrame(rows)
-
-
-def _price_note() -> str:
-    said = ", ".join(f"{KIND_TITLES[row['kind']]} {row['hours_least']:.0f} to "
-                     f"{row['hours_most']:.0f}" for row in price().to_dict("records"))
-    shares = " and ".join(f"{100 * share:.0f} %" for share in UTILISATION)
-    return (f"Hours of one {GPU} for a model of the published setting (130 billion tokens), "
-            f"by arithmetic at {shares} of its peak rate in bfloat16, which we have measured on no "
-            f"GPU: {said}. The paper states 72 to 100 hours on 16 TPU v5e.")
-
-
-def _caveats(work: Work, runs: Sequence[Run]) -> Iterator[str]:
-    if work.preset != "paper":
-        yield "Small models and little text: the numbers do not compare with the paper's."
-    revisions = sorted({getattr(run.config.task, "revision", "") for run in runs})
-    if len(revisions) > 1:
-        yield (f"The runs are of {len(revisions)} states of the text ({', '.join(revisions)}), so "
-               "that their losses do not compare.")
-
-
-def _curve(run: Run) -> pd.DataFrame:
-    table = run.metrics()
-    table = table[(table["split"] == SPLIT) & (table["metric"] == METRIC) & (table["step"] > 0)]
-    of_step = run.config.training.batch_size * run.config.task.n_tokens
-    return pd.DataFrame({"step": table["step"], "tokens": table["step"] * of_step,
-                         "value": table["mean"], "se": table["se"]})
-
-
 def shares(losses: pd.DataFrame) -> pd.DataFrame:
     """(linear - HYLA) / (linear - softmax) of the runs of each seed, where softmax is ahead.
 
-    losses  evidence with a row per run
+    Both the losses and the shares are evidence, the first with a row per run.
     """
     kinds = losses["member"].str.extract(r"kind=(\w+)")[0]
     of_kind = losses.assign(kind=kinds).pivot(index="seed", columns="kind", values="value")
@@ -175,17 +153,6 @@ def shares(losses: pd.DataFrame) -> pd.DataFrame:
                      "value": value} for seed, value in share[gap > 0].items())
 
 
-def _range(values: pd.Series) -> str:
-    said = f"{values.mean():.3f}"
-    return said if len(values) == 1 else f"{said} ({values.min():.3f} to {values.max():.3f})"
-
-
-def _of_kinds(final: pd.DataFrame) -> str:
-    said = [f"{title} {_range(own['value'])}, {count(len(own), 'run')}"
-            for kind, title in KIND_TITLES.items() if len(own := final[final["kind"] == kind])]
-    return f"Loss on held-out text at the end of training: {'; '.join(said)}."
-
-
 def gains_in_words(tokens: pd.DataFrame) -> str:
     """Say where softmax and HYLA gain over linear attention."""
     means = tokens.groupby(["class", "kind"])["loss"].mean().unstack("kind")
@@ -193,18 +160,29 @@ def gains_in_words(tokens: pd.DataFrame) -> str:
     if "linear" not in means or not kinds:
         return ""
     gains = means[kinds].rsub(means["linear"], axis="index").round(3) + 0.0  # no -0.000
-    said = ", ".join(" and ".join([f"{KIND_TITLES[kind]} {gains[kind][REPEATED]:.3f}",
-                                   f"{gains[kind][CONTROL]:.3f}"]) for kind in kinds)
+    numbers = ", ".join(f"{KIND_TITLES[kind]} {gains[kind][REPEATED]:.3f} and "
+                        f"{gains[kind][CONTROL]:.3f}" for kind in kinds)
     return ("Lower than the loss of linear attention on tokens that repeat an earlier pair, and on "
-            f"the same pairs where they are new: {said}.")
+            f"the same pairs where they are new: {numbers}.")
 
 
 def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
     """Return losses over tokens (A) and those of two classes at the end (B), as mean and range."""
     with panels(1, 2, 7.2, 2.8, width_ratios=(3, 2)) as (figure, ((left, right),)):
-        for place, (kind, title) in enumerate(KIND_TITLES.items()):
-            _over_training(left, curves[curves["kind"] == kind], kind, title)
-            _by_class(right, tokens[tokens["kind"] == kind], kind, 0.12 * (place - 1))
+        for number, (kind, title) in enumerate(KIND_TITLES.items()):
+            rows = curves[curves["kind"] == kind]
+            if rows.empty:
+                continue
+            color, marker = KIND_STYLES[kind]
+            values = rows.groupby("tokens")["value"]
+            left.plot(values.mean(), color=color, marker=marker, markersize=3, label=title)
+            left.fill_between(values.min().index, values.min(), values.max(), color=color,
+                              alpha=0.2, linewidth=0)
+            losses = tokens[tokens["kind"] == kind].groupby("class")["loss"].agg(
+                ["mean", "min", "max"]).reindex([REPEATED, CONTROL])
+            right.errorbar(np.arange(2) + 0.12 * (number - 1), losses["mean"], yerr=[
+                losses["mean"] - losses["min"], losses["max"] - losses["mean"]], color=color,
+                marker=marker, markersize=4, capsize=2, linestyle="")
         left.xaxis.set_major_locator(MaxNLocator(5))
         left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         left.set(xlabel="tokens", ylabel="loss on held-out text, nats", title="A")
@@ -212,27 +190,6 @@ def _figure(curves: pd.DataFrame, tokens: pd.DataFrame) -> Figure:
         right.set(xlim=(-0.5, 1.5), title="B")
         figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
     return figure
-
-
-def _over_training(axes: Axes, own: pd.DataFrame, kind: str, title: str) -> None:
-    if own.empty:
-        return
-    color, marker = KIND_STYLES[kind]
-    values = own.groupby("tokens")["value"]
-    axes.plot(values.mean(), color=color, marker=marker, markersize=3, label=title)
-    axes.fill_between(values.min().index, values.min(), values.max(), color=color, alpha=0.2,
-                      linewidth=0)
-
-
-def _by_class(axes: Axes, own: pd.DataFrame, kind: str, shift: float) -> None:
-    color, marker = KIND_STYLES[kind]
-    for place, name in enumerate((REPEATED, CONTROL)):
-        losses = own.loc[own["class"] == name, "loss"]
-        if len(losses):
-            mean = losses.mean()
-            axes.errorbar([place + shift], [mean], yerr=[[mean - losses.min()],
-                                                         [losses.max() - mean]],
-                          color=color, marker=marker, markersize=4, capsize=2)
 
 
 REPRODUCTIONS = (Reproduction(

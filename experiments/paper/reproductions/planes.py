@@ -14,7 +14,7 @@ that its interval comes from resampling the combinations that they belong to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
 
@@ -29,9 +29,12 @@ from latentcode.experiments.paper.reproduction import (
     Reproduction,
     Work,
     about,
-    as_evidence,
     by_preset,
+    caveat,
     controls_of,
+    nothing,
+    per_kind,
+    titled,
 )
 from latentcode.experiments.paper.reproductions.decoded import (
     NOTE,
@@ -44,17 +47,12 @@ from latentcode.experiments.paper.reproductions.decoded import (
     reading,
     runs_by_setting,
 )
-from latentcode.experiments.paper.wording import caveat, nothing, per_kind, titled
+from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import mean_and_interval, no_null, shuffled_classes
-from latentcode.probes.knn_purity import (
-    AGREEMENT_SHUFFLES,
-    MOST_NEIGHBORS,
-    agreeing_neighbors,
-    nearest,
-)
+from latentcode.probes.knn_purity import AGREEMENT_SHUFFLES, MOST_NEIGHBORS, nearest
 from latentcode.probes.projection import ProjectionResult, project
 from latentcode.runs import Run
 from latentcode.tasks import make_task
@@ -84,13 +82,14 @@ NO_PLANE = "A layer whose codes are the same for all instances has no plane."
 
 @dataclass(frozen=True)
 class Label:
-    """What neighbours agree on.
+    """A label that neighbours can share.
 
-    name    in words
-    column  of the coordinates of a projection
-    among   what labels are shuffled among: where a label names the combination itself, shuffling
-            combinations would only rename the clusters
-    classes  how many classes of equal size a measurement is put in
+    Attributes:
+        name: In words.
+        column: Of the coordinates of a projection.
+        among: What labels are shuffled among: where a label names the combination itself,
+            shuffling combinations would only rename the clusters.
+        classes: How many classes of equal size a measurement is put in.
     """
 
     name: str
@@ -98,7 +97,7 @@ class Label:
     among: Literal["combinations", "instances"] = "combinations"
     classes: int | None = None
 
-    def of(self, points: pd.DataFrame) -> np.ndarray:
+    def classes_of(self, points: pd.DataFrame) -> np.ndarray:
         """Return the class of each point, int [N]."""
         values = points[self.column]
         if self.classes is None:
@@ -119,39 +118,50 @@ SRAVEN: Mapping[str, Label] = {label.name: label for label in (
 class Planes:
     """The planes of one run, one per layer whose codes vary.
 
-    inputs  of fuzzy logic: what all instances share, `fixed_context` or `fixed_query`
-    excess  layer -> label -> per point, the share of its neighbours that have its label, less what
-            shuffled labels give, float64 [N]
-    shares  the same before shuffled labels are taken away
-    reach   layer -> label -> how far places tell the label, float64 [N]
+    Attributes:
+        member: Member of the setting.
+        run: Its run.
+        points: Coordinates and labels, a row per layer and point.
+        clusters: The combination of each point, int [N].
+        shared: Layer -> label -> the columns of `neighbours` [N].
+        inputs: Of fuzzy logic, what all instances share, `fixed_context` or `fixed_query`.
     """
 
     member: str
     run: Run
     points: pd.DataFrame
     clusters: np.ndarray
-    excess: Mapping[int, Mapping[str, np.ndarray]]
-    shares: Mapping[int, Mapping[str, np.ndarray]]
+    shared: Mapping[int, Mapping[str, pd.DataFrame]]
     inputs: str = ""
-    reach: Mapping[int, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @property
     def layers(self) -> list[int]:
         """The layers that have a plane, in rising order."""
-        return sorted(self.excess)
+        return sorted(self.shared)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The columns that name the run and the inputs."""
+        return about(self.member, self.run) | ({"inputs": self.inputs} if self.inputs else {})
 
     def row(self, values: np.ndarray) -> dict[str, Any]:
         """Return the columns of evidence: the mean of values [N], and its interval."""
         value, low, high, _ = mean_and_interval(values, self.clusters, N_BOOTSTRAP, 0)
-        return about(self.member, self.run) | {
-            "value": float(value), "low": float(low), "high": float(high)}
+        return self.about | {"value": float(value), "low": float(low), "high": float(high)}
+
+    def target_over_rule(self, layers: Sequence[int]) -> np.ndarray:
+        """Return per point the excess of the target less that of the rule, mean over layers."""
+        return np.asarray(np.mean([self.shared[layer]["target"]["excess"]
+                                   - self.shared[layer]["rule"]["excess"] for layer in layers], 0))
+
+    def early_less_late(self, n: int) -> dict[str, Any]:
+        """Return the row of evidence of `target_over_rule` in the first n layers less the last."""
+        return self.row(self.target_over_rule(self.layers[:n])
+                        - self.target_over_rule(self.layers[-n:]))
 
 
 def projected(run: Run, *, inputs: str, n: int, device: str) -> ProjectionResult:
-    """Return the t-SNE planes of held-out codes, a point per problem.
-
-    inputs  of fuzzy logic; empty: as the task is probed, with one context
-    """
+    """Return the t-SNE planes of held-out codes, a point per problem; `inputs` as in `Planes`."""
     config = make_task(run.config.task).probe_config
     labels = ("term_1", "term_2") if config.name == "logic" else ("rule", "target")
     problems = replace(config, inputs=inputs) if inputs else config
@@ -161,75 +171,74 @@ def projected(run: Run, *, inputs: str, n: int, device: str) -> ProjectionResult
 def planes(
     work: Work, runs: Iterable[tuple[str, Run]], labels: Mapping[str, Label], inputs: str = ""
 ) -> list[Planes]:
-    """Return the t-SNE planes of held-out codes of some runs, and how their neighbours agree.
+    """Return the t-SNE planes of held-out codes of some runs, and how their neighbours agree."""
+    measured = []
+    for member, run in runs:
+        points = work.measured(run, projected, ProjectionResult, inputs=inputs,
+                               n=N[work.preset]).coordinates
+        of_layer = {layer: where(points, layer=layer) for layer in points["layer"].unique()}
+        first, *_ = of_layer.values()
+        clusters = pd.factorize(first["combination"].astype(str))[0]
+        measured.append(Planes(member, run, points, clusters, {
+            int(layer): {name: neighbours(plane, label, clusters)
+                         for name, label in labels.items()}
+            for layer, plane in of_layer.items()}, inputs))
+    return measured
 
-    inputs  of fuzzy logic; default: as the task is probed, with one context
+
+def neighbours(plane: pd.DataFrame, label: Label, clusters: np.ndarray) -> pd.DataFrame:
+    """Return what the nearest neighbours of the points of a plane tell of their label, per point.
+
+    `share` of them that have its class; `excess` of that over shuffled labels; `reach`, whose mean
+    is (a - a0) / (1 - a0). A class that shares the first place of a vote with others counts in
+    part, and every class weighs the same, however common it is.
     """
-    return [_planes_of_run(member, run, labels, work.measured(
-        run, projected, ProjectionResult, inputs=inputs, n=N[work.preset]).coordinates, inputs)
-        for member, run in runs]
-
-
-def _planes_of_run(
-    member: str, run: Run, labels: Mapping[str, Label], points: pd.DataFrame, inputs: str
-) -> Planes:
-    layers = {layer: where(points, layer=layer) for layer in points["layer"].unique().tolist()}
-    clusters = pd.factorize(next(iter(layers.values()))["combination"].astype(str))[0]
-    shares: dict[int, dict[str, np.ndarray]] = {}
-    excess: dict[int, dict[str, np.ndarray]] = {}
-    reached: dict[int, dict[str, np.ndarray]] = {}
-    for layer, plane in layers.items():
-        shares[layer], excess[layer], reached[layer] = {}, {}, {}
-        for name, label in labels.items():
-            agreeing, shuffled = agreement(plane, label, clusters)
-            shares[layer][name], excess[layer][name] = agreeing, agreeing - shuffled
-            reached[layer][name] = reach(*votes(*_dealt(plane, label, clusters)))
-    return Planes(member, run, points, clusters, excess, shares, inputs, reached)
-
-
-def agreement(
-    plane: pd.DataFrame, label: Label, clusters: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return per point the share of its neighbours with its label, and with its shuffled label."""
-    points, kind, groups, rng = _dealt(plane, label, clusters)
-    own, shuffled = agreeing_neighbors(points, kind, groups, "euclidean", rng)
-    check(len(shuffled) > 0, no_null(label.name), ProbeError)
-    return own.mean(axis=1), shuffled.mean(axis=(0, 2))
-
-
-def _dealt(
-    plane: pd.DataFrame, label: Label, clusters: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.random.Generator]:
-    """Return places, classes, and what classes are shuffled among, by which generator."""
+    kind = label.classes_of(plane)
     groups = clusters if label.among == "combinations" else np.arange(len(plane))
-    return (plane[["projection_x", "projection_y"]].to_numpy(), label.of(plane), groups,
-            np.random.default_rng(0))
+    near = nearest(plane[["projection_x", "projection_y"]].to_numpy(),
+                   min(MOST_NEIGHBORS, (len(plane) - 1) // 2))
+    shuffles = shuffled_classes(kind, groups, np.random.default_rng(0), AGREEMENT_SHUFFLES)
+    check(len(shuffles) > 0, no_null(label.name), ProbeError)
+
+    def shares_and_votes(kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes = np.bincount(kind)
+        counts = np.zeros((len(kind), len(sizes)), dtype=np.int64)
+        np.add.at(counts, (np.arange(len(kind))[:, None], kind[near]), 1)
+        share = counts[np.arange(len(kind)), kind] / near.shape[1]
+        first = counts == counts.max(axis=1, keepdims=True)
+        right = first[np.arange(len(kind)), kind] / first.sum(axis=1)
+        return share, right * len(kind) / (np.count_nonzero(sizes) * sizes[kind])
+
+    share, vote = shares_and_votes(kind)
+    chance, vote_by_chance = np.mean([shares_and_votes(shuffled) for shuffled in shuffles], axis=0)
+    return pd.DataFrame({"share": share, "excess": share - chance,
+                         "reach": (vote - vote_by_chance) / (1.0 - vote_by_chance.mean())})
 
 
-def agreement_table(measured: Sequence[Planes]) -> pd.DataFrame:
+def agreement_table(measured: Iterable[Planes], *, last_alone: bool = False) -> pd.DataFrame:
     """Return a row per run, layer and label: `agreement`, `shuffled`, and their difference; and
     `reach`, with its interval."""
     rows = []
     for each in measured:
-        for layer in each.layers:
-            for label, excess in each.excess[layer].items():
-                share = float(each.shares[layer][label].mean())
-                reached = each.row(each.reach[layer][label])
-                rows.append(each.row(excess) | _inputs(each) | {
-                    "layer": layer, "label": label, "agreement": share,
-                    "shuffled": share - float(excess.mean()), "n": len(excess), **{
-                        name: reached[key] for name, key in (
-                            ("reach", "value"), ("reach_low", "low"), ("reach_high", "high"))}})
+        layers = each.layers[-1:] if last_alone else each.layers
+        for layer, label in product(layers, each.shared[each.layers[0]]):
+            shared = each.shared[layer][label]
+            share, excess = shared["share"].mean(), shared["excess"].mean()
+            reach = each.row(shared["reach"].to_numpy())
+            rows.append(each.row(shared["excess"].to_numpy()) | {
+                "layer": layer, "label": label, "agreement": share, "shuffled": share - excess,
+                "n": len(shared), "reach": reach["value"], "reach_low": reach["low"],
+                "reach_high": reach["high"]})
     return pd.DataFrame(rows)
 
 
-def last_planes(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of an agreement table that are of each run's last layer."""
-    return table[table["layer"] == table.groupby("run")["layer"].transform("max")]
-
-
-def _inputs(each: Planes) -> dict[str, str]:
-    return {"inputs": each.inputs} if each.inputs else {}
+def first_of_each(measured: Sequence[Planes]) -> list[Planes]:
+    """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
+    chosen: dict[tuple[str, str], Planes] = {}
+    for each in measured:
+        chosen.setdefault((each.inputs, each.about["kind"]), each)
+    return [chosen[inputs, kind] for inputs in dict.fromkeys(each.inputs for each in measured)
+            for kind in KIND_TITLES if (inputs, kind) in chosen]
 
 
 def points_table(measured: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
@@ -239,124 +248,108 @@ def points_table(measured: Sequence[Planes], *, last_alone: bool = False) -> pd.
         points = each.points[each.points["layer"] == each.layers[-1]] if last_alone else each.points
         # Terms follow from the combination; of rules the last token's cannot be told from it.
         label = "rule" if "rule" in points else "combination"
+        named = {name: each.about[name] for name in ("inputs", "kind") if name in each.about}
         parts.append(pd.DataFrame({
-            **_inputs(each), "kind": about(each.member, each.run)["kind"], "layer": points["layer"],
-            "x": points["projection_x"].round(1), "y": points["projection_y"].round(1),
-            "target": points["target"].round(2), label: points[label]}))
+            **named, "layer": points["layer"], "x": points["projection_x"].round(1),
+            "y": points["projection_y"].round(1), "target": points["target"].round(2),
+            label: points[label]}))
     return pd.concat(parts, ignore_index=True)
 
 
-def target_over_rule(each: Planes, layers: Sequence[int]) -> np.ndarray:
-    """Return per point the agreement on the target minus that on the rule, mean over layers."""
-    return np.asarray(np.mean([each.excess[layer]["target"] - each.excess[layer]["rule"]
-                               for layer in layers], axis=0))
-
-
-def first_of_each(measured: Sequence[Planes]) -> list[Planes]:
-    """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
-    chosen: dict[tuple[str, str], Planes] = {}
-    for each in measured:
-        chosen.setdefault((each.inputs, about(each.member, each.run)["kind"]), each)
-    return [chosen[inputs, kind] for inputs in dict.fromkeys(each.inputs for each in measured)
-            for kind in KIND_TITLES if (inputs, kind) in chosen]
-
-
 def planes_figure(
-    measured: Sequence[Planes], labels: Sequence[Label], *, last_alone: bool,
+    measured: Sequence[Planes], labels: Iterable[Label], *, last_alone: bool = False,
     layers_across: bool = False, title: str = "", inputs: Mapping[str, str] | None = None,
 ) -> Figure:
     """Return a panel per label and layer (down) and kind (across), of the first run of each.
 
-    last_alone     the last layer alone
-    layers_across  layers across, for a single kind
-    inputs         of several inputs, side by side: what each is called above its panels
-
     Below each panel stands the share of neighbours that agree, in brackets that of shuffled labels.
+
+    Args:
+        measured: Planes of all runs.
+        labels: The labels that colour the points.
+        last_alone: Draw the last layer alone.
+        layers_across: Layers across, for a single kind.
+        title: Of the figure.
+        inputs: Of several inputs, side by side: what each is called above its panels.
     """
     shown = first_of_each(measured)
     layers = sorted({layer for each in shown for layer in each.layers})
     cells = []
     for label, layer, each in product(labels, layers[-1:] if last_alone else layers, shown):
-        if layer not in each.excess:
+        if layer not in each.shared:
             continue
-        plane = where(each.points, layer=layer)
-        share = each.shares[layer][label.name].mean()
-        shuffled = share - each.excess[layer][label.name].mean()
-        kind, number = KIND_TITLES[about(each.member, each.run)["kind"]], f"layer {layer}"
+        plane, shared = where(each.points, layer=layer), each.shared[layer][label.name].mean()
+        kind, number = KIND_TITLES[each.about["kind"]], f"layer {layer}"
         kind += f"\n{inputs[each.inputs]}" if inputs else ""
         down = label.name if last_alone or layers_across else f"{label.name}\n{number}"
         cells.append(ScatterCell(
             down, number if layers_across else kind,
             plane[["projection_x", "projection_y"]].to_numpy(),
-            plane[label.column].rename(label.name), f"neighbours {share:.2f} ({shuffled:.2f})"))
+            plane[label.column].rename(label.name),
+            f"neighbours {shared['share']:.2f} ({shared['share'] - shared['excess']:.2f})"))
     figure = scatter_figure(cells, continuous=["target"])
     if title:
         figure.suptitle(title, fontsize=9.5)
     return figure
 
 
-def votes(
-    points: np.ndarray, kind: np.ndarray, groups: np.ndarray, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return per point what it adds to the balanced accuracy of its neighbours' vote.
+def plane_evidence(claim: Claim, measured: Iterable[Planes]) -> pd.DataFrame:
+    """Return a row per run of what a claim says of planes, each with its interval.
 
-    points  [N, 2]
-    kind    int [N], the class of each point
-    groups  int [N], the combination of each point
-
-    A class that shares the first place with others counts in part. Both are float64 [N], whose
-    means are the balanced accuracy and that of labels that are shuffled.
+    Of the last layer: how far places tell the function or rule, how often neighbours agree on it,
+    or by how much more than on the target. Of Fig. A2: every layer and claimed label. Of early
+    layers: see `Planes.early_less_late`.
     """
-    neighbours = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2))
-    shuffles = shuffled_classes(kind, groups, rng, AGREEMENT_SHUFFLES)
-    return (_voted(neighbours, kind),
-            np.mean([_voted(neighbours, of_class) for of_class in shuffles], axis=0))
-
-
-def _voted(neighbours: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    sizes = np.bincount(kind)
-    counts = np.zeros((len(kind), len(sizes)), dtype=np.int64)
-    np.add.at(counts, (np.arange(len(kind))[:, None], kind[neighbours]), 1)
-    first = counts == counts.max(axis=1, keepdims=True)
-    right = first[np.arange(len(kind)), kind] / first.sum(axis=1)
-    # Every class weighs the same, however common it is.
-    return np.asarray(right * len(kind) / (np.count_nonzero(sizes) * sizes[kind]))
-
-
-def reach(own: np.ndarray, shuffled: np.ndarray) -> np.ndarray:
-    """Return (a - a0) / (1 - a0) as a mean over points, float64 [N], of what `votes` returns."""
-    return np.asarray((own - shuffled) / (1.0 - shuffled.mean()))
+    rows: list[dict[str, Any]] = []
+    for each in measured:
+        if claim.result == "figA2":
+            rows += [each.row(each.shared[layer][label]["excess"].to_numpy())
+                     | {"member": f"{each.member}: layer {layer}, {label}"}
+                     for layer in each.layers for label in CLAIMED]
+            continue
+        if "early" in claim.id:
+            n = 1 if claim.result == "figA6" else ENDS
+            rows += [each.early_less_late(n)] if len(each.layers) > 1 or n > 1 else []
+            continue
+        last = each.shared[each.layers[-1]]
+        label = "rule" if "rule" in last else "function"
+        if "-reach-" in claim.id:
+            values = last[label]["reach"]
+        elif claim.id.endswith("target-explains-less"):
+            values = last[label]["excess"] - last["target"]["excess"]
+        else:
+            values = last["term 1" if claim.id.endswith("by-first-term") else label]["excess"]
+        rows.append(each.row(values.to_numpy()))
+    return evidence(rows, control=controls_of(claim)[0])
 
 
 def fig2d(work: Work) -> Findings:
     """Return how neighbours in the plane of the last layer agree on function, term and target."""
     tables, figures, raw, sentences = {}, {}, {}, []
-    evidence: dict[str, pd.DataFrame] = {}
+    judged: dict[str, pd.DataFrame] = {}
     for setting, runs in runs_by_setting(work):
         measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-        every = [each for of_runs in measured.values() for each in of_runs]
+        every = [each for of_inputs in measured.values() for each in of_inputs]
         suffix = SUFFIXES.get(setting, "")
-        last = last_planes(agreement_table(every))
+        last = agreement_table(every, last_alone=True)
         tables[f"neighbours{suffix}"] = last
         figures[f"fig2d{suffix}"] = planes_figure(
             every, [LOGIC["target"], LOGIC["function"], LOGIC["term 1"]], last_alone=True,
             inputs=READINGS, title=TITLES[setting] if suffix else "")
         raw[f"points{suffix}"] = points_table(every, last_alone=True)
         for inputs, shared in READINGS.items():
-            said = f"{TITLES[setting]}, {shared}" if suffix else shared
-            own = where(last, inputs=inputs)
-            sentences.append(f"{said[0].upper()}{said[1:]}: " + "; ".join(
-                f"{label} {per_kind(where(own, label=label), runs=label == 'target')}"
+            place = f"{TITLES[setting]}, {shared}" if suffix else shared
+            rows = where(last, inputs=inputs)
+            sentences.append(f"{place[0].upper()}{place[1:]}: " + "; ".join(
+                f"{label} {per_kind(where(rows, label=label), runs=label == 'target')}"
                 for label in LOGIC) + ".")
-        evidence |= {claim.id: above_shuffled(claim, of_last(claim.id, measured[reading(claim)]))
-                     for claim in work.claims if claim.setting == setting}
+        judged |= {claim.id: plane_evidence(claim, measured[reading(claim)])
+                   for claim in work.claims if claim.setting == setting}
     if not tables:
         return nothing("fuzzy logic")
     return Findings(
         summary=f"{ABOVE.format('with the same label', 'labels')}. {' '.join(sentences)}",
-        tables=tables,
-        figures=figures,
-        evidence=evidence,
+        tables=tables, figures=figures, evidence=judged,
         notes=(NOTE,
                "In brackets below the panels: the same of shuffled labels. Agreement on the target "
                "is that of five classes of equal size.",
@@ -370,22 +363,21 @@ def figA2(work: Work) -> Findings:
     if not runs:
         return nothing("fuzzy logic")
     measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-    tables = {inputs: agreement_table(of_runs) for inputs, of_runs in measured.items()}
-    said = "; ".join(f"{shared}: {per_kind(_most(tables[inputs]))}"
-                     for inputs, shared in READINGS.items())
-    evidence = {claim.id: above_shuffled(claim, [
-        each.row(each.excess[layer][label]) | {"member": f"{each.member}: layer {layer}, {label}"}
-        for each in measured[reading(claim)] for layer in each.layers for label in CLAIMED])
-        for claim in work.claims}
+    tables = {inputs: agreement_table(of_inputs) for inputs, of_inputs in measured.items()}
+    sentences = []
+    for inputs, shared in READINGS.items():
+        claimed = tables[inputs][tables[inputs]["label"].isin(CLAIMED)]
+        largest = claimed.groupby(["run", "split_seed", "seed"])["value"].idxmax()
+        sentences.append(f"{shared}: {per_kind(claimed.loc[largest])}")
     return Findings(
         summary="Share of the 15 nearest neighbours of the same function, term 1 or term 2, above "
                 "that of shuffled labels, in the layer and of the label where it is largest: "
-                f"{said}.",
+                f"{'; '.join(sentences)}.",
         tables={"neighbours": pd.concat(tables.values(), ignore_index=True)},
-        figures={name: planes_figure(measured[inputs], list(LOGIC.values()), last_alone=False,
-                                     title=READINGS[inputs])
+        figures={name: planes_figure(measured[inputs], LOGIC.values(), title=READINGS[inputs])
                  for name, inputs in (("figA2", "fixed_context"), ("figA2_query", "fixed_query"))},
-        evidence=evidence,
+        evidence={claim.id: plane_evidence(claim, measured[reading(claim)])
+                  for claim in work.claims},
         notes=(NOTE,
                "With one query the codes of layer 0 are the same for all instances, but in softmax "
                "attention; such a layer has no plane.",
@@ -393,111 +385,50 @@ def figA2(work: Work) -> Findings:
                "(in five classes of equal size) are shuffled among instances, terms among "
                "functions.",
                PICTURES),
-        raw={"points": points_table([each for of_runs in measured.values() for each in of_runs])})
+        raw={"points": points_table([each for of_inputs in measured.values()
+                                     for each in of_inputs])})
 
 
-def _most(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the largest excess of each run, of the labels that the claim names."""
-    claimed = table[table["label"].isin(CLAIMED)]
-    return claimed.loc[claimed.groupby(["run", "split_seed", "seed"])["value"].idxmax()]
-
-
-def fig5ab(work: Work) -> Findings:
-    """Return how neighbours in the plane of the last layer agree on rule and target."""
-    measured = planes(work, work.runs_of(OF_5AB[work.preset]), SRAVEN)
+def of_sraven(work: Work, name: str) -> Findings:
+    """Return how neighbours agree on rule and target, in the planes of Fig. 5A, B, A6 or A7."""
+    shows, models = {
+        "fig5ab": (OF_5AB, "SRAVEN"),
+        "figA6": (OF_A6, "SRAVEN" + " with 40 M instances" * (work.preset == "paper")),
+        "figA7": (OF_A7, "a softmax transformer of 16 layers on SRAVEN")}[name]
+    measured = planes(work, work.runs_of(shows[work.preset]), SRAVEN)
     if not measured:
-        return nothing("SRAVEN")
-    table = last_planes(agreement_table(measured))
-    said = "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
-                     for label in ("rule", "target"))
-    return _of_sraven(
-        "fig5ab", work, measured, SRAVEN.values(), last_alone=True,
-        summary=f"{ABOVE.format('with the same label', 'labels')}: {said}.",
-        tables={"neighbours": table}, notes=(IN_BRACKETS, PICTURES))
-
-
-def figA6(work: Work) -> Findings:
-    """Return how neighbours in the plane of every layer agree on rule and target."""
-    measured = planes(work, work.runs_of(OF_A6[work.preset]), SRAVEN)
-    if not measured:
-        return nothing("SRAVEN with 40 M instances" if work.preset == "paper" else "SRAVEN")
-    change = early_less_late([each for each in measured if len(each.layers) > 1], 1)
-    return _of_sraven(
-        "figA6", work, measured, SRAVEN.values(), change=change,
-        summary="Agreement of the 15 nearest neighbours on the target minus that on the rule, each "
-                "above shuffled labels, in the first layer whose codes vary less the same in the "
-                f"last: {per_kind(pd.DataFrame(change))}.",
-        tables={"neighbours": agreement_table(measured), "first_less_last": pd.DataFrame(change)},
-        notes=(NO_PLANE, IN_BRACKETS, PICTURES))
-
-
-def figA7(work: Work) -> Findings:
-    """Return how neighbours in the plane of every layer agree on rule and target."""
-    measured = planes(work, work.runs_of(OF_A7[work.preset]), SRAVEN)
-    if not measured:
-        return nothing("a softmax transformer of 16 layers on SRAVEN")
-    change, table = early_less_late(measured, ENDS), agreement_table(measured)
-    last = where(table[table["layer"] == table["layer"].max()], label="rule")
-    return _of_sraven(
-        "figA7", work, measured, [SRAVEN["rule"], SRAVEN["target"]], change=change,
-        layers_across=True,
-        summary=f"{ABOVE.format('of the same rule', 'rules')}: {per_kind(last)}. Agreement on the "
-                f"target minus that on the rule, first {ENDS} layers less last {ENDS}: "
-                f"{per_kind(pd.DataFrame(change), runs=False)}.",
-        tables={"neighbours": table, "early_less_last": pd.DataFrame(change)},
-        notes=(NO_PLANE, IN_BRACKETS, "The pictures are of the first run, the numbers of all."))
-
-
-def _of_sraven(
-    name: str, work: Work, measured: Sequence[Planes], labels: Iterable[Label], *, summary: str,
-    tables: Mapping[str, pd.DataFrame], notes: tuple[str, ...],
-    change: Sequence[Mapping[str, Any]] = (), last_alone: bool = False,
-    layers_across: bool = False,
-) -> Findings:
-    """Return the findings of a figure of SRAVEN's planes.
-
-    change         the rows of a claim about early layers; those of others are `of_last`
-    layers_across  layers across, of the first run alone
-    """
+        return nothing(models)
+    table = agreement_table(measured, last_alone=name == "fig5ab")
+    tables, notes = {"neighbours": table}, (NO_PLANE, IN_BRACKETS, PICTURES)
+    if name == "fig5ab":
+        labels = "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
+                           for label in ("rule", "target"))
+        summary, notes = f"{ABOVE.format('with the same label', 'labels')}: {labels}.", notes[1:]
+    elif name == "figA6":
+        change = pd.DataFrame([each.early_less_late(1) for each in measured
+                               if len(each.layers) > 1])
+        tables["first_less_last"] = change
+        summary = ("Agreement of the 15 nearest neighbours on the target minus that on the rule, "
+                   "each above shuffled labels, in the first layer whose codes vary less the same "
+                   f"in the last: {per_kind(change)}.")
+    else:
+        change = pd.DataFrame([each.early_less_late(ENDS) for each in measured])
+        tables["early_less_last"] = change
+        notes = (*notes[:2], "The pictures are of the first run, the numbers of all.")
+        last = where(table[table["layer"] == table["layer"].max()], label="rule")
+        summary = (f"{ABOVE.format('of the same rule', 'rules')}: {per_kind(last)}. Agreement on "
+                   f"the target minus that on the rule, first {ENDS} layers less last {ENDS}: "
+                   f"{per_kind(change, runs=False)}.")
     runs = [each.run for each in measured]
     return Findings(
-        summary=summary, tables=tables,
+        summary, tables,
         figures={name: planes_figure(
-            measured[:1] if layers_across else measured, list(labels), last_alone=last_alone,
-            layers_across=layers_across, title=titled(runs))},
-        evidence={claim.id: above_shuffled(
-            claim, change if "early" in claim.id else of_last(claim.id, measured))
-            for claim in work.claims},
+            measured, [SRAVEN["rule"], SRAVEN["target"]], layers_across=True, title=titled(runs))
+            if name == "figA7" else planes_figure(
+                measured, SRAVEN.values(), last_alone=name == "fig5ab", title=titled(runs))},
+        evidence={claim.id: plane_evidence(claim, measured) for claim in work.claims},
         notes=(*notes, *caveat(runs)),
-        raw={"points": points_table(measured, last_alone=last_alone)})
-
-
-def above_shuffled(claim: Claim, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return evidence of a claim, whose one control are shuffled labels."""
-    return as_evidence(rows, control=controls_of(claim)[0])
-
-
-def of_last(claim: str, measured: Sequence[Planes]) -> list[dict[str, Any]]:
-    """Return a row per run of what a claim about the last layer's plane says: how far places tell
-    the function or rule, how often neighbours agree on it, or by how much more than on the target.
-    """
-    def values(each: Planes) -> np.ndarray:
-        last = each.layers[-1]
-        excess, label = each.excess[last], "rule" if "rule" in each.excess[last] else "function"
-        if "-reach-" in claim:
-            return each.reach[last][label]
-        if claim.endswith("target-explains-less"):
-            return np.asarray(excess[label] - excess["target"])
-        return excess["term 1" if claim.endswith("by-first-term") else label]
-
-    return [each.row(values(each)) for each in measured]
-
-
-def early_less_late(measured: Iterable[Planes], n: int) -> list[dict[str, Any]]:
-    """Return a row per run: agreement on the target minus that on the rule in the first n layers,
-    less the same in the last n."""
-    return [each.row(target_over_rule(each, each.layers[:n])
-                     - target_over_rule(each, each.layers[-n:])) for each in measured]
+        raw={"points": points_table(measured, last_alone=name == "fig5ab")})
 
 
 REPRODUCTIONS = (
@@ -513,12 +444,12 @@ REPRODUCTIONS = (
     Reproduction(
         "fig5ab",
         "t-SNE of the last layer's codes on held-out combinations, by target (A) and by rule (B)",
-        OF_5AB, fig5ab),
+        OF_5AB, lambda work: of_sraven(work, "fig5ab")),
     Reproduction(
         "figA6",
         "t-SNE of the codes on held-out combinations, all layers, by target (A) and by rule (B)",
-        OF_A6, figA6),
+        OF_A6, lambda work: of_sraven(work, "figA6")),
     Reproduction(
         "figA7",
         "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) and by target (B)",
-        OF_A7, figA7))
+        OF_A7, lambda work: of_sraven(work, "figA7")))

@@ -19,6 +19,13 @@ TEXT = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("
 ENTRIES: dict[str, Any] = {entry["id"]: entry for entry in parse_yaml(TEXT, "claims.yaml")}
 
 
+def test_rules_compare_members_of_their_setting_and_numbers_have_a_margin() -> None:
+    for claim in CLAIMS.values():
+        assert (claim.kind == "number") == (claim.rule.name == "welch") == bool(claim.margin)
+        for key in ("higher", "higher_from", "lower", "lower_from"):
+            assert set(getattr(claim.rule, key, ())) <= set(claim.setting.grid.points()), claim.id
+
+
 def numbers(result: str, task: str = "") -> list[Claim]:
     return [claim for claim in CLAIMS.values() if claim.kind == "number"
             and claim.result == result and task in ("", claim.setting.task)]

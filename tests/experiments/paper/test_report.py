@@ -11,36 +11,36 @@ from latentcode.experiments.paper.claims import RESULTS, load_claims
 from latentcode.experiments.paper.report import (
     N_SPLITS,
     PRINTED,
+    Row,
     counted,
     results_in,
-    verdict,
-    verdict_in_words,
+    verdict_rows,
 )
 
 CLAIMS = {claim.id: claim for claim in load_claims()}
 COMMITTED = Path(__file__).parents[3] / "experiments" / "results" / "reproduced"
 
 
-def judged(name: str, outcome: str) -> dict[str, str]:
-    return {"id": name, "verdict": outcome, "source": CLAIMS[name].source}
+def row(name: str, outcome: str) -> Row:
+    judged = {"id": name, "source": "", "kind": "", "verdict": outcome, "why": "", "needs": "",
+              "claim": "", "published": None, "parts": [], "rule": {"name": "exact", "holds": ""}}
+    found, = verdict_rows({"a": {"claims": [judged]}})
+    return found
 
 
 def test_an_observation_counts_once_for_each_verdict() -> None:
     one = ["fig2b-terms-decodable", "fig2d-clusters-by-function", "fig2d-target-explains-less"]
     assert len({CLAIMS[name].observation for name in one}) == 1
-    claims = [judged(name, "differs") for name in one]
+    claims = [row(name, "differs") for name in one]
     assert counted(claims) == {"differs": 1}
-    assert counted([*claims[:2], judged(one[2], "undecided")]) == {"differs": 1, "undecided": 1}
-    assert counted([judged("fig4-wider", "agrees"), judged("fig4-deeper", "agrees")]) == {
-        "agrees": 2}
+    assert counted([*claims[:2], row(one[2], "undecided")]) == {"differs": 1, "undecided": 1}
+    assert counted([row("fig4-wider", "agrees"), row("fig4-deeper", "agrees")]) == {"agrees": 2}
 
 
 def test_an_erratum_is_called_one() -> None:
-    assert verdict(judged("figA9-number-of-tasks", "differs")) == PRINTED
-    assert verdict(judged("figA9-number-of-tasks", "agrees")) == "agrees"
-    assert verdict_in_words(judged("tabA2-less-than-half-a-percent", "differs")) == "erratum-like"
-    questioned = judged("fig2d-clusters-by-function", "differs")
-    assert "threshold questioned" in verdict_in_words(questioned)
+    assert row("figA9-number-of-tasks", "differs")["printed_verdict"] == PRINTED
+    assert row("figA9-number-of-tasks", "agrees")["printed_verdict"] == "agrees"
+    assert row("fig2d-clusters-by-function", "differs")["questioned"]
 
 
 @pytest.mark.skipif(not COMMITTED.exists(), reason="a checkout has the results")

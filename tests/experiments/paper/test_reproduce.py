@@ -145,7 +145,7 @@ def test_what_needs_no_run_can_be_undecided(
         return pd.DataFrame({name: [i < 0.0032 * n for i in range(n)]
                              for name in ("official", "ambiguous", "solved")})
 
-    monkeypatch.setattr("latentcode.experiments.paper.reproductions.tabA2.instances", few)
+    monkeypatch.setattr("latentcode.experiments.paper.reproductions.definitions.instances", few)
     assert reproduce(["tabA2"], request(tmp_path, preset="paper", train=False)) == ["tabA2"]
     claims = read_result(tmp_path / "out" / "paper" / "tabA2")["claims"]
     undecided = next(claim for claim in claims if claim["id"] == "tabA2-k-8")

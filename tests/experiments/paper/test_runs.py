@@ -67,7 +67,6 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
     lc.Run.create(tmp_path / "c", seeded(config, 0))  # begun, which does not count
     known = find_runs([tmp_path, tmp_path / "a"])
     assert [found.id for found in known.of(config)] == [run.id]
-    assert known.of_setting(SHORT) == {"kind=hyla,steps=12": known.of(config)}
     wanted = missing([SHORT, SHORT], known, 3)
     assert [split_seed(config) for config in wanted.values()] == [0, 2]
     assert set(wanted) == {folder_name(seeded(config, seed)) for seed in (0, 2)}

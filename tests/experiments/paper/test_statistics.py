@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from latentcode.experiments.paper.statistics import (
+from latentcode.experiments.paper.verdicts import (
     Difference,
     exchange_labels,
     mean_interval,
@@ -52,7 +52,7 @@ def test_welch_errs_as_often_as_the_head_of_the_claims_says() -> None:
 
 
 def test_narrowest_interval() -> None:
-    assert mean_interval([0.5, 0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert mean_interval(by_split([0.5, 0.5, 0.5])) == (0.5, 0.5, 0.5)
     assert narrowest_half(3, 3) == pytest.approx(3.54, abs=0.005)
     assert narrowest_half(float("inf"), 4096) == pytest.approx(stats.t.ppf(0.975, 4095))
     assert narrowest_half(6, 3) < narrowest_half(3, 3)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.experiments.paper.wording import caveat, knows_rules, least_known, per_kind
+from latentcode.experiments.paper.reproduction import caveat, knows_rules, least_known, per_kind
 
 
 def test_the_mean_of_each_kind_is_said_with_the_number_of_runs() -> None:

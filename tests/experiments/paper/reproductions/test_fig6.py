@@ -19,7 +19,6 @@ from latentcode.experiments.paper.reproductions.fig6 import (
     REPEATED,
     by_class,
     pairs_of,
-    price,
     repeats_a_pair,
     shares,
 )
@@ -61,18 +60,6 @@ def test_three_seeds_of_each_kind_decide_what_is_claimed(tmp_path: Path) -> None
     assert {judgement.verdict for judgement in verdicts.values()} == {"agrees"}
     close, = verdicts["fig6-hyla-close-to-softmax"].parts
     assert close.estimate == pytest.approx(0.75)
-
-
-def test_the_price_of_the_published_setting_is_arithmetic() -> None:
-    weights = 6 * (4 * 512 * 512 + 2 * 512 * 2_048) + 512 * 32_000
-    tokens = 495_911 * 256 * 1_024  # 130 billion
-    of_pairs = 6 * 1_024 * 8 * 64  # one sum over the features of all keys, heads and layers
-    found = price().set_index("kind")
-    assert found.loc["softmax", "flops"] == pytest.approx(tokens * 6 * (weights + 2 * of_pairs))
-    assert found.loc["hyla", "flops"] == pytest.approx(tokens * 6 * (weights + 3 * of_pairs))
-    assert found.loc["hyla", "hours_least"] == pytest.approx(
-        found.loc["hyla", "flops"] / (0.4 * 989e12) / 3_600)
-    assert (found["hours_most"] == 2 * found["hours_least"]).all()
 
 
 def test_a_pair_that_occurred_anywhere_before_is_repeated() -> None:

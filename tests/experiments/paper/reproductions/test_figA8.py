@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from latentcode.experiments.paper.reproductions.figA8 import in_use
+from latentcode.experiments.paper.reproductions.mean_codes import in_use
 
 
 @pytest.mark.parametrize(("code", "heads"), [

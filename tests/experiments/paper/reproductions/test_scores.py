@@ -11,13 +11,18 @@ import pytest
 from latentcode.config import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.reproduce import REPRODUCTIONS
+from latentcode.experiments.paper.reproduction import (
+    CHUNK,
+    NOTHING,
+    instances,
+    learning,
+    scores,
+)
 from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
 from latentcode.experiments.paper.reproductions.curves import no_kind_is_always_lowest
-from latentcode.experiments.paper.reproductions.tabA3 import TABLE_A3, compare
+from latentcode.experiments.paper.reproductions.definitions import TABLE_A3, compare
 from latentcode.experiments.paper.runs import KnownRuns
-from latentcode.experiments.paper.scores import learning, scores
-from latentcode.experiments.paper.sraven_answers import CHUNK, fresh_instances, instances
-from latentcode.experiments.paper.wording import NOTHING
+from latentcode.experiments.paper.sraven_answers import fresh_instances
 from latentcode.models.config import TABLE_A1
 from latentcode.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up, work
@@ -160,7 +165,7 @@ def test_table_a1_has_every_kind_with_its_numbers_for_both_tasks(tmp_path: Path)
 def test_fresh_instances_are_drawn_in_chunks_of_different_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.experiments.paper.sraven_answers.CHUNK", 40)
+    monkeypatch.setattr("latentcode.experiments.paper.reproduction.CHUNK", 40)
     assert CHUNK > 40
     found = instances(work(KnownRuns({}), tmp_path), 100, 2, 4)
     assert len(found) == 100
