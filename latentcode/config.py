@@ -10,14 +10,13 @@ files and hashes of configurations that do without it stay what they were.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import operator
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import Field, dataclass, field, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache, lru_cache
 from math import comb
 from pathlib import Path
@@ -140,8 +139,7 @@ class LogicConfig:
         check_choices("task", self)
         check_fields("task", self, 1, "n_variables", "n_terms")
         check_fields("task", self, 2, "n_examples")
-        _check_fraction("task.ood_fraction", self.ood_fraction)
-        _check_fraction("task.unknown_fraction", self.unknown_fraction)
+        _check_fractions(self, "ood_fraction", "unknown_fraction")
         check(self.n_variables <= 16,
               f"task.n_variables is {self.n_variables}; expected at most 16 (65,536 terms)")
         check(self.n_terms <= self.n_known_terms,
@@ -207,7 +205,7 @@ class SravenConfig:
         check_choices("task", self)
         check_fields("task", self, 1, "n_features")
         check_fields("task", self, 2, "n_values", "grid_size")
-        _check_fraction("task.ood_fraction", self.ood_fraction)
+        _check_fractions(self, "ood_fraction")
         check(self.n_values >= self.grid_size,
               f"task.n_values is {self.n_values}; expected at least grid_size = {self.grid_size} "
               "(distribute-three needs that many different symbols)")
@@ -296,9 +294,11 @@ help shown, without importing torch.
 """
 
 
-def _check_fraction(name: str, value: float) -> None:
-    check(is_number(value) and 0.0 <= value < 1.0,
-          f"{name} is {value!r}; expected 0 <= fraction < 1")
+def _check_fractions(config: object, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        check(is_number(value) and 0.0 <= value < 1.0,
+              f"task.{name} is {value!r}; expected 0 <= fraction < 1")
 
 
 def _check_held_out(config: LogicConfig | SravenConfig) -> None:
@@ -378,7 +378,13 @@ class TrainingConfig:
         check_seed("training", self, "seed")
         if self.keep_checkpoints is not None:
             check_fields("training", self, 1, "keep_checkpoints")
-        self._check_milestones()
+        steps = self.milestones
+        rising = isinstance(steps, (list, tuple)) and all(
+            type(step) is int and before < step <= self.steps
+            for before, step in zip((0, *steps), steps, strict=False))
+        check(rising, f"training.milestones is {steps!r}; expected rising whole numbers from 1 to "
+              f"steps = {self.steps}")
+        object.__setattr__(self, "milestones", tuple(steps))
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
             check(is_number(value) and 0.0 <= value < float("inf"),
@@ -394,18 +400,6 @@ class TrainingConfig:
         check(self.precision != "tf32" or self.device != "cpu", "training.precision is 'tf32'; "
               "expected float32, bf16_mlp or bf16 on the cpu")
 
-    def _check_milestones(self) -> None:
-        steps = self.milestones
-        rising = isinstance(steps, (list, tuple)) and all(
-            type(step) is int and before < step <= self.steps
-            for before, step in zip((0, *steps), steps, strict=False))
-        check(rising, f"training.milestones is {steps!r}; expected rising whole numbers from 1 to "
-              f"steps = {self.steps}")
-        object.__setattr__(self, "milestones", tuple(steps))
-
-
-T = TypeVar("T")
-
 
 def config_hash(config: object) -> str:
     """Return 12 hex digits that identify the values of a configuration."""
@@ -417,31 +411,28 @@ def config_hash(config: object) -> str:
 
 def to_dict(config: object) -> dict[str, Any]:
     """Return a configuration as plain dictionaries, lists, strings and numbers."""
-    plain = json.loads(json.dumps(_as_dict(config)))
+    def values(config: Any) -> dict[str, Any]:
+        return {f.name: values(value) if is_dataclass(value) else value for f in fields(config)
+                if (value := getattr(config, f.name)) != f.default or LATER not in f.metadata}
+
+    plain = json.loads(json.dumps(values(config)))
     assert isinstance(plain, dict)
     return plain
 
 
-def _as_dict(config: Any) -> dict[str, Any]:
-    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)
-              if not (LATER in f.metadata and getattr(config, f.name) == f.default)}
-    return {name: _as_dict(value) if dataclasses.is_dataclass(value) else value
-            for name, value in values.items()}
-
-
-def fill_in(asked: T, known: T) -> T:
-    """Return what is asked for; what it leaves to be filled in is as in `known`.
+def fill_in(config: T, known: T) -> T:
+    """Return a configuration with what it leaves to be filled in as in `known`.
 
     So a configuration without the revision of a text is that of a run of any revision.
     """
     values = {}
-    for f in dataclasses.fields(asked):  # type: ignore[arg-type]
-        mine, other = getattr(asked, f.name), getattr(known, f.name, None)
-        if dataclasses.is_dataclass(mine) and type(mine) is type(other):
+    for f in fields(config):  # type: ignore[arg-type]
+        mine, other = getattr(config, f.name), getattr(known, f.name, None)
+        if is_dataclass(mine) and type(mine) is type(other):
             values[f.name] = fill_in(mine, other)
         elif FILLED_IN in f.metadata and not mine and other:
             values[f.name] = other
-    return dataclasses.replace(asked, **values) if values else asked  # type: ignore[type-var]
+    return replace(config, **values) if values else config  # type: ignore[type-var]
 
 
 def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -463,15 +454,14 @@ def from_dict(cls: type[T], data: object, where: str = "", what: str = "configur
     check(isinstance(data, Mapping), f"{name} is {data!r}; expected a mapping")
     assert isinstance(data, Mapping)
     hints = hints_of(cls)  # type: ignore[arg-type]
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    keys = [f.name for f in fields]
-    unknown = [str(k) for k in data if k not in keys]
-    missing = [f.name for f in fields if f.name not in data and LATER not in f.metadata]
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    unknown = [str(key) for key in data if key not in known]
+    missing = [key for key, f in known.items() if key not in data and LATER not in f.metadata]
     check(not unknown, f"{name} has unknown key(s) {', '.join(unknown)}; expected: "
-          f"{', '.join(keys)}")
+          f"{', '.join(known)}")
     check(not missing, f"{name} lacks key(s) {', '.join(missing)}")
-    return cls(**{k: convert(hints[k], data[k], f"{where}.{k}" if where else k)
-                  for k in keys if k in data})
+    return cls(**{key: convert(hints[key], data[key], f"{where}.{key}" if where else key)
+                  for key in known if key in data})
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
@@ -480,21 +470,20 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (Union, UnionType):
         if value is None and type(None) in args:
             return None
-        args = tuple(a for a in args if a is not type(None))
-        if len(args) > 1 and all(dataclasses.is_dataclass(a) for a in args):
-            by_name = {a.name: a for a in args}
-            name = _name_in(value, where)
-            check_choice(f"{where}.name", name, by_name)
-            return from_dict(by_name[name], value, where)
-        return convert(args[0], value, where)
+        return convert(next(arg for arg in args if arg is not type(None)), value, where)
     if hint is Any:
         return value
-    if origin is dict:
-        check(isinstance(value, dict), f"{where} is {value!r}; expected a mapping")
-        return {str(k): convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
+    if origin in (dict, Mapping):
+        check(isinstance(value, Mapping), f"{where} is {value!r}; expected a mapping")
+        return {convert(args[0], k, f"a key of {where}"): convert(args[1], v, f"{where}.{k}")
+                for k, v in value.items()}
     if hint is TaskConfig:
-        return from_dict(TASKS.find(_name_in(value, where)), value, where)
-    if dataclasses.is_dataclass(hint):
+        check(isinstance(value, Mapping) and "name" in value,
+              f"{where} is {value!r}; expected a mapping with a name")
+        name = value["name"]
+        check(isinstance(name, str), f"{where}.name is {name!r}; expected text")
+        return from_dict(TASKS.find(name), value, where)
+    if is_dataclass(hint):
         return from_dict(hint, value, where)  # type: ignore[arg-type]
     if origin is Literal:
         check_choice(where, value, args)
@@ -502,10 +491,6 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         check(isinstance(value, (list, tuple)), f"{where} is {value!r}; expected a list")
         return tuple(convert(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if origin is Mapping:
-        check(isinstance(value, Mapping), f"{where} is {value!r}; expected a mapping")
-        return {convert(args[0], k, f"a key of {where}"): convert(args[1], v, f"{where}.{k}")
-                for k, v in value.items()}
     if hint is float and is_number(value):
         try:
             return float(value)
@@ -514,16 +499,6 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     check(isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)),
           f"{where} is {value!r}; expected {hint.__name__}")
     return value
-
-
-def _name_in(value: object, where: str) -> str:
-    """Return the name by which a mapping says which class it is of."""
-    check(isinstance(value, Mapping) and "name" in value,
-          f"{where} is {value!r}; expected a mapping with a name")
-    assert isinstance(value, Mapping)
-    name = value["name"]
-    check(isinstance(name, str), f"{where}.name is {name!r}; expected text")
-    return str(name)
 
 
 def read_text(what: str, path: Path) -> str:
@@ -625,11 +600,6 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 """What users can register and a configuration can name."""
 
 
-def registered_in(config: RunConfig) -> dict[str, dict[str, str]]:
-    """Which names of users does a configuration hold? What -> name -> the file it comes from."""
-    return {what: {name: source.file} for what, (name, source) in own_in(config).items()}
-
-
 def own_in(config: RunConfig) -> dict[str, tuple[str, Source]]:
     """Which names of users does a configuration hold? What -> the name, and where it is from."""
     named = {TASKS.what: config.task.name, **{
@@ -639,7 +609,7 @@ def own_in(config: RunConfig) -> dict[str, tuple[str, Source]]:
 
 
 def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> None:
-    """Raise `ConfigError` unless all names of `registered_in` are registered here, too.
+    """Raise `ConfigError` unless the names in a run's provenance are registered here, too.
 
     Nothing is imported because a file says so: the message tells the user what to import.
     """
@@ -746,14 +716,11 @@ def preset(name: str = "small", task: str = "logic", kind: str = "hyla") -> RunC
     `UnknownNameError` lists the valid names.
     """
     check_choice("preset", name, PRESETS)
-    of_task = TASKS.find(task)
-    config = _CONFIGS.get((task, name)) or _of_users(name, of_task)
+    registered = TASKS.find(task)
+    config = _CONFIGS.get((task, name))
+    if config is None:
+        check(name != "paper", f"task {task!r} has no published setting; expected preset small or "
+              "smoke")
+        config = (_run(registered(), _SMALL_TRAINING, **_SMALL_MODEL) if name == "small" else
+                  _run(registered(), _TINY_TRAINING, **_TINY_MODEL))
     return replace(config, model=with_kind(config.model, kind))
-
-
-def _of_users(name: str, config: type[TaskConfig]) -> RunConfig:
-    check(name != "paper", f"task {config().name!r} has no published setting; expected preset "
-          "small or smoke")
-    if name == "small":
-        return _run(config(), _SMALL_TRAINING, **_SMALL_MODEL)
-    return _run(config(), _TINY_TRAINING, **_TINY_MODEL)

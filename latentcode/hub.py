@@ -160,7 +160,8 @@ def fetch(
             folder, sizes = _download(address, token)
         except unreachable() as error:
             cached = _in_cache(address)
-            if cached is None or _is_refusal(error):
+            if cached is None or (getattr(error, "response", None) is not None and (
+                    error.response.status_code < 500)):  # the hub answered, and said no
                 raise
             folder = cached
     try:
@@ -168,8 +169,16 @@ def fetch(
         strays = set() if sizes is None else set(sizes) ^ {MANIFEST, *sha256}
         check(not strays, f"{address} holds other files than its manifest says: "
               f"{', '.join(sorted(strays)[:4])}", HubError)
-        if verify:
-            _verify(folder, sha256, address)
+        for name, recorded in sha256.items() if verify else ():
+            path = folder / name
+            check(path.is_file(), f"{address} was downloaded without {name}; expected all files of "
+                  "its manifest", ArtifactError)
+            actual = checksum(path)
+            if actual != recorded:
+                _forget(path)
+                raise ArtifactError(
+                    f"{name} of {address} was damaged or changed after it was pushed: "
+                    f"its SHA-256 is {actual}; expected {recorded}")
     except (ArtifactError, HubError):
         _forget(folder / MANIFEST)  # which may be the one that is damaged
         raise
@@ -253,9 +262,6 @@ def check_names(kind: Kind, sizes: Mapping[str, int], where: object) -> None:
               f"at most {most:,}", HubError)
 
 
-# The repository, and its copy in the cache.
-
-
 def _api(token: Token) -> HfApi:
     from huggingface_hub import HfApi
 
@@ -314,29 +320,11 @@ def _read_manifest(folder: Path, address: Address) -> Mapping[str, str]:
     return dict(sha256)
 
 
-def _verify(folder: Path, sha256: Mapping[str, str], address: Address) -> None:
-    """Raise `ArtifactError` unless every file is the one that was pushed.
-
-    A damaged copy is removed from the cache, so that the next attempt downloads it anew.
-    """
-    for name, recorded in sha256.items():
-        path = folder / name
-        check(path.is_file(), f"{address} was downloaded without {name}; expected all files of its "
-              "manifest", ArtifactError)
-        actual = checksum(path)
-        if actual != recorded:
-            _forget(path)
-            raise ArtifactError(f"{name} of {address} was damaged or changed after it was pushed: "
-                                f"its SHA-256 is {actual}; expected {recorded}")
-
-
 def _forget(path: Path) -> None:
-    """Remove a file from the cache of the hub, where it may be a link to the file itself."""
+    """Remove a file from the cache of the hub, where it may be a link to the file itself, so that
+    the next attempt downloads it anew."""
     path.resolve().unlink(missing_ok=True)
     path.unlink(missing_ok=True)
-
-
-# Errors of `huggingface_hub`, of the network and of the disk.
 
 
 @contextmanager
@@ -364,13 +352,6 @@ def unreachable() -> tuple[type[Exception], ...]:
     return network, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError
 
 
-def _is_refusal(error: Exception) -> bool:
-    """Whether the hub answered, and said no."""
-    from huggingface_hub import errors
-
-    return isinstance(error, errors.HfHubHTTPError) and error.response.status_code < 500
-
-
 def _message(address: Address, token: Token, error: BaseException) -> str | None:
     """Return what went wrong, or None for a mistake of ours."""
     from huggingface_hub import constants, errors, get_token
@@ -384,12 +365,9 @@ def _message(address: Address, token: Token, error: BaseException) -> str | None
         if status in (401, 404):
             has_token = isinstance(token, str) or (token is not False and get_token() is not None)
             why = "is not open to this token" if has_token else "needs a token, and none was given"
-            other = "" if address.kind == "codes" else (
-                f"; codes are at {Address(address.repo, 'codes', address.revision)}")
-            return f"{address} does not exist on {constants.ENDPOINT}, or {why} ({LOG_IN}){other}"
+            return f"{address} does not exist on {constants.ENDPOINT}, or {why} ({LOG_IN})"
         if status == 403:
-            return (f"{address}: the token has no right to do this; expected one with access, and "
-                    f"to push with the right to write ({LOG_IN})")
+            return f"{address}: the token has no right to do this; expected one with it ({LOG_IN})"
         if status == 412:
             return (f"{address} changed while it was pushed to; expected nobody else to write: "
                     "try again")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.config import Precision, check_choices, from_dict
+from latentcode.config import Precision, from_dict
 from latentcode.errors import ArtifactError, ConfigError, RunError, check, check_choice
 from latentcode.figures.text import markdown_table
 from latentcode.files.provenance import check_format, header, software
@@ -72,11 +72,9 @@ class Evaluation:
     tolerance: float
 
     def __post_init__(self) -> None:
-        check_choices("evaluation", self)
-        _check_instances(self.n, self.seed)
-        check(isinstance(self.tolerance, float) and 0.0 <= self.tolerance <= MOST_TOLERANCE,
-              f"tolerance is {self.tolerance!r}; expected a number from 0 to {MOST_TOLERANCE:g}",
-              ArtifactError)
+        check(self.n >= 1, f"n is {self.n}; expected a number of instances", ArtifactError)
+        check(0.0 <= self.tolerance <= MOST_TOLERANCE, f"tolerance is {self.tolerance}; expected a "
+              f"number from 0 to {MOST_TOLERANCE:g}", ArtifactError)
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class CodesOfCard:
     def __post_init__(self) -> None:
         check(len(self.pairs) > 0, "the card names no pairs of its codes; expected at least one",
               ArtifactError)
-        _check_instances(self.n, self.seed)
+        check(self.n >= 1, f"n is {self.n}; expected a number of instances", ArtifactError)
 
 
 @dataclass(frozen=True)
@@ -140,62 +138,55 @@ class Card:
                   f"the metrics on {split}: {', '.join(found)}", ArtifactError)
         return card
 
-    def measured(self) -> Iterator[tuple[tuple[str, str], Metric]]:
-        """Yield (split, name) and value of every metric."""
-        for split, found in self.metrics.items():
-            for name, metric in found.items():
-                yield (split, name), metric
-
     def write(self, folder: Path) -> None:
         """Write `card.json`."""
         write_json(folder / CARD, {**header(FORMAT), **asdict(self)})
 
     def to_markdown(self) -> str:
         """Return the card as people read it; the files it does without."""
-        n, tolerance = self.evaluation.n, self.evaluation.tolerance
+        def cells(values: Iterable[Metric | None], digits: int) -> list[str]:
+            return ["" if m is None else f"{m.mean:.{digits}f} ± {m.se:.{digits}f}" for m in values]
+
+        def bullets(facts: Mapping[str, object]) -> str:
+            return "\n".join(f"- {name}: {value:,}" if type(value) is int else f"- {name}: {value}"
+                             for name, value in facts.items())
+
+        metrics, evaluation = self.metrics, self.evaluation
+        names = dict.fromkeys(
+            [self.headline, *(name for measured in metrics.values() for name in measured)])
+        single = [name for name in names if is_by_constituent(name)]
+        whole = [name for name in names if name not in single]
+        titles = DOCUMENT_TITLES if self.headline == "perplexity" else SPLIT_TITLES
         parts = [
             f"# {self.name}", self.summary,
-            "## The model", _bullets({
-                "Task": self.task, "Model": self.model, "Parameters": f"{self.parameters:,}"}),
+            "## The model", bullets({
+                "Task": self.task, "Model": self.model, "Parameters": self.parameters}),
             "## Limits", "\n".join(f"- {note}" for note in self.notes),
             "## Use", f"```python\nimport latentcode as lc\n\n"
             f'model = lc.load_model("{self.name}")   # with TransformerLens\' hooks\n'
             f'codes = lc.load_codes("{self.name}")   # {self.codes.n:,} instances, '
             f'split {self.codes.split}\nrun = lc.load_run("{self.name}")       # for lc.extract, '
             "lc.decode, lc.intervene\n```",
-            "## How good it is", f"Means and standard errors over {n:,} fresh instances of each "
-            f"split (seed {self.evaluation.seed}, {self.evaluation.precision}).",
-            self._table(),
-            *self._by_constituent(),
-            f"On another machine they may differ by {tolerance:g}.",
-            "## Training", _bullets({key: _text(value) for key, value in self.training.items()}),
+            "## How good it is", f"Means and standard errors over {evaluation.n:,} fresh instances "
+            f"of each split (seed {evaluation.seed}, {evaluation.precision}).",
+            markdown_table(["split", *whole], (
+                [f"`{split}`: {titles.get(split, '')}", *cells(map(measured.get, whole), 4)]
+                for split, measured in metrics.items()))]
+        if single:
+            meanings = [f"`{kind}[...]`: {meaning}."
+                        for kind, meaning in CONSTITUENT_METRICS.items()
+                        if any(name.startswith(f"{kind}[") for name in single)]
+            parts += ["By constituent. " + " ".join(meanings), markdown_table(
+                ["", *(f"`{split}`" for split in metrics)], (
+                    [f"`{name}`", *cells((split.get(name) for split in metrics.values()), 3)]
+                    for name in single))]
+        parts += [
+            f"On another machine they may differ by {evaluation.tolerance:g}.",
+            "## Training", bullets(self.training),
             "Made again with\n\n```\n" + "\n".join(self.commands.values()) + "\n```",
             "Training cannot go on from this copy: the state of the optimiser and of the random "
             "generators is not in it."]
         return "\n\n".join(parts) + "\n"
-
-    def _table(self) -> str:
-        names = [name for name in self._names() if not is_by_constituent(name)]
-        titles = DOCUMENT_TITLES if self.headline == "perplexity" else SPLIT_TITLES
-        return markdown_table(["split", *names], (
-            [f"`{split}`: {titles.get(split, '')}", *_cells(map(found.get, names), 4)]
-            for split, found in self.metrics.items()))
-
-    def _by_constituent(self) -> list[str]:
-        """Return what the metrics of single constituents are, and a row for each, if any."""
-        names = [name for name in self._names() if is_by_constituent(name)]
-        if not names:
-            return []
-        told = [f"`{kind}[...]`: {what}." for kind, what in CONSTITUENT_METRICS.items()
-                if any(name.startswith(f"{kind}[") for name in names)]
-        table = markdown_table(["", *(f"`{split}`" for split in self.metrics)], (
-            [f"`{name}`", *_cells((found.get(name) for found in self.metrics.values()), 3)]
-            for name in names))
-        return ["By constituent. " + " ".join(told), table]
-
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(
-            [self.headline, *(name for found in self.metrics.values() for name in found)]))
 
 
 def constituent_metrics(run: Run) -> pd.DataFrame:
@@ -210,23 +201,6 @@ def constituent_metrics(run: Run) -> pd.DataFrame:
     return pd.DataFrame({
         split: {name: metric.mean for name, metric in found.items() if is_by_constituent(name)}
         for split, found in Card.read(run.path).metrics.items()})
-
-
-def _check_instances(n: object, seed: object) -> None:
-    check(type(n) is int and n >= 1, f"n is {n!r}; expected a number of instances", ArtifactError)
-    check(type(seed) is int, f"seed is {seed!r}; expected a whole number", ArtifactError)
-
-
-def _cells(metrics: Iterable[Metric | None], digits: int) -> list[str]:
-    return ["" if m is None else f"{m.mean:.{digits}f} ± {m.se:.{digits}f}" for m in metrics]
-
-
-def _bullets(facts: Mapping[str, str]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
-
-
-def _text(value: object) -> str:
-    return f"{value:,}" if type(value) is int else str(value)
 
 
 def load_card(name_or_path: str | Path) -> Card:
@@ -290,13 +264,7 @@ def load_codes(
         return LatentCodes.load(stored)
     check((run.path / CARD).is_file(), f"{run.path} holds no codes of split {split!r}, and no card "
           "that says which; `latentcode.extract` reads codes out of the model", ArtifactError)
-    return _cached_codes(run, split, Card.read(run.path).codes, progress)
-
-
-def _cached_codes(
-    run: Run, split: str, wanted: CodesOfCard, progress: Progress | None
-) -> LatentCodes:
-    """Return codes from the cache, where they are put first if need be and possible."""
+    wanted = Card.read(run.path).codes
     step = run.checkpoints()[-1]
     described = {**header("latentcode.codes"), "software": software(), "run": run.id, "step": step,
                  "model": run.load_checkpoint(step).sha256, "split": split, **asdict(wanted)}

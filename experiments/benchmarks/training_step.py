@@ -54,8 +54,8 @@ from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
 from latentcode.tasks import Batch
-from latentcode.training.loop import make_learner
-from latentcode.training.state import CHUNK, Learner, TrainingBatches, TrainingState
+from latentcode.training.loop import Learner, make_learner
+from latentcode.training.state import CHUNK, TrainingBatches, TrainingState
 
 MEASURED: tuple[str, ...] = ("step", "update")
 ON_A_GPU = 3.0

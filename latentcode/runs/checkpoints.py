@@ -196,25 +196,17 @@ def check_tensors(
     path: Path, arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Tensor]
 ) -> None:
     """Raise `ArtifactError` unless names, shapes and types are those of `wanted`."""
-    missing, unexpected = sorted(set(wanted) - set(arrays)), sorted(set(arrays) - set(wanted))
-    check(not missing, f"{path} does not match the configuration: it lacks {_listed(missing)}",
-          ArtifactError)
-    check(not unexpected, f"{path} does not match the configuration: it also holds "
-          f"{_listed(unexpected)}", ArtifactError)
+    for names, verb in ((set(wanted) - set(arrays), "lacks"),
+                        (set(arrays) - set(wanted), "also holds")):
+        shown = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more"
+                                                if len(names) > 5 else "")
+        check(not names, f"{path} does not match the configuration: it {verb} {shown}",
+              ArtifactError)
     for name, tensor in wanted.items():
-        found, expected = arrays[name], _described(tensor)
-        mine = f"{found.dtype} {list(found.shape)}"
+        mine = f"{arrays[name].dtype} {list(arrays[name].shape)}"
+        expected = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         check(mine == expected, f"{path} does not match the configuration: {name} is {mine}; "
               f"expected {expected}", ArtifactError)
-
-
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def _to_numpy(tensor: Tensor) -> np.ndarray:
@@ -260,9 +252,12 @@ def append_lines(path: Path, lines: Sequence[str]) -> None:
 
 def append_metrics(path: Path, step: int, split: str, metrics: Mapping[str, Metric]) -> None:
     """Append the metrics of one split at one step; a number that is not finite becomes null."""
+    def finite(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
     append_lines(path, [
-        json.dumps({"step": step, "split": split, "metric": name, "mean": _finite(metric.mean),
-                    "se": _finite(metric.se), "n": metric.n})
+        json.dumps({"step": step, "split": split, "metric": name, "mean": finite(metric.mean),
+                    "se": finite(metric.se), "n": metric.n})
         for name, metric in metrics.items()])
 
 
@@ -321,15 +316,14 @@ def _records(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _is_record(record: object) -> bool:
+    def is_integer(value: object) -> bool:
+        return type(value) is int and abs(value) < 2**63  # what a column of the table holds
+
     return (isinstance(record, dict) and tuple(record) == COLUMNS
-            and all(_is_integer(record[key]) for key in ("step", "n"))
-            and all(isinstance(record[key], str) for key in ("split", "metric"))
+            and is_integer(record["step"]) and is_integer(record["n"])
+            and isinstance(record["split"], str) and isinstance(record["metric"], str)
             and all(record[key] is None or isinstance(record[key], float)
-                    or _is_integer(record[key]) for key in ("mean", "se")))
-
-
-def _is_integer(value: object) -> bool:
-    return type(value) is int and abs(value) < 2**63  # what a column of the table holds
+                    or is_integer(record[key]) for key in ("mean", "se")))
 
 
 def _text(path: Path) -> str:
@@ -337,7 +331,3 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode(errors="replace")
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error}") from None
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -39,7 +39,7 @@ from latentcode.config import (
     fill_in,
     flatten,
     load_config,
-    registered_in,
+    own_in,
     to_dict,
     to_yaml,
 )
@@ -140,8 +140,9 @@ class Run:
             "resumed": []}
         if imported is not None:
             provenance["imported"] = dict(imported)
-        if names := registered_in(config):
-            provenance["registered"] = names
+        if own := own_in(config):
+            provenance["registered"] = {
+                what: {name: source.file} for what, (name, source) in own.items()}
         with exclusive(path / LOCK) if occupied else nullcontext():
             for ending in ("", "-old"):
                 remove_stale(path.parent, f"????????-{glob_escape(path.name)}{ending}")
@@ -350,7 +351,7 @@ class Run:
             if (self.path / RESULTS).is_dir():
                 shutil.copytree(self.path / RESULTS, shared.path / RESULTS, ignore=(
                     shutil.ignore_patterns(".*", *(f"*{ending}" for ending in PICTURES))))
-            return push(shared.path, "run", repo, page=_model_card(self, shared, repo, license),
+            return push(shared.path, "run", repo, page=_hub_page(self, shared, repo, license),
                         private=private, token=token, commit_message=commit_message)
 
     def load_model(
@@ -467,8 +468,8 @@ def _facts(run: Run) -> dict[str, str]:
         "configuration": str(run.provenance["config_hash"])}
 
 
-def _model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
-    """Return the page of a run on the hub: its own where it has one, or else what is known of it.
+def _hub_page(run: Run, shared: Run, repo: str, license: str | None) -> str:
+    """Return the page of a run on the hub: its own README where it has one, or how to use it.
 
     Args:
         run: The run.
@@ -478,81 +479,77 @@ def _model_card(run: Run, shared: Run, repo: str, license: str | None) -> str:
     """
     from huggingface_hub import EvalResult, ModelCardData
 
-    task, table = run.config.task.name, shared.newest_metrics()
+    task, kind, table = run.config.task.name, kind_of(run.config.model), shared.newest_metrics()
+    name = repo.partition("/")[2]
     results = [
         EvalResult(task, f"latentcode-{task}", f"{task}, split {split}", metric, float(mean),
                    dataset_split=split, task_name=task)
         for split, metric, mean in zip(table["split"], table["metric"], table["mean"], strict=True)
         if math.isfinite(mean) and not is_by_constituent(metric)]
-    written = run.path / PAGE
-    body = written.read_text(encoding="utf-8") if written.is_file() else _card_body(shared, repo)
-    return page(ModelCardData(
-        license=license, library_name="latentcode", tags=[*TAGS, task, kind_of(run.config.model)],
-        model_name=repo.partition("/")[2], eval_results=results), body)
-
-
-def _card_body(run: Run, repo: str) -> str:
-    """Return a model card: use, metrics, configuration."""
-    name, latest = f"hf://{repo}", run.latest()
-    steps = ", ".join(f"{step:,}" for step in run.checkpoints())
-    table = markdown_table(["metric", *latest.columns], (
-        [metric, *("" if math.isnan(mean) else f"{mean:.4f}" for mean in row)]
-        for metric, *row in latest.itertuples(name=None)))
+    facts = ModelCardData(license=license, library_name="latentcode", tags=[*TAGS, task, kind],
+                          model_name=name, eval_results=results)
+    if (run.path / PAGE).is_file():
+        return page(facts, (run.path / PAGE).read_text(encoding="utf-8"))
+    steps = ", ".join(f"{step:,}" for step in shared.checkpoints())
     files = sorted({file for names in run.provenance.get("registered", {}).values()
                   for file in names.values()})
-    return "\n\n".join([
-        f"# {repo.partition('/')[2]}",
-        f"A transformer with {kind_of(run.config.model)} attention, trained on the task "
-        f"{run.config.task.name} with latentcode: {steps} of {run.config.training.steps:,} "
-        "updates.",
-        "## Use", f'```python\nimport latentcode as lc\n\nrun = lc.load_run("{name}")\n'
-        "model = run.load_model()       # with TransformerLens' hooks\n"
-        'codes = lc.extract(run, split="ood", n=2_000)\n```',
-        *([f"It needs code that is not shared here, imported first: {', '.join(files)}."] if files
-          else []),
-        "## Metrics", "The newest means of each split." if len(latest) else "None were recorded.",
-        *([table] if len(latest) else []),
-        "## Configuration", f"```yaml\n{to_yaml(run.config).strip()}\n```",
-        "Training cannot go on from this copy: the state of the optimiser and of the random "
-        "generators is not in it."])
+    needs = f"It needs code that is not shared here, imported first: {', '.join(files)}.\n\n"
+    metrics = shared.latest()
+    rows = ([metric, *("" if math.isnan(mean) else f"{mean:.4f}" for mean in means)]
+            for metric, *means in metrics.itertuples(name=None))
+    return page(facts, f"""# {name}
+
+A transformer with {kind} attention, trained on the task {task} with latentcode: {steps} of
+{run.config.training.steps:,} updates. Training cannot go on from this copy.
+
+```python
+import latentcode as lc
+
+run = lc.load_run("hf://{repo}")
+model = run.load_model()       # with TransformerLens' hooks
+codes = lc.extract(run, split="ood", n=2_000)
+```
+
+{needs if files else ""}## Metrics
+
+{markdown_table(["metric", *metrics.columns], rows)}
+
+## Configuration
+
+```yaml
+{to_yaml(run.config).strip()}
+```""")
 
 
 def check_resumable(run: Run, config: RunConfig) -> None:
     """Raise `RunError` unless `config` is the run's own and training can go on with it."""
     check(run.imported is None, f"{run.path} was imported, without the state of the "
           "optimiser and the stream of data: training cannot go on from it", RunError)
-    check(not _is_published(run), f"{run.path} was "
-          "published, without the state of the optimiser and of the random generators: "
-          "training cannot go on from it", RunError)
-    mine, other = flatten(to_dict(run.config)), flatten(
-        to_dict(fill_in(config, run.config)))
-    for plain in (mine, other):
-        for name in HOW_FIELDS:
-            plain.pop(f"training.{name}", None)
-    key = "training.steps"
-    have, wanted = mine.pop(key), other.pop(key)
-    if have != wanted and mine == other:
-        # A folder of `wanted` steps whose first ones had another learning rate would be taken for
-        # a run that its configuration determines.
-        raise RunError(
-            f"{key} is {wanted}, but {run.path} was created for {have}: its learning rate falls "
-            f"over these {have} steps, so that going on to {wanted} would not be a run of {wanted} "
-            f"steps; expected {have} with resume, or a new folder for {wanted}")
-    mine[key], other[key] = have, wanted
-    different = [f"{key}: {mine.get(key)!r} in the run, {other.get(key)!r} asked for"
-                 for key in {**mine, **other} if mine.get(key) != other.get(key)]
-    check(not different, f"{run.path} was created with another configuration "
-          f"({'; '.join(different)}); resume it with its own", RunError)
-
-
-def _is_published(run: Run) -> bool:
-    """Whether the newest checkpoint that can be read was published, without optimiser."""
     for step in reversed(run.checkpoints()):
         try:
-            return run.load_checkpoint(step).is_published
-        except ArtifactError:  # told by `newest_whole`
+            published = run.load_checkpoint(step).is_published
+        except ArtifactError:  # named by `newest_whole`
             continue
-    return False
+        check(not published, f"{run.path} was published, without the state of the optimiser and "
+              "of the random generators: training cannot go on from it", RunError)
+        break
+    mine, other = ({key: value for key, value in flatten(to_dict(each)).items()
+                    if key.removeprefix("training.") not in HOW_FIELDS}
+                   for each in (run.config, fill_in(config, run.config)))
+    different = {key: (mine.get(key), other.get(key)) for key in {**mine, **other}
+                 if mine.get(key) != other.get(key)}
+    if list(different) == ["training.steps"]:
+        # A folder of `wanted` steps whose first ones had another learning rate would be taken for
+        # a run that its configuration determines.
+        have, wanted = different["training.steps"]
+        raise RunError(
+            f"training.steps is {wanted}, but {run.path} was created for {have}: its learning rate "
+            f"falls over these {have} steps, so that going on to {wanted} would not be a run of "
+            f"{wanted} steps; expected {have} with resume, or a new folder for {wanted}")
+    words = "; ".join(f"{key}: {have!r} in the run, {wanted!r} asked for"
+                      for key, (have, wanted) in different.items())
+    check(not different, f"{run.path} was created with another configuration ({words}); resume it "
+          "with its own", RunError)
 
 
 def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]:
@@ -566,22 +563,22 @@ def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]
     damaged: list[dict[int, str]] = [{} for _ in runs]
     for step in sorted(common, reverse=True):
         whole = True
-        for run, of_run in zip(runs, damaged, strict=True):
+        for run, problems in zip(runs, damaged, strict=True):
             try:
                 Checkpoint.open(
                     run.checkpoint_path(step), step, config_hash(run.config)).check_files()
             except ArtifactError as error:
-                of_run[step], whole = str(error), False
+                problems[step], whole = str(error), False
         if whole:
             return step, damaged
-    for run, of_run in zip(runs, damaged, strict=True):
-        if of_run:
-            newest, *others = of_run
+    for run, problems in zip(runs, damaged, strict=True):
+        if problems:
+            newest, *others = problems
             before = ("there is none before it" if not others else
                       f"so are those before it ({', '.join(map(str, others))})")
             raise ArtifactError(
                 f"{run.path} cannot be resumed: its newest checkpoint, of step {newest}, is "
-                f"damaged ({of_run[newest]}), and {before}; expected a whole one. Nothing was "
+                f"damaged ({problems[newest]}), and {before}; expected a whole one. Nothing was "
                 "changed: train in a new folder, or overwrite this one")
     return None, damaged
 
@@ -646,15 +643,17 @@ def folder_of(name_or_path: str | Path) -> Path:
     `UnknownNameError` for what is neither lists the names. For an address it raises what
     `latentcode.hub.fetch` raises.
     """
-    if isinstance(name_or_path, str) and is_address(name_or_path):
-        return fetch(name_or_path)
-    text, entries = str(name_or_path), zoo_folders()
-    if isinstance(name_or_path, str) and text.startswith(ZOO_PREFIX):
+    if isinstance(name_or_path, Path):
+        return name_or_path
+    text, entries = name_or_path, zoo_folders()
+    if is_address(text):
+        return fetch(text)
+    if text.startswith(ZOO_PREFIX):
         name = text.removeprefix(ZOO_PREFIX)
         check_choice("model of the zoo", name, entries)
         return entries[name]
-    if isinstance(name_or_path, Path) or _has_separator(text) or text in ("", ".", ".."):
-        return Path(name_or_path)
+    if os.sep in text or (os.altsep or os.sep) in text or text in ("", ".", ".."):
+        return Path(text)
     exists = Path(text).exists() and not (text in entries and entries[text].samefile(text))
     if text not in entries:
         if not exists:
@@ -686,7 +685,3 @@ def load_run(
         check(value is None, f"{name} is given, but {run} is not on the hub; expected "
               "hf://user/name")
     return run if isinstance(run, Run) else Run.open(folder_of(run))
-
-
-def _has_separator(text: str) -> bool:
-    return os.sep in text or (os.altsep is not None and os.altsep in text)

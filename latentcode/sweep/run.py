@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,6 @@ from latentcode.devices import check_precision, resolve_device
 from latentcode.errors import LatentCodeError, RunError, check, check_count
 from latentcode.files.storage import check_free, check_writable, exclusive, replace_file, write_text
 from latentcode.metrics import mean_metric
-from latentcode.models.transformer import HookedTransformer
 from latentcode.progress import Bar
 from latentcode.runs.checkpoints import recorded_step
 from latentcode.runs.run import CONFIG, LOCK, Run, check_resumable, remove_stale
@@ -31,14 +31,11 @@ from latentcode.sweep.executors import (
     ExecutorName,
     Job,
     Outcome,
-    RayExecutor,
-    free_memory,
-    jobs_and_sharing,
     make_executor,
 )
 from latentcode.sweep.grid import HYPERPARAMETERS, SEEDS, Grid, load_grid
 from latentcode.sweep.texts import make_texts
-from latentcode.tasks import Task, make_task, task_class
+from latentcode.tasks import make_task, task_class
 from latentcode.training.ensemble import ensemble_key
 from latentcode.training.loop import StopRequest, check_keeps_enough, stop_on_signals
 from latentcode.training.processes import check_alone
@@ -46,9 +43,10 @@ from latentcode.training.processes import check_alone
 SWEEP = "sweep.yaml"
 SHOWN = 6
 """How many differences between two grids an error names."""
-USABLE = 0.8
-"""Share of the free memory that is given to members; the rest is for evaluation and for what
-the allocator cannot use."""
+SelectOn = Literal["test", "ood"]
+TABLE_PARQUET, TABLE_CSV, SUMMARY_CSV = "table.parquet", "table.csv", "summary.csv"
+RESULTS: tuple[str, ...] = ("split", "metric", "mean", "se", "n", "step", "complete", "error")
+"""Columns of the table after `member` and the axes."""
 POLL_SECONDS = 1.0
 """How often the folders of the runs are looked at."""
 
@@ -82,9 +80,10 @@ def sweep(
     """Train all members of a grid below `out`; resume those that were begun.
 
     An error of a member stops no other. A group that fails is halved and tried again, as often
-    as it takes to find the member, or a size that fits. Ctrl-C, SIGTERM and SIGHUP stop all members
-    with checkpoints, write the tables and then raise `KeyboardInterrupt` or `SystemExit`. Texts
-    that the library can write (`make_texts`) are written where they are missing.
+    as it takes to find the member, or a size that fits into memory. Ctrl-C, SIGTERM and SIGHUP stop
+    all members with checkpoints, write the tables and then raise `KeyboardInterrupt` or
+    `SystemExit`. Texts that the library can write (`make_texts`) are written where they are
+    missing.
 
     Args:
         grid: Base configuration and axes.
@@ -92,8 +91,8 @@ def sweep(
         executor: Processes of this machine, or a Ray cluster.
         processes: Jobs at once; default: one per core or visible GPU. More than there are GPUs
             share them.
-        members_at_once: Size of an ensemble; default: on CUDA what fits into the free memory
-            (`member_bytes`), as long as every process has a job; on the CPU 1.
+        members_at_once: Size of an ensemble; default: on CUDA as many as leave every process a
+            job, on the CPU 1.
         deadline: Time (seconds, as `time.time()`) by which everything has stopped at a checkpoint
             and the tables are written.
         ray_address: See `make_executor`.
@@ -114,30 +113,23 @@ def sweep(
         check(published != out, f"publish is {publish}, the folder of the sweep; expected another",
               RunError)
         check_writable(published / SWEEP)
-    if members_at_once is not None:
-        check_count("members_at_once", members_at_once)
     members = {out / name: config for name, config in grid.members().items()}
     make_texts(members.values())
-    _check_trainable(members, executor, members_at_once)
-    first = next(iter(members.values()))
-    make_task(first.task).check_split(select_on)
-    if deadline is not None:
-        deadline -= _reserve(deadline - time.time(), len(members))
-    with make_executor(executor, first.training.device, processes=processes, deadline=deadline,
-                       ray_address=ray_address) as trainer:
-        claim(out, grid)
-        # After Ray was started, which handles signals, too.
-        with exclusive(out / LOCK), stop_on_signals() as stop:
-            attempt = _Sweep(out, members, trainer, stop, deadline, published)
-            attempt.work(members_at_once, processes)
-            result = _write(out, grid, attempt, select_on, task_class(first.task))
-    if set(result.missing) - set(result.failed):
-        why = "stopped" if stop.requested else "the budget is used up"
-        attempt.bar.say(f"{why}: {len(attempt.complete):,} of {len(members):,} members complete; "
-                        f"continue with: latentcode sweep --out {out}")
-    if stop.requested:
-        raise stop.exception("the sweep was stopped")
-    return result
+    task = task_class(grid.base.task)
+    make_task(next(iter(members.values())).task).check_split(select_on)
+    with _trained(out, members, lambda: claim(out, grid), executor=executor, processes=processes,
+                  members_at_once=members_at_once, deadline=deadline, ray_address=ray_address,
+                  published=published) as attempt:
+        failed = {path.name: attempt.errors[path] for path in members if path in attempt.errors}
+        table = member_table(out, grid.points(), failed)
+        summary = summarize(table, task.headline, select_on, lower_is_better=task.lower_is_better)
+        write_tables(out, table, summary)
+        missing = tuple(dict.fromkeys(table.loc[~table["complete"], "member"]))
+        if set(missing) - set(failed):
+            why = "stopped" if attempt.stop.requested else "the budget is used up"
+            attempt.bar.say(f"{why}: {len(attempt.complete):,} of {len(members):,} members "
+                            f"complete; continue with: latentcode sweep --out {out}")
+    return SweepResult(table, summary, failed, missing, task.headline)
 
 
 def train_members(
@@ -145,45 +137,58 @@ def train_members(
 ) -> dict[str, str]:
     """Train these models below `out`, or resume them, and return why some could not be trained.
 
-    members  name of a folder below `out` -> configuration
-
     What `sweep` says of errors, signals and `deadline` holds here, too.
+
+    Args:
+        out: Folder of the runs.
+        members: Name of a folder below `out` -> configuration.
+        deadline: See `sweep`.
     """
     out = Path(out).absolute()
     paths = {out / name: config for name, config in members.items()}
-    _check_trainable(paths, "local", None)
-    if deadline is not None:
-        deadline -= _reserve(deadline - time.time(), len(paths))
-    device = next(iter(paths.values())).training.device
-    with make_executor("local", device, deadline=deadline) as trainer:
-        out.mkdir(parents=True, exist_ok=True)
-        with exclusive(out / LOCK), stop_on_signals() as stop:
-            attempt = _Sweep(out, paths, trainer, stop, deadline)
-            attempt.work()
-    if stop.requested:
-        raise stop.exception("the training was stopped")
-    return {path.name: error for path, error in attempt.errors.items()}
+    with _trained(out, paths, lambda: out.mkdir(parents=True, exist_ok=True),
+                  deadline=deadline) as attempt:
+        return {path.name: error for path, error in attempt.errors.items()}
 
 
-def _check_trainable(
-    members: Mapping[Path, RunConfig], executor: ExecutorName, members_at_once: int | None
-) -> None:
-    """Raise `ConfigError` for what cannot be trained, before anything is made."""
+@contextmanager
+def _trained(
+    out: Path, members: Mapping[Path, RunConfig], claim_folder: Callable[[], None], *,
+    executor: ExecutorName = "local", processes: int | None = None,
+    members_at_once: int | None = None, deadline: float | None = None,
+    ray_address: str | None = None, published: Path | None = None,
+) -> Iterator[_Sweep]:
+    """Train members and yield the attempt, with the folder still locked; then raise what a signal
+    would have raised. `ConfigError` for what cannot be trained, before anything is made."""
     check_alone("a sweep")
-    first = next(iter(members.values()))
-    if (members_at_once is not None and members_at_once > 1) or first.training.device != "cpu":
-        for member in members.values():
-            check_keeps_enough(member)
-    for config in dict.fromkeys(config.task for config in members.values()):
-        make_task(config)  # an impossible split
+    first = next(iter(members.values())).training
+    if members_at_once is not None:
+        check_count("members_at_once", members_at_once)
+    if (members_at_once or 1) > 1 or first.device != "cpu":
+        for config in members.values():
+            check_keeps_enough(config)
+    for task in dict.fromkeys(config.task for config in members.values()):
+        make_task(task)  # an impossible split
     if executor == "local":
-        device = resolve_device(first.training.device)
-        for precision in dict.fromkeys(member.training.precision for member in members.values()):
+        device = resolve_device(first.device)
+        for precision in dict.fromkeys(config.training.precision for config in members.values()):
             check_precision(precision, device)
+    if deadline is not None:  # some seconds are kept for the end: processes, tables
+        deadline -= min(5.0 + 0.05 * len(members), 0.5 * max(0.0, deadline - time.time()))
+    with make_executor(executor, first.device, processes=processes, deadline=deadline,
+                       ray_address=ray_address) as trainer:
+        claim_folder()
+        # After Ray was started, which handles signals, too.
+        with exclusive(out / LOCK), stop_on_signals() as stop:
+            attempt = _Sweep(out, members, trainer, stop, deadline, published)
+            attempt.work(members_at_once)
+            yield attempt
+    if stop.requested:
+        raise stop.exception("the sweep was stopped")
 
 
 def pack(
-    configs: Mapping[Path, RunConfig], members_at_once: int | Mapping[Hashable, int],
+    configs: Mapping[Path, RunConfig], members_at_once: int,
     checkpoints: Mapping[Path, Collection[int]] | None = None,
 ) -> list[Job]:
     """Group members that can share one ensemble, in groups of at most `members_at_once`.
@@ -191,13 +196,15 @@ def pack(
     Groups follow the order of their first members, members keep their order, and the groups
     of one kind differ in size by one at most.
 
-    members_at_once  one number, or one for each ensemble key
-    checkpoints      steps that a member could resume from. An ensemble resumes from the newest that
-                     all its members have; in one group that is the newest or (where they were
-                     killed between two) the one before of every member, so that none loses more
-                     than that, for example to one that broke long before. Or all have none
+    Args:
+        configs: Folder -> configuration.
+        members_at_once: The most members of a group.
+        checkpoints: Steps that a member could resume from. An ensemble resumes from the newest
+            that all its members have; in one group that is the newest or (where they were killed
+            between two) the one before of every member, so that none loses more than that, for
+            example to one that broke long before. Or all have none.
     """
-    of_kind: dict[Hashable, list[tuple[set[int], list[Path]]]] = {}
+    of_kind: dict[str, list[tuple[set[int], list[Path]]]] = {}
     for path, config in configs.items():
         steps = set(sorted((checkpoints or {}).get(path, ()))[-2:])
         groups = of_kind.setdefault(ensemble_key(config), [])
@@ -209,57 +216,13 @@ def pack(
         else:
             groups.append((steps, [path]))
     jobs: list[Job] = []
-    for key, paths in ((key, paths) for key, groups in of_kind.items() for _, paths in groups):
-        most = members_at_once if isinstance(members_at_once, int) else members_at_once[key]
-        check(most >= 1, f"members_at_once is {most}; expected at least 1")
-        n_groups = -(-len(paths) // most)
-        for group in range(n_groups):
-            first, last = (len(paths) * g // n_groups for g in (group, group + 1))
+    for _, paths in (group for groups in of_kind.values() for group in groups):
+        n_jobs = -(-len(paths) // members_at_once)
+        for number in range(n_jobs):
+            first, last = (len(paths) * n // n_jobs for n in (number, number + 1))
             jobs.append({path: configs[path] for path in paths[first:last]})
-    order = {path: number for number, path in enumerate(configs)}
-    return sorted(jobs, key=lambda job: order[next(iter(job))])
-
-
-def halve(job: Job) -> list[Job]:
-    """Return the two halves of a job of several members."""
-    members = list(job.items())
-    middle = (len(members) + 1) // 2
-    return [dict(members[:middle]), dict(members[middle:])]
-
-
-def member_bytes(config: RunConfig) -> int:
-    """Return 4 (5 N + B A): the memory in bytes that training one more member takes, roughly.
-
-    N  number of weights, each kept five times: weight, gradient, two moments of Adam, and a
-       copy of the weights for evaluation
-    A  numbers per instance that the backward pass needs:
-       L (T (10 D + 4 H d + 3 F) + 4 H T^2 + V T^2 d) + 4 T D, with F the hidden width of the
-       feed-forward layer (of all experts for `moe`) and V = 4 for a value network that makes a
-       vector for every pair of tokens, 0 for the linear one
-    B  instances per update
-
-    It is an upper estimate in float32, which bf16 does not exceed. Where it is too small all the
-    same, a group that runs out of memory is halved.
-    """
-    model, tokens = config.model, config.task.n_tokens
-    weights = sum(p.numel() for p in HookedTransformer(model, seed=0).parameters())
-    hidden = model.d_mlp * (model.n_experts if model.feedforward == "moe" else 1)
-    total_head = model.n_heads * max(model.d_head, model.d_head_v)
-    vectors_per_pair = 0 if model.value_network == "linear" else 4
-    per_block = (tokens * (10 * model.d_model + 4 * total_head + 3 * hidden)
-                 + 4 * model.n_heads * tokens**2 + vectors_per_pair * tokens**2 * model.d_head_v)
-    activations = model.n_layers * per_block + 4 * tokens * model.d_model
-    return 4 * (5 * weights + config.training.batch_size * activations)
-
-
-def members_that_fit(configs: Mapping[Path, RunConfig], free: int) -> dict[Hashable, int]:
-    """Return floor(0.8 free / bytes of a member), at least 1, for each ensemble key.
-
-    free  bytes of device memory
-    """
-    of_key = {ensemble_key(config): config for config in configs.values()}
-    return {key: max(1, int(USABLE * free) // member_bytes(config))
-            for key, config in of_key.items()}
+    order = list(configs)
+    return sorted(jobs, key=lambda job: order.index(next(iter(job))))
 
 
 def claim(out: Path, grid: Grid) -> None:
@@ -319,12 +282,11 @@ class _Sweep:
         trainer.stopping = lambda: stop.interrupted
         self.errors: dict[Path, str] = {}
         self.checkpoints: dict[Path, list[int]] = {}
-        self.stopped = False
         self.complete: set[Path] = set()
         self.bar = Bar(f"{len(members):,} members", transient=False, total=sum(
             config.training.steps for config in members.values()))
 
-    def work(self, members_at_once: int | None = None, processes: int | None = None) -> None:
+    def work(self, members_at_once: int | None) -> None:
         """Train until all jobs have ended, a signal comes, or the time is up; see `sweep`."""
         todo = {path: config for path, config in self.members.items()
                 if not self._look(path, config) and path not in self.errors}
@@ -333,12 +295,20 @@ class _Sweep:
             # may have been clearing away an older checkpoint.
             with Run.open(path).writing():
                 pass
+        if members_at_once is None:
+            on_cpu = next(iter(self.members.values())).training.device == "cpu"
+            # With more on a GPU, some process would have no job.
+            members_at_once = 1 if on_cpu else max(1, len(todo) // self.trainer.at_once)
         self.bar.done = self._steps_done()
         with self.bar:
-            for job in self._pack(todo, members_at_once, processes):
+            for job in pack(todo, members_at_once, self.checkpoints):
                 self.trainer.submit(job)
+            stopped = False
             while self.trainer.n_pending:
-                self._stop_in_time()
+                late = self.deadline is not None and time.time() >= self.deadline
+                if not stopped and (late or self.stop.requested):
+                    stopped = True
+                    self.trainer.stop()
                 for outcome in self.trainer.wait(POLL_SECONDS):
                     self._take(outcome)
                 self.bar.text = f"steps, {len(self.complete):,} members complete"
@@ -348,26 +318,6 @@ class _Sweep:
         steps = {path: config.training.steps for path, config in self.members.items()}
         return sum(n if path in self.complete else min(n, recorded_step(path))
                    for path, n in steps.items())
-
-    def _pack(
-        self, todo: Mapping[Path, RunConfig], members_at_once: int | None, processes: int | None
-    ) -> list[Job]:
-        device = next(iter(self.members.values())).training.device
-        if members_at_once is not None or device == "cpu":
-            return pack(todo, members_at_once or 1, self.checkpoints)
-        free = free_memory(self.trainer, device)
-        if isinstance(self.trainer, RayExecutor):  # whose jobs have a GPU each
-            return pack(todo, members_that_fit(todo, free), self.checkpoints)
-        jobs, sharing = jobs_and_sharing(device, processes)
-        most = max(1, len(todo) // jobs)  # with more, some process would have no job
-        fitting = {key: min(n, most) for key, n in members_that_fit(todo, free // sharing).items()}
-        return pack(todo, fitting, self.checkpoints)
-
-    def _stop_in_time(self) -> None:
-        late = self.deadline is not None and time.time() >= self.deadline
-        if not self.stopped and (late or self.stop.requested):
-            self.stopped = True
-            self.trainer.stop()
 
     def _take(self, outcome: Outcome) -> None:
         """Record the outcome of a job; try again what is left of it, if that can help."""
@@ -383,7 +333,7 @@ class _Sweep:
             self.bar.say(
                 f"{len(left)} members of a group of {len(outcome.job)} failed, now "
                 f"{'alone' if broke else 'in two halves'}: {self._plain(error)}")
-            for part in pack(left, 1) if broke else halve(left):
+            for part in pack(left, 1 if broke else (len(left) + 1) // 2):
                 self.trainer.submit(part)
             return
         path = next(iter(left))
@@ -403,44 +353,16 @@ class _Sweep:
         self.checkpoints[path] = run.checkpoints()
         if run.is_complete and path not in self.complete:
             self.complete.add(path)
-            self._publish(run)
+            if self.published is not None:
+                try:
+                    publish_member(run, self.published)
+                except LatentCodeError as error:
+                    self.errors[path] = f"it is finished and not published: {error}"
         return run.is_complete
-
-    def _publish(self, run: Run) -> None:
-        if self.published is None:
-            return
-        try:
-            publish_member(run, self.published)
-        except LatentCodeError as error:
-            self.errors[run.path] = f"it is finished and not published: {error}"
 
     def _plain(self, error: Exception) -> str:
         """Return a message that does not depend on where the sweep is."""
         return str(error).replace(f"{self.out}/", "")
-
-
-def _write(
-    out: Path, grid: Grid, attempt: _Sweep, select_on: SelectOn, task: type[Task]
-) -> SweepResult:
-    failed = {path.name: attempt.errors[path] for path in attempt.members
-              if path in attempt.errors}
-    table = member_table(out, grid.points(), failed)
-    summary = summarize(
-        table, task.headline, select_on, lower_is_better=task.lower_is_better)
-    write_tables(out, table, summary)
-    missing = tuple(dict.fromkeys(table.loc[~table["complete"], "member"]))
-    return SweepResult(table, summary, failed, missing, task.headline)
-
-
-def _reserve(seconds: float, n_members: int) -> float:
-    """Return how many of the seconds left are kept for the end: processes, tables."""
-    return min(5.0 + 0.05 * n_members, 0.5 * max(0.0, seconds))
-
-
-SelectOn = Literal["test", "ood"]
-TABLE_PARQUET, TABLE_CSV, SUMMARY_CSV = "table.parquet", "table.csv", "summary.csv"
-RESULTS: tuple[str, ...] = ("split", "metric", "mean", "se", "n", "step", "complete", "error")
-"""Columns of the table after `member` and the axes."""
 
 
 def member_table(

@@ -55,11 +55,6 @@ def ensemble_key(config: RunConfig) -> str:
     return json.dumps(shared, sort_keys=True)
 
 
-def can_share(one: RunConfig, other: RunConfig) -> bool:
-    """Whether two models can be members of one ensemble."""
-    return ensemble_key(one) == ensemble_key(other)
-
-
 def can_be_drawn_ahead(config: ModelConfig) -> bool:
     """Whether there is dropout, with masks small enough to keep: one for a whole batch."""
     return config.attention_dropout > 0.0 and config.attention_dropout_form == "shared"
@@ -159,7 +154,7 @@ class StepGraph:
 
 
 class Ensemble:
-    """E models in training, as a `Learner`.
+    """E models in training, as one learner of a `Session`.
 
     configs   one per member; they may differ in `FREE_TASK_FIELDS` and `FREE_TRAINING_FIELDS`
     graphed   whether to capture the step and replay it (see `StepGraph`); default: on a CUDA
@@ -182,8 +177,9 @@ class Ensemble:
     ) -> None:
         check(bool(configs), "configs is empty; expected at least one member")
         for index, config in enumerate(configs):
-            check(can_share(configs[0], config), f"member {index} cannot share an ensemble with "
-                  "member 0; expected configurations that differ in nothing but "
+            check(ensemble_key(config) == ensemble_key(configs[0]),
+                  f"member {index} cannot share an ensemble with member 0; expected configurations "
+                  "that differ in nothing but "
                   f"{', '.join(FREE_TASK_FIELDS + FREE_TRAINING_FIELDS)}")
         self.settings = configs[0].training
         for name in HOW_FIELDS:

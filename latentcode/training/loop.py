@@ -28,7 +28,14 @@ from latentcode.errors import TrainingError, as_tuple, check, check_choice
 from latentcode.metrics import Metric, is_by_constituent, mean_metric
 from latentcode.models.flops import peak_flops, training_flops_per_token
 from latentcode.progress import Bar
-from latentcode.runs.run import Run, check_resumable, go_back_to, newest_whole, with_name
+from latentcode.runs.run import (
+    TIMING,
+    Run,
+    check_resumable,
+    go_back_to,
+    newest_whole,
+    with_name,
+)
 from latentcode.training.ensemble import Ensemble
 from latentcode.training.processes import (
     ALONE,
@@ -38,23 +45,20 @@ from latentcode.training.processes import (
     note_launch,
     processes,
 )
-from latentcode.training.state import Learner, TrainingState, check_shares, evaluate
+from latentcode.training.state import TrainingState, check_shares, evaluate
 
-
-def make_learner(config: RunConfig, group: Group = ALONE) -> Learner:
-    """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA.
-
-    Step by step there, too, where several processes train it (see `TrainingState.join`), or where
-    it is to be compiled, to accumulate gradients or to compute activations again.
-    """
-    settings = config.training
-    plain = settings.accumulate == 1 and not (settings.checkpoint_activations or settings.compile)
-    if group.size == 1 and plain:
-        if resolve_device(settings.device).type == "cuda":
-            return Ensemble([config])
-        return TrainingState.start(config)
-    check_shares(config, group.size)
-    return TrainingState.start(config)
+TRAINING_LOSS = "training_loss"
+"""Metric: mean loss of the batches since the last record, with dropout; n counts batches."""
+Learner = TrainingState | Ensemble
+"""What a session trains: one model, or an ensemble of them, all at the same step."""
+LoggerName = Literal["tensorboard", "wandb"]
+LOGGERS: tuple[LoggerName, ...] = ("tensorboard", "wandb")
+Logger = Callable[[int, str, Mapping[str, Metric]], None]
+"""Takes a step, a split and the metrics of the split at that step."""
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
+                if hasattr(signal, name))
+"""What asks to stop; SIGHUP, which Windows lacks, is sent when a terminal is closed."""
+_stop_all = threading.Event()
 
 
 def train(
@@ -98,76 +102,137 @@ def train(
     """
     check(not (resume and overwrite),
           "resume and overwrite are both set; expected at most one of them")
-    with processes(config.training.device) as group:
+    loggers = as_tuple(loggers)
+    with processes(config.training.device) as group, ExitStack() as stack:
         try:
-            return _train(config, with_name(out), group, resume=resume, overwrite=overwrite,
-                          progress=progress, loggers=as_tuple(loggers), deadline=deadline)
+            out = with_name(out)
+            if group.any(group.leads and is_restart(out)):
+                resume, overwrite = True, False
+            # Whatever can be wrong with the request is found before a folder is made or replaced.
+            with group.together():
+                group.check_same("the configuration", config_hash(config))
+                check_loggers(loggers)
+                if resume:
+                    run = Run.open(out)
+                    check_resumable(run, config)
+                    config = replace(config, task=run.config.task)
+                learner = make_learner(config, group)
+                config = learner.member(0).config
+            with group.together():
+                group.check_same(
+                    "the configuration (with the text's revision)", config_hash(config))
+            with group.together():
+                if not resume:
+                    run = (Run.create(out, config, overwrite=overwrite) if group.leads
+                           else Run(out, config, {}))
+                if group.leads:
+                    stack.enter_context(run.writing())
+                    note_launch(out)
+            if isinstance(learner, TrainingState):
+                learner.join(group)
+            _work([run], learner, group, loggers=loggers, deadline=deadline, progress=progress)
         except TrainingError:
             if group.leads:
                 raise
             raise SystemExit(1) from None  # every process found the same
+        return Run.open(run.path) if group.leads else Run(out, config, {})
 
 
-def _train(
-    config: RunConfig, out: Path, group: Group, *, resume: bool, overwrite: bool, progress: bool,
-    loggers: Sequence[str], deadline: float | None,
-) -> Run:
-    """As `train`, as one of the processes of a group."""
-    if group.any(group.leads and is_restart(out)):
-        resume, overwrite = True, False
+def make_learner(config: RunConfig, group: Group = ALONE) -> Learner:
+    """Return one model as it is trained: step by step on a CPU, as captured steps on CUDA.
+
+    Step by step there, too, where several processes train it (see `TrainingState.join`), or where
+    it is to be compiled, to accumulate gradients or to compute activations again.
+    """
+    settings = config.training
+    plain = settings.accumulate == 1 and not (settings.checkpoint_activations or settings.compile)
+    if group.size > 1 or not plain:
+        check_shares(config, group.size)
+    elif resolve_device(settings.device).type == "cuda":
+        return Ensemble([config])
+    return TrainingState.start(config)
+
+
+def train_ensemble(
+    configs: Mapping[Path, RunConfig],
+    *,
+    deadline: float | None = None,
+    progress: bool = True,
+) -> dict[Path, Run]:
+    """Train every configuration in its own run folder, all at once on one device.
+
+    Missing folders are made; where all are there, training resumes from the newest step of
+    which every run has a whole checkpoint. Progress shows the mean over the members. Signals are as
+    in `train`.
+
+    Args:
+        configs: Run folder -> configuration.
+        deadline: Time (seconds, as `time.time()`) by which to have stopped with checkpoints.
+        progress: See `train`.
+
+    Raises:
+        TrainingError: Members broke; it names them all, at the end. Each stays at its last good
+            checkpoint, and the others go on.
+        ConfigError: The configurations cannot share an ensemble, or keep a single checkpoint.
+        RunError: A folder cannot be used.
+    """
+    check_alone("train_ensemble")
+    if len(configs) > 1:
+        for config in configs.values():
+            check_keeps_enough(config)
+    ensemble = Ensemble(list(configs.values()))
+    runs = []
+    for path, state in zip(configs, ensemble.states, strict=True):
+        exists = path.exists() and any(path.iterdir())
+        run = Run.open(path) if exists else Run.create(path, state.config)
+        check_resumable(run, state.config)
+        runs.append(run)
     with ExitStack() as stack:
-        # Whatever can be wrong with the request is found before a folder is made or replaced.
-        with group.together():
-            group.check_same("the configuration", config_hash(config))
-            check_loggers(loggers)
-            if resume:
-                run = Run.open(out)
-                check_resumable(run, config)
-                config = replace(config, task=run.config.task)
-            learner = make_learner(config, group)
-            config = learner.member(0).config
-        with group.together():
-            group.check_same("the configuration (with the text's revision)", config_hash(config))
-        with group.together():
-            if not resume:
-                run = (Run.create(out, config, overwrite=overwrite) if group.leads
-                       else Run(out, config, {}))
-            if group.leads:
-                stack.enter_context(run.writing())
-                note_launch(out)
-        if isinstance(learner, TrainingState):
-            learner.join(group)
-        step: int | None = None
-        damaged: dict[int, str] = {}
-        told: list[str] = []
-        with group.together():
-            if group.leads:
-                step, (damaged,) = newest_whole([run])
-        step = json.loads(group.texts(json.dumps(step))[0])
-        with group.together():
-            if step is not None:
-                learner.restore([run], step)
-        with group.together():  # when all have read it
-            if resume and group.leads:
-                told = go_back_to(run, step, damaged)
-        bar = stack.enter_context(Bar(
-            "training", config.training.steps, done=learner.step, transient=False,
-            enabled=progress and group.leads))
-        for line in told:
+        for run in runs:
+            stack.enter_context(run.writing())
+        _work(runs, ensemble, deadline=deadline, progress=progress)
+    return {run.path: Run.open(run.path) for run in runs}
+
+
+def check_keeps_enough(config: RunConfig) -> None:
+    """Raise `ConfigError` for a member that keeps a single checkpoint."""
+    keep = config.training.keep_checkpoints
+    check(keep is None or keep > 1, f"training.keep_checkpoints is {keep}; expected at least 2 in "
+          "an ensemble: one whose checkpoints are being written when it is killed goes on from "
+          "those before")
+
+
+def _work(
+    runs: Sequence[Run], learner: Learner, group: Group = ALONE, *, loggers: Sequence[str] = (),
+    deadline: float | None, progress: bool,
+) -> None:
+    """Train to the end from the newest step of which every run has a whole checkpoint."""
+    step: int | None = None
+    damaged: Sequence[Mapping[int, str]] = ()
+    lines: list[str] = []
+    with group.together():
+        if group.leads:
+            step, damaged = newest_whole(runs)
+    step = json.loads(group.texts(json.dumps(step))[0])
+    with group.together():
+        if step is not None:
+            learner.restore(runs, step)
+    with group.together():  # when all have read it
+        for run, damaged_of_run in zip(runs, damaged, strict=False):
+            if run.checkpoints() or (run.path / TIMING).exists():  # it was begun before
+                lines += [f"{run.path}: {line}" for line in go_back_to(run, step, damaged_of_run)]
+    steps = runs[0].config.training.steps
+    with ExitStack() as stack:
+        bar = stack.enter_context(Bar("training", steps, done=learner.step, transient=False,
+                                      enabled=progress and group.leads))
+        for line in lines:
             bar.say(line)
-        if step == config.training.steps:
-            bar.say(f"{run.path} is finished at step {config.training.steps}; there is nothing "
-                    "left to train")
-        session = Session(
-            [run], learner, stack.enter_context(stop_on_signals(deadline)), bar,
-            [stack.enter_context(open_logger(name, run, learner.step))
-             for name in (loggers if group.leads else ())], group)
-        session.work(fresh=step is None)
-    return Run.open(run.path) if group.leads else Run(out, config, {})
-
-
-TRAINING_LOSS = "training_loss"
-"""Metric: mean loss of the batches since the last record, with dropout; n counts batches."""
+        if step == steps:
+            bar.say(f"{runs[0].path} is finished at step {steps}; there is nothing left to train")
+        stop = stack.enter_context(stop_on_signals(deadline))
+        opened = [stack.enter_context(open_logger(name, runs[0], learner.step))
+                  for name in (loggers if group.leads else ())]
+        Session(runs, learner, stop, bar, opened, group).work(fresh=step is None)
 
 
 class Session:
@@ -184,7 +249,7 @@ class Session:
 
     def __init__(
         self, runs: Sequence[Run], learner: Learner, stop: StopRequest, bar: Bar,
-        loggers: Sequence[Logger] = (), group: Group = ALONE,
+        loggers: Sequence[Logger], group: Group,
     ) -> None:
         self.runs, self.learner = runs, learner
         self.stop, self.bar, self.loggers, self.group = stop, bar, loggers, group
@@ -224,12 +289,13 @@ class Session:
         if self.working and kept != learner.step:
             self._checkpoint()
         interrupted = self.group.any(self.stop.interrupted)
+        message = self._farewell()
         if interrupted or learner.step < settings.steps:
-            self.bar.say(self._farewell())
+            self.bar.say(message)
         if self.failures:
             raise self._failure()
         if interrupted:
-            raise self.stop.exception(self._farewell())
+            raise self.stop.exception(message)
 
     def _record(self) -> None:
         """Log the training loss and evaluate, where the present step asks for it."""
@@ -315,17 +381,23 @@ class Session:
         losses, finite = self.learner.recent_losses(), self.learner.weights_are_finite()
         for index in self.working:
             first = self.learner.step - len(losses[index]) + 1
-            broken = [(step, loss) for step, loss in enumerate(losses[index], first)
-                      if not math.isfinite(loss)]
-            if not broken and finite[index]:
+            broken = next(((step, loss) for step, loss in enumerate(losses[index], first)
+                           if not math.isfinite(loss)), None)
+            if broken is None and finite[index]:
                 continue
-            what = (f"the loss is {broken[0][1]} at step {broken[0][0]}" if broken
-                    else f"a weight is not finite after step {self.learner.step}")
-            kept = f"training stops and {_kept(self.runs[index])}"
-            drawn = self._not_finite_in_batch(index, broken[0][0]) if broken else None
+            run, why = self.runs[index], None
+            if broken is None:
+                what = f"a weight is not finite after step {self.learner.step}"
+            else:
+                what = f"the loss is {broken[1]} at step {broken[0]}"
+                why = self._not_finite_in_batch(index, broken[0])
+            good = run.checkpoints()
+            kept = ("training stops and " + (
+                f"the last good checkpoint, of step {good[-1]}, is {run.checkpoint_path(good[-1])}"
+                if good else "there is no checkpoint yet"))
             self.failures[index] = TrainingError(
                 f"{what}; {kept}. A lower learning_rate, a longer warm-up or grad_clip may help"
-                if drawn is None else f"{what}, because {drawn}; {kept}")
+                if why is None else f"{what}, because {why}; {kept}")
         if not self.working:
             raise self._failure()
         return {index: losses[index] for index in self.working}
@@ -366,12 +438,6 @@ class Session:
         again = ("Go on with the same command and --resume, or with train(config, out, "
                  "resume=True)" if count == 1 else "Go on with the same call")
         return f"{done}; a checkpoint is in {where}. {again}"
-
-
-def _kept(run: Run) -> str:
-    good = run.checkpoints()
-    return (f"the last good checkpoint, of step {good[-1]}, is {run.checkpoint_path(good[-1])}"
-            if good else "there is no checkpoint yet")
 
 
 def mean_over_members(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, Metric]:
@@ -420,12 +486,6 @@ class Pace:
         if self.peak is not None:
             found["model_flop_utilisation"] = round(speed * self.flops_per_token / self.peak, 4)
         return found
-
-
-SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP")
-                if hasattr(signal, name))
-"""What asks to stop; SIGHUP, which Windows lacks, is sent when a terminal is closed."""
-_stop_all = threading.Event()
 
 
 def request_stop() -> None:
@@ -502,12 +562,6 @@ def stop_on_signals(deadline: float | None = None) -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-LoggerName = Literal["tensorboard", "wandb"]
-LOGGERS: tuple[LoggerName, ...] = ("tensorboard", "wandb")
-Logger = Callable[[int, str, Mapping[str, Metric]], None]
-"""Takes a step, a split and the metrics of the split at that step."""
-
-
 def tag(split: str, name: str) -> str:
     """Return what a metric is called; what precedes the slash is a section of a dashboard."""
     return f"{split} by constituent/{name}" if is_by_constituent(name) else f"{split}/{name}"
@@ -564,57 +618,3 @@ def open_logger(name: str, run: Run, step: int) -> Iterator[Logger]:
             {"step": step, **{tag(split, name): metric.mean for name, metric in metrics.items()}})
     finally:
         session.finish()
-
-
-def check_keeps_enough(config: RunConfig) -> None:
-    """Raise `ConfigError` for a member that keeps a single checkpoint."""
-    keep = config.training.keep_checkpoints
-    check(keep is None or keep > 1, f"training.keep_checkpoints is {keep}; expected at least 2 in "
-          "an ensemble: one whose checkpoints are being written when it is killed goes on from "
-          "those before")
-
-
-def train_ensemble(
-    configs: Mapping[Path, RunConfig],
-    *,
-    deadline: float | None = None,
-    progress: bool = True,
-) -> dict[Path, Run]:
-    """Train every configuration in its own run folder, all at once on one device.
-
-    Missing folders are made; where all are there, training resumes from the newest step of
-    which every run has a whole checkpoint. Progress shows the mean over the members.
-
-    deadline  time (seconds, as `time.time()`) by which to have stopped with checkpoints
-
-    A member that breaks stays at its last good checkpoint and the others go on; at the end
-    `TrainingError` names every one of them. Signals are as in `train`. Raises `ConfigError` for
-    configurations that cannot share an ensemble or keep a single checkpoint, `RunError` for a
-    folder that cannot be used.
-    """
-    check_alone("train_ensemble")
-    if len(configs) > 1:
-        for config in configs.values():
-            check_keeps_enough(config)
-    ensemble = Ensemble(list(configs.values()))
-    runs = []
-    for path, state in zip(configs, ensemble.states, strict=True):
-        exists, config = path.exists() and any(path.iterdir()), state.config
-        run = Run.open(path) if exists else Run.create(path, config)
-        check_resumable(run, config)
-        runs.append(run)
-    with ExitStack() as stack:
-        for run in runs:
-            stack.enter_context(run.writing())
-        step, damaged = newest_whole(runs)
-        if step is not None:
-            ensemble.restore(runs, step)
-        bar = stack.enter_context(Bar("training", ensemble.settings.steps, done=ensemble.step,
-                                      transient=False, enabled=progress))
-        for run, of_run in zip(runs, damaged, strict=True):
-            if run.checkpoints() or len(run.metrics()):
-                for line in go_back_to(run, step, of_run):
-                    bar.say(f"{run.path}: {line}")
-        stop = stack.enter_context(stop_on_signals(deadline))
-        Session(runs, ensemble, stop, bar).work(fresh=step is None)
-    return {run.path: Run.open(run.path) for run in runs}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import cos, pi
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -279,7 +279,9 @@ def training_step(
         for number, part in enumerate(parts, 1):
             if generator is not None and start is not None:
                 generator.set_state(start)
-            with _gradients_stay(model) if number < len(parts) else nullcontext():
+            # The gradients of several processes stay where they are while more are to be added.
+            stay = number < len(parts) and isinstance(model, DistributedDataParallel)
+            with model.no_sync() if stay else nullcontext():  # type: ignore[operator]
                 logits = forward(model, task, part.inputs, precision, generator,
                                  one_hot=part.one_hot, recompute=recompute)
                 loss = task.loss(logits, part) / len(parts)
@@ -291,43 +293,12 @@ def training_step(
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
-def _gradients_stay(model: nn.Module) -> AbstractContextManager[None]:
-    """Leave the gradients of several processes where they are: more are to be added to them."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
-
-
-class Learner(Protocol):
-    """What a session trains: one model, or an ensemble of them, all at the same step."""
-
-    @property
-    def step(self) -> int:
-        """Number of updates done."""
-
-    def update(self) -> None:
-        """Update the weights once, without waiting for the device."""
-
-    def recent_losses(self) -> list[list[float]]:
-        """Return, per member, the losses not yet recorded; this waits for the device."""
-
-    def forget_losses(self) -> None:
-        """Drop the losses that have been recorded."""
-
-    def weights_are_finite(self) -> list[bool]:
-        """Return, per member, whether no weight is NaN or infinite; this waits for the device."""
-
-    def restore(self, runs: Sequence[Run], step: int) -> None:
-        """Go to the checkpoints of a step, one run per member."""
-
-    def member(self, index: int) -> TrainingState:
-        """Return a member as a state of its own, to look at until the next call or update."""
-
-
 @dataclass
 class TrainingState:
     """A model, its optimiser, its random streams, and the losses not yet recorded.
 
-    As a `Learner` it has one member. Where several processes train it (`join`), each has a state
-    of its own with the same weights.
+    To a `Session` it is a learner with one member. Where several processes train it (`join`), each
+    has a state of its own with the same weights.
     """
 
     config: RunConfig

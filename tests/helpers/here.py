@@ -12,7 +12,7 @@ class Here:
     """Does one job per `wait`, in this process; `seen` are those that it has begun."""
 
     def __init__(self, work: Callable[[Job], object], *others: object) -> None:
-        self.work = work
+        self.work, self.at_once = work, 1
         self.jobs: list[Job] = []
         self.seen: list[Job] = []
 

@@ -1,8 +1,7 @@
-"""Packing: who shares an ensemble, how groups are cut, and how much memory a member takes."""
+"""Packing: who shares an ensemble, and how groups are cut."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 import latentcode as lc
 from latentcode.config import RunConfig
 from latentcode.sweep.grid import Grid, with_fields
-from latentcode.sweep.run import halve, member_bytes, members_that_fit, pack
-from latentcode.training.ensemble import can_share, ensemble_key
+from latentcode.sweep.run import pack
+from latentcode.training.ensemble import ensemble_key
 
 BASE = lc.preset("smoke", "logic", "softmax")
 
@@ -41,8 +40,7 @@ def test_every_member_is_in_one_group_that_can_share(kinds: list[str], most: int
     for job in jobs:
         assert 1 <= len(job) <= most
         assert list(job) == [path for path in members if path in job]
-        first = next(iter(job.values()))
-        assert all(can_share(first, config) for config in job.values())
+        assert len({ensemble_key(config) for config in job.values()}) == 1
     assert len(jobs) == sum(-(-kinds.count(kind) // most) for kind in set(kinds))
     for kind in set(kinds):
         sizes = [len(job) for job in jobs
@@ -58,39 +56,6 @@ def test_members_go_on_together_only_from_a_checkpoint_that_all_have() -> None:
     checkpoints = {paths[0]: [10, 20], paths[2]: [20, 30], paths[3]: [30, 40]}
     assert [list(job) for job in pack(members, 10, checkpoints)] == [
         [paths[0], paths[2]], [paths[1], paths[4]], [paths[3]]]
-
-
-def test_halves() -> None:
-    members = configs({"training.seed": (0, 1, 2, 3, 4)})
-    halves = halve(members)
-    assert [len(half) for half in halves] == [3, 2]
-    assert [path for half in halves for path in half] == list(members)
-
-
-def test_memory_of_a_member() -> None:
-    # Worked by hand: 2 blocks, D = 16, H = 4, d = 2, F = 32, T = 8, B = 32.
-    attention = 3 * (16 * 4 * 2 + 4 * 2) + (4 * 2 * 16 + 16) + 4 * 8
-    block = attention + (16 * 32 + 32) + (32 * 16 + 16) + 2 * 2 * 16
-    weights = 2 * block + (4 * 16 + 16) + 2 * 16 + (16 * 1 + 1)
-    kept = 2 * (8 * (10 * 16 + 4 * 8 + 3 * 32) + 4 * 4 * 64) + 4 * 8 * 16
-    assert member_bytes(BASE) == 4 * (5 * weights + 32 * kept)
-    hyla = with_fields(BASE, {"kind": "hyla"})
-    assert member_bytes(hyla) - member_bytes(BASE) == 4 * 32 * 2 * 4 * 64 * 2
-    moe = with_fields(BASE, {"kind": "softmax_moe"})
-    assert member_bytes(moe) > member_bytes(BASE) + 4 * 32 * 2 * 8 * 3 * 4 * 32
-
-
-def test_as_many_members_as_fit() -> None:
-    members = configs({"kind": ("softmax", "hyla"), "training.seed": (0, 1)})
-    softmax, hyla = (with_fields(BASE, {"kind": kind}) for kind in ("softmax", "hyla"))
-    free = 10 * member_bytes(hyla)
-    fitting = members_that_fit(members, free)
-    assert fitting[ensemble_key(hyla)] == 8
-    assert fitting[ensemble_key(softmax)] == int(0.8 * free) // member_bytes(softmax) > 8
-    assert set(members_that_fit(members, 1).values()) == {1}
-    cuda = {path: replace(config, training=replace(config.training, device="cuda"))
-            for path, config in members.items()}
-    assert [len(job) for job in pack(cuda, members_that_fit(cuda, free))] == [2, 2]
 
 
 def test_a_member_that_broke_long_ago_does_not_hold_the_others_back() -> None:

@@ -24,9 +24,8 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, RunError
 from latentcode.metrics import is_by_constituent
-from latentcode.sweep import Grid, executors, parse_budget, run, sweep
+from latentcode.sweep import Grid, executors, parse_budget, sweep
 from latentcode.sweep.executors import Job
-from latentcode.sweep.run import member_bytes
 from latentcode.training.state import TrainingState
 
 BASE = replace(SMOKE := lc.preset("smoke", "logic", "softmax"), training=replace(
@@ -38,8 +37,8 @@ SEEDS = Grid(BASE, {"training.seed": (0, 1, 2, 3)})
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     executor = Here(print)
 
-    def make(work: Callable[[Job], None], *others: object) -> Here:
-        executor.work = work
+    def make(work: Callable[[Job], None], environments: Sequence[object]) -> Here:
+        executor.work, executor.at_once = work, len(environments)
         return executor
 
     monkeypatch.setattr(executors, "Workers", make)
@@ -89,7 +88,7 @@ def test_a_group_that_fails_is_halved_until_it_works(
     monkeypatch.setattr(executors, "train_ensemble", small_device)
     result = sweep(Grid(BASE, {"training.seed": (0, 1, 2, 3, 4)}), tmp_path / "sweep",
                    members_at_once=10)
-    assert [len(job) for job in here.seen] == [5, 3, 2, 2, 1]
+    assert [len(job) for job in here.seen] == [5, 2, 3, 1, 2]
     assert (result.missing, result.failed) == ((), {})
     said = " ".join(capsys.readouterr().err.split())
     assert ("5 members of a group of 5 failed, now in two halves: 5 member(s) at once: CUDA out "
@@ -180,23 +179,17 @@ def test_finished_members_are_published_and_stay_as_they_are(here: Here, tmp_pat
 
 @pytest.mark.parametrize(("n_gpus", "processes", "sizes"), [
     (1, None, [4]), (1, 2, [2, 2]), (1, 3, [1, 1, 1, 1]), (2, None, [2, 2])])
-def test_processes_share_gpus_and_their_memory(
+def test_processes_share_gpus(
     n_gpus: int, processes: int | None, sizes: list[int], here: Here, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_gpu = replace(SEEDS, base=replace(BASE, training=replace(BASE.training, device="cuda")))
-    member = member_bytes(BASE)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: n_gpus)
-    monkeypatch.setattr(run, "free_memory", lambda *_: 10 * member)
     begun: list[int] = []
     monkeypatch.setattr(executors, "train_job", lambda job, deadline: begun.append(len(job)))
     sweep(on_gpu, tmp_path / "sweep", processes=processes)
     assert begun == sizes
-    begun.clear()  # two processes on one GPU have half of its memory each
-    monkeypatch.setattr(run, "free_memory", lambda *_: 3 * member)
-    sweep(on_gpu, tmp_path / "sweep", processes=processes)
-    assert max(begun) == (2 if processes is None else 1)
 
 
 def test_a_deadline_that_has_passed_trains_nothing(here: Here, tmp_path: Path) -> None:
