@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations_with_replacement, pairwise, product
+from itertools import combinations, combinations_with_replacement, permutations, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -32,25 +32,16 @@ from matplotlib.colors import Normalize
 from scipy.optimize import linear_sum_assignment
 from scipy.special import stdtrit
 
-from latentcode.codes import LatentCodes
 from latentcode.config import TaskConfig
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count, check_distinct
-from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels
-from latentcode.probes.common.harness import (
-    Features,
-    check_pair_of_codes,
-    check_same_instances,
-    features_of,
-    origin,
-    subjects_of,
-)
+from latentcode.probes.common.figures import features_in, heat_maps, layers_in, name_panels, panels
+from latentcode.probes.common.harness import Read, check_same_instances, origin, read, subjects_of
 from latentcode.probes.common.labels import (
     Labels,
     asked_labels,
-    combination_clusters,
+    groups_of,
     make_target,
     names_of,
     own_labels,
@@ -74,13 +65,12 @@ from latentcode.probes.common.statistics import (
     count_by_cluster,
     resample,
     rows_of_others,
-    table_of,
     varies,
 )
 from latentcode.progress import Progress, reported, watched
-from latentcode.subjects import Subject
 from latentcode.subjects.tasks import RunSubject
 from latentcode.tasks import Task, make_task
+from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -160,9 +150,10 @@ def align(
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     subjects = subjects_of(models, problems, least=2, step=step, device=device)
-    for run, other in pairwise(subject for subject in subjects if isinstance(subject, RunSubject)):
-        ours, theirs = (_without_split(each.run.config.task) for each in (run, other))
-        check(ours == theirs, f"the tasks of {run.name} and {other.name} differ: {ours} and "
+    runs = [subject for subject in subjects if isinstance(subject, RunSubject)]
+    for other in runs[1:]:
+        ours, theirs = (_without_split(run.run.config.task) for run in (runs[0], other))
+        check(ours == theirs, f"the tasks of {runs[0].name} and {other.name} differ: {ours} and "
               f"{theirs}; expected runs of one task, whose splits may differ")
     first = subjects[0].probing
     wanted = asked_labels(labels, first)
@@ -175,106 +166,80 @@ def align(
     subjects = [subject.divided(heldout, seed, names[0]) for subject in subjects]
     parts = (("train", subjects[0].n_of("n_train", n_train, 2_048, "train")),
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
-    computed = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
-    compared = []
-    for subject in subjects:
-        codes, untrained = zip(*(
-            subject.with_untrained(split, values, n=n, pairs=pairs, layers=layers, seed=seed,
-                                   controls=controls)
-            for (split, n), values in zip(parts, computed, strict=True)), strict=True)
-        compared.append(_Model.of(codes, untrained, controls))
-        _check_comparable(compared[0].codes, codes)
-    train, scored = compared[0].codes
+    custom = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
+    models = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
+                   seed=seed, custom=custom) for subject in subjects]
+    first_read = models[0]
+    for other in models[1:]:
+        _check_comparable(first_read, other)
+    train, scored = first_read.rows
     shared = shared_combinations(train, scored, allow_overlap)
-    feature_sets, pair_names = tuple(compared[0].features), [pair.name for pair in train.pairs]
-    groups = combination_clusters(scored) % N_GROUPS
-    couples = list(combinations_with_replacement(compared, 2))
+    feature_sets, kept = list(first_read.places()[0][2]), first_read.layers
+    groups = groups_of(scored.labels) % N_GROUPS
+    couples = list(combinations_with_replacement(models, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
     for pair, features, (a, b) in reported(
-            product(pair_names, feature_sets, couples),
-            len(pair_names) * len(feature_sets) * len(couples), progress):
-        place = a.beside(b) | {"pair": pair, "features": features}
-        tables["layers"] += [place | row for row in _compare_layers(
-            a, b, features, pair, train.layers, groups, seed)]
-        for layer in train.layers if a is not b else ():
-            tables["heads"] += [place | {"layer": layer} | row for row in _matched_heads(
-                a.points(features, layer, pair), b.points(features, layer, pair))]
-    for pair, label in product(pair_names, names):
-        scores, contrasts = _transfer(compared, label, pair, n_bootstrap, seed)
+            product(first_read.labels, feature_sets, couples),
+            len(first_read.labels) * len(feature_sets) * len(couples), progress):
+        place = _beside(a, b) | {"pair": pair, "features": features}
+        for layer_a, layer_b in product(kept, kept) if a is not b else combinations(kept, 2):
+            x, y = (model.at(pair, layer, features).x(1)
+                    for model, layer in ((a, layer_a), (b, layer_b)))
+            tables["layers"] += [{**place, "layer_a": layer_a, "layer_b": layer_b, **row}
+                                 for row in _measured(x, y, groups, seed)]
+        for layer in kept if a is not b else ():
+            tables["heads"] += [{**place, "layer": layer, **row} for row in _matched_heads(
+                _points(a, pair, layer, features), _points(b, pair, layer, features))]
+    for (pair, label) in product(first_read.labels, names):
+        scores, contrasts = _transfer(models, label, subjects[0].pairs[pair], n_bootstrap, seed)
         tables["transfer"] += scores
         tables["contrasts"] += contrasts
-    differences = table_of(tables.pop("contrasts"), AlignmentResult.COLUMNS["contrasts"])
-    frames = {name: pd.DataFrame(rows)[list(AlignmentResult.COLUMNS[name])]
-              for name, rows in tables.items()}
     runs = [subject for subject in subjects if isinstance(subject, RunSubject)]
-    return AlignmentResult(**frames, contrasts=differences, settings={
-        "labels": list(names), "layers": list(train.layers), "pairs": pair_names,
-        "controls": list(feature_sets[1:]), "n_bootstrap": n_bootstrap, "level": LEVEL,
-        "seed": seed,
+    seeds = {subject.name: subject.run.config.training.seed if isinstance(subject, RunSubject)
+             else getattr(getattr(subject, "of", None), "seed", None) for subject in subjects}
+    return AlignmentResult.from_rows(tables, {
+        "labels": list(names), "layers": kept, "pairs": list(first_read.labels),
+        "controls": feature_sets[1:], "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
         "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(train),
-        "n_heldout": len(scored), "initial_seeds": _initial_seeds(subjects),
+        "n_heldout": len(scored),
+        "initial_seeds": {name: seed for name, seed in seeds.items() if seed is not None},
         "heldout_trained_on": _trained_on(runs),
-        "codes": [[origin(codes) for codes in model.codes] for model in compared]})
+        "codes": [[origin(rows) for rows in model.rows] for model in models]})
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The (training, held-out) codes of one model, and what is read of them by features."""
-
-    codes: tuple[LatentCodes, LatentCodes]
-    features: Mapping[str, tuple[Features, Features]]
-
-    @classmethod
-    def of(
-        cls, codes: tuple[LatentCodes, LatentCodes],
-        untrained: tuple[LatentCodes | None, LatentCodes | None], controls: bool,
-    ) -> _Model:
-        check_pair_of_codes(*codes, f"codes of {codes[0].meta.get('run')}")
-        train, heldout = (features_of(each, initial, controls)
-                          for each, initial in zip(codes, untrained, strict=True))
-        return cls(codes, {a.name: (a, b) for a, b in zip(train, heldout, strict=True)})
-
-    def points(self, features: str, layer: int, pair: str) -> Points:
-        train, heldout = self.features[features]
-        return train.points(layer, pair), heldout.points(layer, pair)
-
-    def beside(self, other: _Model) -> dict[str, Any]:
-        """Return the columns that name this model, A, and another one, B."""
-        a, b = self.codes[0].meta, other.codes[0].meta
-        return {"run_a": str(a.get("run", "?")), "run_b": str(b.get("run", "?")),
-                "kind_a": str(a.get("kind", "?")), "kind_b": str(b.get("kind", "?"))}
+def _points(model: Read, pair: str, layer: Any, features: str) -> Points:
+    """Return the (training, held-out) points of a model."""
+    reading = model.at(pair, layer, features)
+    return reading.x(0), reading.x(1)
 
 
-def _check_comparable(
-    first: tuple[LatentCodes, LatentCodes], other: tuple[LatentCodes, LatentCodes]
-) -> None:
-    """Raise `ProbeError` unless codes of two models can be compared instance by instance."""
-    names = [str(codes[0].meta.get("run", "?")) for codes in (first, other)]
-    axes: list[Mapping[str, object]] = [
-        {"layers": codes.layers, "pairs": [pair.name for pair in codes.pairs],
-         "numbers of heads": codes.n_heads} for codes, _ in (first, other)]
-    for axis, ours in axes[0].items():
-        check(ours == axes[1][axis], f"the {axis} of runs {names[0]} and {names[1]} differ: {ours} "
-              f"and {axes[1][axis]}; expected the same", ProbeError)
-    for codes, others in zip(first, other, strict=True):
-        check_same_instances(codes, others, f"codes of {names[1]}")
+def _beside(a: Read, b: Read) -> dict[str, Any]:
+    """Return the columns that name two models, A and B."""
+    return {f"{name}_{letter}": str(model.rows[0].meta.get(name, "?"))
+            for name in ("run", "kind") for letter, model in (("a", a), ("b", b))}
 
 
-def _initial_seeds(subjects: Sequence[Subject]) -> dict[str, int]:
-    """Return the seed of the initial weights of each model of which it is known."""
-    known = {subject.name: subject.run.config.training.seed if isinstance(subject, RunSubject)
-             else getattr(getattr(subject, "of", None), "seed", None) for subject in subjects}
-    return {name: seed for name, seed in known.items() if seed is not None}
+def _check_comparable(first: Read, other: Read) -> None:
+    """Raise `ProbeError` unless two models can be compared instance by instance."""
+    names = [str(model.rows[0].meta.get("run", "?")) for model in (first, other)]
+    ours, theirs = (
+        {"layers": model.layers, "pairs": list(model.labels),
+         "numbers of heads": model.readings[0].points[0].shape[1]} for model in (first, other))
+    for axis in ours:
+        check(ours[axis] == theirs[axis], f"the {axis} of runs {names[0]} and {names[1]} differ: "
+              f"{ours[axis]} and {theirs[axis]}; expected the same", ProbeError)
+    for rows, others in zip(first.rows, other.rows, strict=True):
+        check_same_instances(rows, others, f"codes of {names[1]}")
 
 
 def _trained_on(runs: Sequence[RunSubject]) -> dict[str, list[int]]:
     """Return how many of the held-out combinations each run was trained on, of how many."""
-    def combinations(task: Task, split: str) -> set[tuple[int, ...]]:
+    def combinations_of(task: Task, split: str) -> set[tuple[int, ...]]:
         return {tuple(row) for row in task.combinations(split).tolist()}
 
-    heldout = combinations(runs[0].task, "ood") if runs else set()
-    return {run.name: [len(combinations(make_task(run.run.config.task), "train") & heldout),
+    heldout = combinations_of(runs[0].task, "ood") if runs else set()
+    return {run.name: [len(combinations_of(make_task(run.run.config.task), "train") & heldout),
                        len(heldout)] for run in runs}
 
 
@@ -283,32 +248,24 @@ def _without_split(task: TaskConfig) -> TaskConfig:
     return replace(task, **{k: v for k, v in changes.items() if hasattr(task, k)})
 
 
-def _compare_layers(
-    a: _Model, b: _Model, features: str, pair: str, layers: Sequence[int], groups: np.ndarray,
-    seed: int,
+def _measured(
+    x: np.ndarray, y: np.ndarray, groups: np.ndarray, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield CKA and Procrustes of the held-out points of all layers of A and B."""
+    """Yield CKA and Procrustes of points [N, d] and [N, d'] of instances in groups int [N]."""
+    check(len(x) >= 4, f"{len(x)} held-out instances are given; expected at least 4", ProbeError)
     rng = np.random.default_rng(seed)
     others = [rows_of_others(groups, rng) for _ in range(N_SHUFFLES)]
     n_groups = int(groups.max()) + 1
-    quantile = stdtrit(n_groups - 1, (1.0 + LEVEL) / 2.0) if n_groups > 1 else np.nan
-    for layer_a, layer_b in product(layers, layers):
-        if a is b and layer_a >= layer_b:
-            continue
-        x, y = a.points(features, layer_a, pair)[1], b.points(features, layer_b, pair)[1]
-        moments = moments_of(x, y, groups)
-        whole = [each.whole() for each in moments]
-        unrelated = [[each.whole() for each in moments_of(x, y[rows], groups)] for rows in others]
-        for name, measure in MEASURES.items():
-            value = float(measure(*whole))
-            half = np.nan
-            if n_groups > 1:
-                left_out = measure(*(each.without_each() for each in moments))
-                # The jackknife's standard error (Efron and Tibshirani 1993, Eq. 11.5).
-                half = quantile * np.sqrt((n_groups - 1) * left_out.var())
-            yield {"layer_a": layer_a, "layer_b": layer_b, "measure": name, "value": value,
-                   "low": value - half, "high": value + half,
-                   "null": float(np.mean([measure(*each) for each in unrelated]))}
+    for name, measure in MEASURES.items():
+        value, half = measure(x, y), np.nan
+        if n_groups > 1:
+            left_out = np.array([measure(x[groups != group], y[groups != group])
+                                 for group in range(n_groups)])
+            # The jackknife's standard error (Efron and Tibshirani 1993, Eq. 11.5).
+            half = stdtrit(n_groups - 1, (1.0 + LEVEL) / 2.0) * np.sqrt(
+                (n_groups - 1) * left_out.var())
+        yield {"measure": name, "value": value, "low": value - half, "high": value + half,
+               "null": float(np.mean([measure(x, y[rows]) for rows in others]))}
 
 
 def _matched_heads(x: Points, y: Points) -> Iterator[dict[str, Any]]:
@@ -322,39 +279,36 @@ def _matched_heads(x: Points, y: Points) -> Iterator[dict[str, Any]]:
 
 
 def _transfer(
-    models: Sequence[_Model], label: str, pair: str, n_bootstrap: int, seed: int
+    models: Sequence[Read], label: str, pair: Pair, n_bootstrap: int, seed: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Fit a probe of each model, layer and features, and score it on the others' held-out points.
 
     Returns a row per alignment, and the contrasts of the matchings with random ones.
     """
-    train, heldout = models[0].codes
-    clusters = combination_clusters(train), combination_clusters(heldout)
-    n_clusters = int(clusters[1].max()) + 1
+    frames = models[0].labels[pair.name]
+    train, heldout = map(groups_of, frames)
+    n_clusters = int(heldout.max()) + 1
     weights = resample(n_clusters, n_bootstrap, np.random.default_rng(seed))
-    target = make_target(train, heldout, label, pair)
+    target = make_target(*frames, label, pair)
     name, metric = next(iter((GROUP if target.multilabel else SINGLE).items()))
     rows, contrasts = [], []
-    for features, layer, a in product(models[0].features, train.layers, models):
-        x = a.points(features, layer, pair)
-        probe = fit_probe(x[0], target.train, clusters[0], multilabel=target.multilabel, seed=seed)
-        for b in models:
-            if a is b:
-                continue
-            place = a.beside(b) | {"pair": pair, "label": label, "features": features,
-                                   "layer": layer}
+    for features, layer in product(models[0].places()[0][2], models[0].layers):
+        points = [_points(model, pair.name, layer, features) for model in models]
+        probes = [fit_probe(x, target.train, train, multilabel=target.multilabel, seed=seed)
+                  for x, _ in points]
+        for a, b in permutations(range(len(models)), 2):
+            place = _beside(models[a], models[b]) | {
+                "pair": pair.name, "label": label, "features": features, "layer": layer}
             scores = {}
-            for alignment, variants in aligned(x, b.points(features, layer, pair), seed).items():
-                counts = [count_by_cluster(target.heldout, probe.predict(points), clusters[1])
-                          for points in variants]
+            for alignment, variants in aligned(points[a], points[b], seed).items():
+                counts = [count_by_cluster(target.heldout, probes[a].predict(x), heldout)
+                          for x in variants]
                 scores[alignment] = Resampled(
                     float(np.mean([metric(count.total()) for count in counts])),
                     np.mean([metric(count.weighted(weights)) for count in counts], axis=0),
                     len(heldout), n_clusters)
-                low, high = map(float, scores[alignment].interval())
                 rows.append({
-                    **place, "alignment": alignment, "metric": name,
-                    "value": scores[alignment].value, "low": low, "high": high,
+                    **place, "alignment": alignment, "metric": name, **scores[alignment].row(),
                     "chance": chance(target.heldout, name), "n_heldout": len(heldout),
                     "n_heldout_combinations": n_clusters})
             contrasts += [
@@ -425,105 +379,52 @@ def random_match(n_heads: int, signed: bool, rng: np.random.Generator) -> Match:
     return rng.permutation(n_heads), sign
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Sums over instances that CKA and Procrustes are functions of; they add up over groups.
-
-    n             number of instances [...]
-    x, y          sum of x [..., d] and y [..., d']
-    xy            sum of x y^T [..., d, d']
-    x_sq, y_sq    sum of |x|^2 and |y|^2 [...]
-    x_y_sq, y_x_sq  sum of x |y|^2 [..., d] and y |x|^2 [..., d']
-    sq            sum of |x|^2 |y|^2 [...]
-    """
-
-    n: np.ndarray
-    x: np.ndarray
-    y: np.ndarray
-    xy: np.ndarray
-    x_sq: np.ndarray
-    y_sq: np.ndarray
-    x_y_sq: np.ndarray
-    y_x_sq: np.ndarray
-    sq: np.ndarray
-
-    @classmethod
-    def of(cls, x: np.ndarray, y: np.ndarray, groups: np.ndarray) -> Moments:
-        """Sum points x [N, d] and y [N, d'] of the same instances in groups int [N]."""
-        x_sq, y_sq = np.square(x).sum(axis=1), np.square(y).sum(axis=1)
-        parts = []
-        for group in range(int(groups.max()) + 1):
-            a, b, p, q = (z[groups == group] for z in (x, y, x_sq, y_sq))
-            parts.append((len(a), a.sum(axis=0), b.sum(axis=0), a.T @ b, p.sum(), q.sum(), q @ a,
-                          p @ b, p @ q))
-        return cls(*(np.array(part, dtype=np.float64) for part in zip(*parts, strict=True)))
-
-    def whole(self) -> Moments:
-        """Return the sums over all groups."""
-        return Moments(*(value.sum(axis=0) for value in vars(self).values()))
-
-    def without_each(self) -> Moments:
-        """Return the sums over all groups but one, for each one."""
-        return Moments(*(value.sum(axis=0) - value for value in vars(self).values()))
-
-
-def moments_of(
-    x: np.ndarray, y: np.ndarray, groups: np.ndarray
-) -> tuple[Moments, Moments, Moments]:
-    """Return the sums of points x [N, d] with y [N, d'], of x with itself, and of y with itself.
-
-    groups  of instances, int [N]
-    """
-    check(len(x) == len(y) >= 4, f"points have shapes {x.shape} and {y.shape}; expected the same 4 "
-          "instances or more", ProbeError)
-    # Measures do not depend on the origin, and sums about the mean lose no digits.
-    x, y = ((z - z.mean(axis=0)) * varies(z) for z in (x, y))
-    return Moments.of(x, y, groups), Moments.of(x, x, groups), Moments.of(y, y, groups)
-
-
-def cka(xy: Moments, xx: Moments, yy: Moments) -> np.ndarray:
+def cka(x: np.ndarray, y: np.ndarray) -> float:
     """HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)), K = X X^T, L = Y Y^T: linear CKA, debiased.
 
     CKA of Kornblith et al. (2019) with the unbiased HSIC of Song et al. (2012), without which
     few instances of many dimensions look alike whatever they are (Murphy et al. 2024). About 0
     for unrelated points, where it may be a little negative; 1 for points that are equal up to a
     rotation, a shift and a scale. NaN where points do not vary.
+
+    x, y  [N, d] and [N, d'] of the same N instances, at least 4
     """
-    of_x, of_y = _hsic(xx), _hsic(yy)
-    product = np.where((of_x > 0) & (of_y > 0), of_x * of_y, np.nan)
-    return np.asarray(_hsic(xy) / np.sqrt(product))
+    x, y = _centred(x), _centred(y)
+    product_of_both = _hsic(x, x) * _hsic(y, y)
+    return _hsic(x, y) / float(np.sqrt(product_of_both)) if product_of_both > 0 else np.nan
 
 
-def _hsic(m: Moments) -> np.ndarray:
+def _hsic(x: np.ndarray, y: np.ndarray) -> float:
     """tr(K L) + 1'K1 1'L1 / ((n-1)(n-2)) - 2 1'KL1 / (n-2), K and L without their diagonals.
 
     Up to the factor 1 / (n (n-3)), which cancels in CKA (Song et al. 2012, Eq. 5).
     """
-    trace = np.square(m.xy).sum(axis=(-2, -1)) - m.sq
-    of_x, of_y = (np.square(v).sum(axis=-1) - s for v, s in ((m.x, m.x_sq), (m.y, m.y_sq)))
-    # (K 1)_i = x_i . sum x - |x_i|^2, so 1'KL1 is a sum of products of two such differences.
-    both = (np.einsum("...d,...de,...e->...", m.x, m.xy, m.y) - (m.x * m.x_y_sq).sum(axis=-1)
-            - (m.y * m.y_x_sq).sum(axis=-1) + m.sq)
-    n = m.n
-    return np.asarray(trace + of_x * of_y / ((n - 1) * (n - 2)) - 2 * both / (n - 2))
+    n = len(x)
+    x_sq, y_sq = np.square(x).sum(axis=1), np.square(y).sum(axis=1)
+    k_one, l_one = x @ x.sum(axis=0) - x_sq, y @ y.sum(axis=0) - y_sq  # K 1 and L 1
+    trace = np.square(x.T @ y).sum() - x_sq @ y_sq
+    return float(trace + k_one.sum() * l_one.sum() / ((n - 1) * (n - 2))
+                 - 2 * k_one @ l_one / (n - 2))
 
 
-def procrustes(xy: Moments, xx: Moments, yy: Moments) -> np.ndarray:
+def procrustes(x: np.ndarray, y: np.ndarray) -> float:
     """min over rotations R of |X - Y R|^2 = 2 - 2 |X^T Y|_*, X and Y centred, of norm 1.
 
     The squared orthogonal Procrustes distance (Schönemann 1966; Ding et al. 2021): 0 for points
     that are equal up to a rotation or reflection, a shift and a scale, 2 at most. NaN where
-    points do not vary.
+    points do not vary. Arguments as those of `cka`.
     """
-    cross = xy.xy - xy.x[..., :, None] * (xy.y / xy.n[..., None])[..., None, :]
-    x_power = xy.x_sq - np.square(xy.x).sum(axis=-1) / xy.n
-    y_power = xy.y_sq - np.square(xy.y).sum(axis=-1) / xy.n
-    product = np.where((x_power > 0) & (y_power > 0), x_power * y_power, np.nan)
-    nuclear = np.linalg.svd(cross, compute_uv=False).sum(axis=-1)
-    return np.asarray(2.0 - 2.0 * nuclear / np.sqrt(product))
+    x, y = _centred(x), _centred(y)
+    size = np.linalg.norm(x) * np.linalg.norm(y)
+    return max(2.0 - 2.0 * float(np.linalg.norm(x.T @ y, "nuc") / size), 0.0) if size else np.nan
 
 
-MEASURES: Mapping[str, Callable[[Moments, Moments, Moments], np.ndarray]] = {
+def _centred(x: np.ndarray) -> np.ndarray:
+    """Return points about their mean, in which sums lose no digits; 0 where they do not vary."""
+    return np.asarray((x - x.mean(axis=0)) * varies(x))
+
+
+MEASURES: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "cka": cka, "procrustes": procrustes}
 
 
@@ -630,28 +531,16 @@ class AlignmentResult(TableResult):
         table = self._independent(where(self.layers, pair=pair, measure=measure))
         check(len(table) > 0, "there are no rows to draw", ProbeError)
         kinds = distinct(table, "kind_a", "kind_b")
-        feature_sets = features_in(table)
-        n_layers = table["layer_a"].nunique()
-        side = max(1.7, 0.36 * n_layers)
-        with panels(len(feature_sets), len(kinds), max(side * len(kinds) + 1.6, 4.8),
-                    side * len(feature_sets) + 0.9,
-                    f"{measure}, {pair}, mean over pairs of runs") as (figure, grid):
-            norm = Normalize(0.0, HIGHEST[measure])
-            titles = []
-            for axes, (features, (a, b)) in zip(
-                    grid.flat, product(feature_sets, kinds), strict=True):
-                block = where(table, features=features, kind_a=a, kind_b=b)
-                matrix = block.pivot_table(index="layer_a", columns="layer_b", values="value",
-                                           dropna=False)
-                drawn = heat_map(axes, matrix, norm, numbers=True)
-                axes.set_box_aspect(1.0)
-                n = len(block[["run_a", "run_b"]].drop_duplicates())
-                titles.append(f"{a} (down), {b}\n{n} {'pair' if n == 1 else 'pairs'} of runs")
-            name_panels(grid, titles[:len(kinds)],
-                        [f"{FEATURE_STYLES[features][2]}\nlayer" for features in feature_sets],
-                        [f"layer of {b}" for _, b in kinds])
-            figure.colorbar(drawn, ax=grid, label=measure, shrink=0.6)
-        return figure
+        matrices = {}
+        for features, (a, b) in product(features_in(table), kinds):
+            rows = where(table, features=features, kind_a=a, kind_b=b)
+            n = len(distinct(rows, "run_a", "run_b"))
+            matrices[f"{FEATURE_STYLES[features][2]}\nlayer",
+                     f"{a} (down), {b}\n{n} {'pair' if n == 1 else 'pairs'} of runs"] = (
+                rows.pivot_table(index="layer_a", columns="layer_b", values="value", dropna=False))
+        return heat_maps(matrices, Normalize(0.0, HIGHEST[measure]), label=measure, numbers=True,
+                         cell=0.36, title=f"{measure}, {pair}, mean over pairs of runs",
+                         xlabels=[f"layer of {b}" for _, b in kinds])
 
     def transfer_figure(self, *, pair: str | None = None, label: str | None = None) -> Figure:
         """Return the score of transferred probes per layer: features down, two kinds across.

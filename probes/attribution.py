@@ -23,26 +23,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.image import AxesImage
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from scipy.stats import rankdata
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
-from latentcode.errors import (
-    ConfigError,
-    ProbeError,
-    as_tuple,
-    check,
-    check_choice,
-    check_count,
-    check_distinct,
-)
+from latentcode.errors import ConfigError, ProbeError, check, check_count, chosen
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.hooks import attention_layers, locked
@@ -163,39 +155,24 @@ def attribute(
 
 @watched("passes")
 def attribute_model(
-    model: Any,
-    task: Counterfactuals,
-    source: str | None = None,
-    *,
-    sites: Sequence[str] | str = ATTRIBUTED,
-    split: str = "ood",
-    n: int = 2_000,
-    n_patched: int = 200,
-    n_points: int = 4,
-    n_checked: int = 40,
-    n_ranked: int = 200,
-    seed: int = 0,
-    batch_size: int = 250,
-    n_bootstrap: int = 1_000,
-    meta: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    model: Any, task: Counterfactuals, source: str | None = None, *,
+    sites: Sequence[str] | str = ATTRIBUTED, split: str = "ood", n: int = 2_000,
+    n_patched: int = 200, n_points: int = 4, n_checked: int = 40, n_ranked: int = 200,
+    seed: int = 0, batch_size: int = 250, n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> AttributionResult:
     """Attribute the answers of a model in hand; arguments as those of `attribute`, and
 
     model  anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task   the bases, sources and answers: `make_counterfactuals(make_task(...))`
     """
-    seed, sites = checked_seed(seed), as_tuple(sites)
+    seed, sites = checked_seed(seed), chosen("site", sites, ATTRIBUTED)
     check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
           "a model answers; expected symbolic and answer_token, as other Counterfactuals have them",
           ConfigError)
     if source is None:
         source = "operation+operands" if task.factorial else "interchange"
     rate = rate_of(task, source)
-    check(len(sites) > 0, "there are no sites; expected code, value or both", ConfigError)
-    check_distinct("sites", sites)
-    for site in sites:
-        check_choice("site", site, ATTRIBUTED)
     for name, value, least in (
             ("n", n, 4), ("n_patched", n_patched, 4), ("batch_size", batch_size, 4),
             ("n_points", n_points, 1), ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1),
@@ -205,13 +182,11 @@ def attribute_model(
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
                       n_points, shared=not unshared(model))
     total = -(-n // batch_size) + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
-    done = 0
+    passes = count(1)
 
     def advance() -> None:
-        nonlocal done
-        done = min(done + 1, total)
         if progress is not None:
-            progress(done, total)
+            progress(min(next(passes), total), total)
 
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
     low: dict[str, float] = {}
@@ -219,23 +194,29 @@ def attribute_model(
         patched, sums, roles, n_known = _attributed(
             setting, split, n, n_patched, batch_size, seed, advance)
         for site in sites:
-            names = named(site, roles, layers)
-            for name, table in _means({m: sums[m, site] for m in METHODS}, n_known, names).items():
-                tables[name].append(table)
-            patches, correlations = _checked(patched, site, names, n_checked, n_bootstrap, seed,
+            places = named(site, roles, layers)
+            n_heads = sums["path", site][0].shape[1]
+            heads = places.loc[places.index.repeat(n_heads)].reset_index(drop=True)
+            maps, heads = places.copy(), heads.assign(head=np.tile(range(n_heads), len(places)))
+            for method in METHODS:
+                signed, absolute, absolute_place = sums[method, site]
+                for column, of_place, of_head in (
+                        (method, signed.sum(1), signed),
+                        (f"{method}_absolute", absolute_place, absolute)):
+                    maps[column] = of_place.flatten().numpy() / n_known
+                    # A number per head, of which there are many, is kept with seven digits.
+                    heads[column] = (of_head.transpose(1, 2).flatten() / n_known).numpy().astype(
+                        np.float32)
+            patches, correlations = _checked(patched, site, places, n_checked, n_bootstrap, seed,
                                              advance)
-            tables["patches"].append(patches)
-            tables["correlations"].append(correlations)
-            of_sets, low[site] = _sets(patched, site, names, n_ranked, n_bootstrap, seed, advance)
-            for name, table in of_sets.items():
+            of_sets, low[site] = _sets(patched, site, places, n_ranked, n_bootstrap, seed, advance)
+            of_site = {"maps": maps, "heads": heads, "patches": patches,
+                       "correlations": correlations, **of_sets}
+            for name, table in of_site.items():
                 tables[name].append(table)
     if progress is not None:
         progress(total, total)
-    frames = {name: pd.concat([t for t in parts if len(t)] or parts, ignore_index=True)
-              .reindex(columns=list(AttributionResult.COLUMNS[name]))
-              for name, parts in tables.items()}
-    contrasts = Contrasts(frames.pop("contrasts"))
-    return AttributionResult(**frames, contrasts=contrasts, settings={
+    return AttributionResult.from_rows(tables, {
         **(dict(meta) if meta else {}), "source": source, "rate": rate,
         "symbolic": task.symbolic, "sites": list(sites), "split": split, "n": n,
         "n_known": n_known, "n_patched": len(patched), "n_points": n_points,
@@ -253,25 +234,24 @@ def _attributed(
     The sums by method and site are those of the estimates [layer, head, cell], of their sizes, and
     of the sizes of their sums over heads [layer, cell].
     """
-    device = next(setting.model.parameters()).device
     sums: dict[tuple[str, str], list[Tensor]] = {}
     kept: list[Known] = []
     roles: tuple[str, ...] = ()
     n_known = 0
-    generator = make_generator(seed, f"interventions {split}", device)
-    for index, pairs in enumerate(setting.task.batches(split, n, batch_size, generator)):
-        if index == 0:
+    generator = make_generator(seed, f"interventions {split}",
+                               next(setting.model.parameters()).device)
+    for pairs in setting.task.batches(split, n, batch_size, generator):
+        if not roles:
             check_written(setting.model, pairs.bases.inputs[:2], setting.places)
             roles, _ = setting.task.roles(pairs)
         known = setting.known(pairs)
         if known is not None:
             n_known += len(known)
-            for key in ((method, site) for method in METHODS
-                        for site in {site for site, _ in setting.places}):
+            for key in product(METHODS, {site for site, _ in setting.places}):
                 x = known.estimates(*key).double().cpu()  # [B, layer, head, cell]
-                more = [x.sum(0), x.abs().sum(0), x.sum(2).abs().sum(0)]
-                sums[key] = [a + b for a, b in zip(sums[key], more, strict=True)] if (
-                    key in sums) else more
+                more = x.sum(0), x.abs().sum(0), x.sum(2).abs().sum(0)
+                sums[key] = [before + added for before, added in zip(
+                    sums.get(key, [0.0] * 3), more, strict=True)]
             wanted = n_patched - sum(map(len, kept))
             if wanted > 0:
                 kept.append(known[:wanted])
@@ -280,22 +260,6 @@ def _attributed(
           "sources rightly; expected at least four. Is it trained, and n large enough?"
           f"{setting.task.doubt}", ProbeError)
     return Patched(setting, kept), sums, roles, n_known
-
-
-def _means(
-    sums: Mapping[str, Sequence[Tensor]], n: int, names: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """Return the mean estimates of every method by place, and by place and head."""
-    n_heads = sums["path"][0].shape[1]
-    maps, heads = names.copy(), names.loc[names.index.repeat(n_heads)].reset_index(drop=True)
-    heads["head"] = np.tile(np.arange(n_heads), len(names))
-    for method, (signed, absolute, absolute_place) in sums.items():
-        for column, of_place, of_head in ((method, signed.sum(1), signed),
-                                          (f"{method}_absolute", absolute_place, absolute)):
-            maps[column] = of_place.flatten().numpy() / n
-            # A number per head, of which there are many, is kept with seven digits.
-            heads[column] = (of_head.transpose(1, 2).flatten() / n).numpy().astype(np.float32)
-    return {"maps": maps, "heads": heads}
 
 
 def to_check(
@@ -594,7 +558,7 @@ class AttributionResult(TableResult):
                     drawn = heat_map(ax, matrices[layer], norm, fontsize=6.5)
                     ax.set_box_aspect(1.0 if len(matrices[layer]) > 1 else 0.25)
                     if grid:
-                        _draw_blocks(ax, drawn)
+                        _separate(ax, len(matrices[layer]))
                 line[0].set_ylabel(name, fontsize=8.0)
                 figure.colorbar(drawn, ax=list(line), fraction=0.03, pad=0.01).ax.tick_params(
                     labelsize=6.5)
@@ -604,15 +568,40 @@ class AttributionResult(TableResult):
 
     def sets_figure(self) -> Figure:
         """Return per site estimates against real effects, and how the rate grows with a set."""
-        sought = self.smallest.assign(size=[
-            row["size"] if self.sought(row) else np.nan
-            for row in self.smallest.to_dict("records")])
-        sites, settings = self.settings["sites"], self.settings
-        with panels(len(sites), 2, 7.4, 2.7 * len(sites), str(settings.get("kind", ""))) as (
-                figure, axes):
-            for site, (left, right) in zip(sites, axes, strict=True):
-                _draw_patches(left, where(self.patches, site=site), site)
-                _draw_curve(right, where(self.curve, site=site), where(sought, site=site), settings)
+        settings = self.settings
+        with panels(len(settings["sites"]), 2, 7.4, 2.7 * len(settings["sites"]),
+                    str(settings.get("kind", ""))) as (figure, grid):
+            for site, (left, right) in zip(settings["sites"], grid, strict=True):
+                patches = where(self.patches, site=site)
+                for method in reversed(METHODS):
+                    left.errorbar(patches[method], patches["effect"],
+                                  yerr=reach(patches, "effect"), linestyle="", marker="o",
+                                  markersize=3.0, elinewidth=0.8, label=method,
+                                  color=COLORS[method])
+                ends = [patches["effect"].min(), patches["effect"].max()]
+                left.plot(ends, ends, color="black", linewidth=0.7)
+                left.set(xlabel="estimate", ylabel=f"{site}s: effect of a patch")
+                left.legend()
+                curve = where(self.curve, site=site)
+                for order, rows in curve.groupby("order", sort=False):
+                    color = COLORS[str(order)]
+                    right.fill_between(rows["size"], rows["low"], rows["high"], alpha=0.2,
+                                       color=color, linewidth=0.0)
+                    right.plot(rows["size"], rows["rate"], marker=".", color=color,
+                               label=f"{order} order")
+                small, = where(self.smallest, site=site).to_dict("records")
+                right.axhline(settings["share"] * small["held_all"], color="black", linewidth=0.7,
+                              linestyle="--")
+                right.plot([small["size"] if self.sought(small) else np.nan], [small["rate"]],
+                           marker="*", markersize=9, linestyle="", color=PALETTE[3],
+                           label="small set")
+                right.set(xscale="log", xlabel="places", ylabel=f"rate: {settings['rate']}",
+                          ylim=(-0.02, 1.02))
+                sizes = np.unique(curve["size"])
+                right.set_xticks(sizes[::1 + len(sizes) // 8], minor=False)
+                right.xaxis.set_major_formatter(ScalarFormatter())
+                right.xaxis.set_minor_locator(NullLocator())
+                right.legend(fontsize=7.0)
         return figure
 
     def figures(self) -> dict[str, Figure]:
@@ -652,43 +641,10 @@ def _matrix(table: pd.DataFrame, grid: bool) -> pd.DataFrame:
     return pd.DataFrame(sums, [""] * side, [""] * side)
 
 
-def _draw_blocks(ax: Axes, drawn: AxesImage) -> None:
+def _separate(axes: Axes, side: int) -> None:
     """Separate the blocks of a map of codes, and the cells of one of values."""
-    side = drawn.get_array().shape[0]  # type: ignore[union-attr]
     size = round(side**0.5) if side**0.5 == round(side**0.5) and side > 3 else 1
-    ax.set_xticks([])
-    ax.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     for line in range(size, side, size):
-        ax.axhline(line - 0.5, color="black", linewidth=0.8)
-        ax.axvline(line - 0.5, color="black", linewidth=0.8)
-
-
-def _draw_patches(ax: Axes, patches: pd.DataFrame, site: str) -> None:
-    for method in reversed(METHODS):
-        ax.errorbar(patches[method], patches["effect"], yerr=reach(patches, "effect"),
-                    linestyle="", marker="o", markersize=3.0, elinewidth=0.8, label=method,
-                    color=COLORS[method])
-    ends = [patches["effect"].min(), patches["effect"].max()]
-    ax.plot(ends, ends, color="black", linewidth=0.7)
-    ax.set(xlabel="estimate", ylabel=f"{site}s: effect of a patch")
-    ax.legend()
-
-
-def _draw_curve(
-    ax: Axes, curve: pd.DataFrame, smallest: pd.DataFrame, settings: Mapping[str, Any]
-) -> None:
-    for order, rows in curve.groupby("order", sort=False):
-        ax.fill_between(rows["size"], rows["low"], rows["high"], alpha=0.2,
-                        color=COLORS[str(order)], linewidth=0.0)
-        ax.plot(rows["size"], rows["rate"], marker=".", color=COLORS[str(order)],
-                label=f"{order} order")
-    everything = float(smallest["held_all"].iloc[0])
-    ax.axhline(settings["share"] * everything, color="black", linewidth=0.7, linestyle="--")
-    ax.plot(smallest["size"], smallest["rate"], marker="*", markersize=9, linestyle="",
-            color=PALETTE[3], label="small set")
-    ax.set(xscale="log", xlabel="places", ylabel=f"rate: {settings['rate']}", ylim=(-0.02, 1.02))
-    sizes = np.unique(curve["size"])
-    ax.set_xticks(sizes[::1 + len(sizes) // 8], minor=False)
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.legend(fontsize=7.0)
+        axes.axhline(line - 0.5, color="black", linewidth=0.8)
+        axes.axvline(line - 0.5, color="black", linewidth=0.8)

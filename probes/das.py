@@ -26,11 +26,18 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
-from latentcode.errors import ProbeError, as_tuple, check, check_choice, check_count, check_distinct
+from latentcode.errors import (
+    ProbeError,
+    as_tuple,
+    check,
+    check_choice,
+    check_count,
+    check_distinct,
+    chosen,
+)
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import CLASSES
 from latentcode.models.hooks import attention_layers, check_layer, evaluating, locked
@@ -52,11 +59,10 @@ from latentcode.probes.common.statistics import (
     contrast_columns,
     mean_and_interval,
     paired_rates,
-    table_of,
 )
 from latentcode.probes.interventions.intervention import CORE
 from latentcode.probes.interventions.patches import PATCHES, lacked
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import subject as opened
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
@@ -162,25 +168,12 @@ def das(
 
 @watched("searches")
 def das_model(
-    model: Any,
-    task: Counterfactuals,
-    objective: str | Sequence[str] = "operation",
-    *,
-    site: str = "code",
-    layer: int | None = None,
-    rank: int | Sequence[int] = 4,
-    searches: Sequence[str] = SEARCHES,
-    untrained: Any = None,
-    split: str = "ood",
-    n_train: int = 2_048,
-    n: int = 600,
-    steps: int = 300,
-    batch_size: int = 64,
-    learning_rate: float = 0.01,
-    seed: int = 0,
-    n_bootstrap: int = 1_000,
-    meta: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    model: Any, task: Counterfactuals, objective: str | Sequence[str] = "operation", *,
+    site: str = "code", layer: int | None = None, rank: int | Sequence[int] = 4,
+    searches: Sequence[str] = SEARCHES, untrained: Any = None, split: str = "ood",
+    n_train: int = 2_048, n: int = 600, steps: int = 300, batch_size: int = 64,
+    learning_rate: float = 0.01, seed: int = 0, n_bootstrap: int = 1_000,
+    meta: Mapping[str, Any] | None = None, progress: Progress | None = None,
 ) -> DASResult:
     """Search in a model in hand; arguments as those of `das`, and
 
@@ -190,24 +183,15 @@ def das_model(
     untrained  the model's initial weights, or the same architecture with fresh ones
                (`load_pretrained(..., untrained=True)`), for the control of that name
     """
-    seed, searches, ranks = checked_seed(seed), as_tuple(searches), as_tuple(rank)
-    objectives = as_tuple(objective)
-    check(hasattr(model, "cfg") and hasattr(model, "run_with_hooks"), f"model is a "
-          f"{type(model).__name__}; expected one with hooks: a latentcode.HookedTransformer, or a "
-          "TransformerBridge as lc.load_pretrained returns", ProbeError)
+    seed, ranks = checked_seed(seed), as_tuple(rank)
+    objectives = chosen("objective", objective, OBJECTIVES)
+    searches = chosen("search", searches, SEARCHES)
     check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
           "task) of a task that offers one, or prompts with the columns operation and operands")
     check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
           "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
-    lists: Mapping[str, tuple[Any, ...]] = {
-        "objective": objectives, "searches": searches, "rank": ranks}
-    for name, values in lists.items():
-        check(len(values) > 0, f"{name} is empty; expected at least one")
-        check_distinct(name, values)
-    for name in objectives:
-        check_choice("objective", name, OBJECTIVES)
-    for name in searches:
-        check_choice("search", name, SEARCHES)
+    check(len(ranks) > 0, "rank is empty; expected at least one")
+    check_distinct("rank", ranks)
     for name, value, least in (("rank", min(ranks), 1), ("n_train", n_train, 2), ("n", n, 2),
                                ("steps", steps, 1), ("batch_size", batch_size, 1)):
         check_count(name, value, least)
@@ -217,9 +201,10 @@ def das_model(
     if layer is None:
         layer = model.cfg.n_layers - 1 if site == "residual" else attention_layers(model)[-1]
     check_layer(model, layer, attention=site != "residual")
-    models = {"trained": model}
-    if untrained is not None and "untrained" in searches:
-        models["untrained"] = untrained
+    models = {"trained": model, **({"untrained": untrained} if "untrained" in searches else {})}
+    device = next(model.parameters()).device
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in DASResult.COLUMNS}
+    outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
     with ExitStack() as reading:
         for network in models.values():
             reading.enter_context(locked(network))
@@ -230,52 +215,42 @@ def das_model(
         of_model = prepared["trained"]
         check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
               f"dimensions of {site} in layer {layer}", ProbeError)
-        rows: list[dict[str, Any]] = []
-        curves: list[dict[str, Any]] = []
-        outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
-        device = next(model.parameters()).device
         plan = list(product(objectives, searches, ranks))
-        for number, (towards, name, k) in enumerate(plan):
+        for towards, name, k in reported(plan, len(plan), progress):
             search = prepared.get(name, of_model)
             # "subspaces" names streams of random numbers, which another name would change.
             drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
             basis, losses = search.fit(
                 towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
                 batch_size=batch_size, learning_rate=learning_rate)
-            place = {"objective": towards, "search": name}
             rates, outcomes[towards, name, k] = search.scored(basis, n_bootstrap, seed)
-            rows += [{**place, **row} for row in rates]
-            curves += [
-                {**place, "rank": k, "step": end, "loss": np.mean(losses[end - WINDOW:end])}
+            tables["table"] += [{"objective": towards, "search": name, **row} for row in rates]
+            tables["curves"] += [
+                {"objective": towards, "search": name, "rank": k, "step": end,
+                 "loss": np.mean(losses[end - WINDOW:end])}
                 for end in range(WINDOW, len(losses) + 1, WINDOW)]
-            if progress is not None:
-                progress(number + 1, len(plan))
         fixed = [("random", random_basis(
             of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
         for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
             rates, outcomes["none", name, basis.shape[1]] = of_model.scored(
                 basis, n_bootstrap, seed)
-            rows += [{"objective": "none", "search": name, **row} for row in rates]
-    contrasts = [
-        {"objective": towards, "rank": k, "source": source, "class": kind, "search": "trained",
-         "quantity": "rate", "against": other, **row}
-        for (towards, name, k), trained in outcomes.items() if name == "trained"
-        for other, key in (("shuffled", (towards, "shuffled", k)),
-                           ("untrained", (towards, "untrained", k)),
-                           ("random", ("none", "random", k)),
-                           ("whole", ("none", "whole", of_model.d)))
-        if key in outcomes for source, ours in trained.items()
-        for kind, row in zip(CLASSES, paired_rates(
-            ours, outcomes[key][source], list(CLASSES), n_bootstrap, seed), strict=True)]
-    return DASResult(
-        pd.DataFrame(rows, columns=list(DASResult.COLUMNS["table"])),
-        pd.DataFrame(curves, columns=list(DASResult.COLUMNS["curves"])),
-        {**(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
-         "layer": layer, "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
-         "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
-         "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
-         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": LEVEL},
-        table_of(contrasts, DASResult.COLUMNS["contrasts"]))
+            tables["table"] += [{"objective": "none", "search": name, **row} for row in rates]
+    for towards, k in product(objectives, ranks if "trained" in searches else ()):
+        for key in ((towards, "shuffled", k), (towards, "untrained", k), ("none", "random", k),
+                    ("none", "whole", of_model.d)):
+            for source, ours in outcomes[towards, "trained", k].items() if key in outcomes else ():
+                differences = paired_rates(
+                    ours, outcomes[key][source], list(CLASSES), n_bootstrap, seed)
+                tables["contrasts"] += [
+                    {"objective": towards, "rank": k, "source": source, "class": kind,
+                     "search": "trained", "quantity": "rate", "against": key[1], **row}
+                    for kind, row in zip(CLASSES, differences, strict=True)]
+    return DASResult.from_rows(tables, {
+        **(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
+        "layer": layer, "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
+        "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
+        "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
+        "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": LEVEL})
 
 
 @dataclass(frozen=True)
@@ -584,28 +559,22 @@ class DASResult(TableResult):
         table, columns = where(self.table, source=SOURCE), self.settings["objectives"]
         with panels(2, len(columns), 4.1 * len(columns), 5.2) as (figure, grid):
             for (rates, losses), objective in zip(grid.T, columns, strict=True):
-                _draw_rates(rates, table[table["objective"].isin([objective, "none"])
-                                         & table["class"].eq(objective)])
-                rates.set(ylabel=f"rate of {objective}")
-                curves = where(self.curves, objective=objective)
-                for place, block in blocks(curves, ("search", "rank")):
+                rows = table[table["objective"].isin([objective, "none"])
+                             & table["class"].eq(objective)].sort_values("rank")
+                for search, (color, marker) in STYLES.items():
+                    block = where(rows, search=search)
+                    if len(block):
+                        rates.errorbar(block["rank"], block["value"], yerr=reach(block),
+                                       color=color, marker=marker, markersize=4, linewidth=1.0,
+                                       label=search)
+                for whole in where(rows, search="whole")["value"]:
+                    rates.axhline(whole, color=GREY, linestyle="--", linewidth=1.0, label="whole")
+                rates.set_xscale("log", base=2)
+                rates.set(xlabel="rank", ylabel=f"rate of {objective}", ylim=(-0.03, 1.03))
+                rates.legend(fontsize=7)
+                for place, block in blocks(where(self.curves, objective=objective),
+                                           ("search", "rank")):
                     losses.plot(block["step"], block["loss"], color=STYLES[place["search"]][0],
                                 linewidth=0.6 + 0.3 * np.log2(place["rank"] + 1.0))
                 losses.set(xlabel="step", ylabel="loss (thicker: higher rank)")
         return figure
-
-
-def _draw_rates(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw the rates of one class over ranks, with their intervals and a legend."""
-    for search, (color, marker) in STYLES.items():
-        block = where(rows, search=search).sort_values("rank")
-        if len(block):
-            axes.errorbar(block["rank"], block["value"], yerr=reach(block), color=color,
-                          marker=marker, markersize=4, linewidth=1.0, label=search)
-    whole = where(rows, search="whole")
-    if len(whole):
-        axes.axhline(whole["value"].iloc[0], color=GREY, linestyle="--", linewidth=1.0,
-                     label="whole")
-    axes.set_xscale("log", base=2)
-    axes.set(xlabel="rank", ylim=(-0.03, 1.03))
-    axes.legend(fontsize=7)

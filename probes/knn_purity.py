@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,34 +19,40 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from latentcode import subjects
-from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import is_measurement, label_groups
 from latentcode.devices import checked_seed
-from latentcode.errors import ProbeError, check, check_choice, check_count, check_distinct
+from latentcode.errors import (
+    ProbeError,
+    UnknownNameError,
+    check,
+    check_choice,
+    check_count,
+    check_distinct,
+)
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
 from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
-from latentcode.probes.common.harness import features_of, origin
 from latentcode.probes.common.labels import (
     MAX_CLASSES,
     Labels,
-    combination_clusters,
+    groups_of,
     names_of,
     own_labels,
+    resolve_label,
 )
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.statistics import (
     LEVEL,
     NONE,
     Contrasts,
-    LabelSums,
     Resampled,
     contrast_columns,
     resample,
+    resampled_ratios,
     shuffled_classes,
-    table_of,
     varies,
 )
 from latentcode.progress import Progress, reported, watched
+from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -122,6 +127,9 @@ def knn_purity(
         ProbeError: Controls are missing, `purity` refuses a label, a label is repeated, or no layer
             and pair has different codes.
     """
+    # It imports torch, and the explorer opens results before that is there.
+    from latentcode.probes.common.harness import origin, read
+
     seed = checked_seed(seed)
     check_count("k", k, 1, ProbeError)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
@@ -131,60 +139,69 @@ def knn_purity(
         check_distinct("labels", names)
     subject = subjects.subject(model, problems, device=device).probing
     n = subject.n_of("n", n, 4_096, split)
-    computed, = own_labels(labels, subject, [(split, n)], seed=seed)
-    codes, untrained = subject.with_untrained(
-        split, computed, n=n, pairs=pairs, layers=layers, seed=seed, controls=controls)
-    feature_sets = features_of(codes, untrained, controls)
-    pair_names = [pair.name for pair in codes.pairs]
-    values = {pair: judged_labels(codes, pair) if names is None else
-              {name: codes.label(name, pair).to_numpy() for name in names} for pair in pair_names}
+    custom = own_labels(labels, subject, [(split, n)], seed=seed)
+    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, custom=custom)
+    values = {pair: judged_labels(known, subject.pairs[pair]) if names is None else
+              {name: _values(name, known, subject.pairs[pair]) for name in names}
+              for pair, (known,) in reads.labels.items()}
+    known = reads.rows[0].labels
     check(all(values.values()), "the codes have no label that neighbours can agree on; they have: "
-          f"{', '.join(map(str, codes.labels.columns))}", ProbeError)
-    combinations = combination_clusters(codes) if "combination" in codes.labels else None
-    rows, queries = sampled(len(codes), seed)
+          f"{', '.join(map(str, known.columns))}", ProbeError)
+    combinations = groups_of(known) if "combination" in known else None
+    rows, queries = sampled(len(known), seed)
     clusters = np.arange(len(queries)) if combinations is None else pd.factorize(
         combinations[rows][queries])[0]
     weights = resample(int(clusters.max()) + 1, n_bootstrap, np.random.default_rng([seed, 2]))
-    table: list[dict[str, Any]] = []
-    contrasts: list[dict[str, Any]] = []
+    tables: dict[str, list[dict[str, Any]]] = {"table": [], "contrasts": []}
     constant: list[str] = []
-    for pair, layer in reported(
-            product(pair_names, codes.layers), len(pair_names) * len(codes.layers), progress):
-        place = {"layer": layer, "pair": pair}
-        purities: dict[tuple[str, str, str], Resampled] = {}
-        for features in feature_sets:
-            x = features.points(layer, pair)
+    places = reads.places()
+    for pair, layer, readings in reported(places, len(places), progress):
+        purities: dict[tuple[str, str], dict[str, Resampled]] = {}
+        for features, reading in readings.items():
+            x = reading.x()
             if not varies(x):
-                constant.append(f"{features.name} of layer {layer}, {pair}")
+                constant.append(f"{features} of layer {layer}, {pair}")
                 continue
             for share in shares(x, values[pair], combinations=combinations, k=k, shuffles=SHUFFLES,
                                 seed=seed):
-                about = share.label, share.among
-                purity = purities[features.name, *about] = _resampled(
-                    share.kind, share.own, clusters, weights)
-                row = purity.row()
-                table.append({**place, "features": features.name, **share.row(), **row,
-                              "n_combinations": row["n_clusters"]})
-                if features.name == "code" and share.dealt:
-                    purities["shuffled", *about] = Resampled.of_shuffles(
+                by_features = purities.setdefault((share.label, share.among), {})
+                by_features[features] = _resampled(share.kind, share.own, clusters, weights)
+                row = by_features[features].row()
+                tables["table"].append({
+                    "layer": layer, "pair": pair, "features": features, **share.row(), **row,
+                    "n_combinations": row["n_clusters"]})
+                if features == "code" and share.dealt:
+                    by_features["shuffled"] = Resampled.of_shuffles(
                         [_resampled(*dealt, clusters, weights) for dealt in share.dealt],
                         np.random.default_rng([seed, 3]))
-        contrasts += [place | row for row in _contrasts(purities)]
-    frame = pd.DataFrame(table, columns=list(KNNPurityResult.COLUMNS["table"]))
-    scored = frame[(frame["features"] == "code") & frame["value"].notna()]
-    check("code" in set(frame["features"]), "all codes are the same at every layer and pair; there "
-          "is nothing to separate", ProbeError)
-    return KNNPurityResult(
-        frame,
-        {"labels": sorted({name for named in values.values() for name in named}),
-         "cut": sorted({name for named in values.values() for name, column in named.items()
-                        if is_measurement(pd.Series(column))}),
-         "layers": list(codes.layers), "pairs": pair_names, "constant": constant,
-         "controls": [s.name for s in feature_sets[1:]],
-         "no_null": sorted(scored.loc[scored["shuffled"].isna(), "label"].unique().tolist()),
-         "k": k, "shuffles": SHUFFLES, "points": len(rows), "queries": len(queries),
-         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "codes": origin(codes)},
-        table_of(contrasts, KNNPurityResult.COLUMNS["contrasts"]))
+        tables["contrasts"] += [
+            {"layer": layer, "pair": pair, "label": label, "among": among, "features": "code",
+             "quantity": "purity", "against": other, **(by_features["code"] - control).row()}
+            for (label, among), by_features in purities.items()
+            if "code" in by_features and np.isfinite(by_features["code"].value)
+            for other, control in by_features.items() if other != "code"]
+    scored = [row for row in tables["table"] if row["features"] == "code"]
+    check(len(scored) > 0, "all codes are the same at every layer and pair; there is nothing to "
+          "separate", ProbeError)
+    return KNNPurityResult.from_rows(tables, {
+        "labels": sorted({name for columns in values.values() for name in columns}),
+        "cut": sorted({name for columns in values.values() for name, column in columns.items()
+                       if is_measurement(pd.Series(column))}),
+        "layers": reads.layers, "pairs": list(reads.labels), "constant": constant,
+        "controls": list(readings)[1:],
+        "no_null": sorted({row["label"] for row in scored
+                           if np.isfinite(row["value"]) and np.isnan(row["shuffled"])}),
+        "k": k, "shuffles": SHUFFLES, "points": len(rows), "queries": len(queries),
+        "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "codes": origin(reads.rows[0])})
+
+
+def _values(name: str, labels: pd.DataFrame, pair: Pair) -> np.ndarray:
+    """Return the values [N] of a label of a pair; `UnknownNameError` for a group."""
+    columns, several = resolve_label(name, labels, pair)
+    if several:
+        raise UnknownNameError("label", name, labels.columns)
+    return labels[columns[0]].to_numpy()
 
 
 def _resampled(
@@ -196,27 +213,12 @@ def _resampled(
     sums, counts = np.zeros((2, weights.shape[1], int(kind.max()) + 1))
     np.add.at(sums, cells, own[known])
     np.add.at(counts, cells, 1.0)
-    of_value = LabelSums(sums[..., None], counts).resampled(weights)[..., 0]  # [replicate, value]
+    of_value = resampled_ratios(sums, counts, weights)  # [replicate, value]
     present = np.isfinite(of_value)
     n_values = present.sum(axis=1)
     means = np.where(present, of_value, 0.0).sum(axis=1) / np.where(n_values, n_values, np.nan)
     return Resampled(balanced(own, kind), means, int(known.sum()),
                      int((counts.sum(axis=1) > 0).sum()))
-
-
-def _contrasts(purities: Mapping[tuple[str, str, str], Resampled]) -> Iterator[dict[str, Any]]:
-    """Yield the purity of the code less that of each control, by label and neighbours.
-
-    purities  (features, label, among) -> purity
-    """
-    for (features, *about), purity in purities.items():
-        if features != "code" or not np.isfinite(purity.value):
-            continue
-        label, among = about
-        yield from ({"label": label, "among": among, "features": "code", "quantity": "purity",
-                     "against": other, **(purity - control).row()}
-                    for (other, *others), control in purities.items()
-                    if other != "code" and others == about)
 
 
 def purity(
@@ -228,7 +230,7 @@ def purity(
     points        [N, d]
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
     combinations  [N] what points may be near for: labels are shuffled as
-                  `probes.common.statistics` says, so that a label which only names the combination
+                  `probes.common.shuffling` says, so that a label which only names the combination
                   has no excess (where there are few combinations, shuffled labels agree more than
                   1 / V for this); and each label has a second row, for the k nearest neighbours of
                   *other* combinations. Without combinations single values are shuffled
@@ -413,26 +415,25 @@ def agreeing_neighbors(
     return kind[neighbors] == kind[:, None], shuffles[:, neighbors] == shuffles[..., None]
 
 
-def judged_labels(codes: LatentCodes, pair: str) -> dict[str, np.ndarray]:
+def judged_labels(labels: pd.DataFrame, pair: Pair) -> dict[str, np.ndarray]:
     """Return the values [N] of all labels that neighbours can agree on, by name.
 
     A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
     Left out are labels of a single value or more than 256, those with a value of its own for every
     instance, such as the texts of prompts, and those with missing values.
     """
-    short = response_labels(codes, pair)
-    names = sorted(map(str, codes.labels.columns), key=lambda name: name not in short)
+    short = response_labels(labels, pair)
+    names = sorted(map(str, labels.columns), key=lambda name: name not in short)
     return {short.get(name, name): values.to_numpy() for name in names
-            if not (values := codes.labels[name]).isna().any() and (
+            if not (values := labels[name]).isna().any() and (
                 is_measurement(values)
                 or 2 <= values.nunique() <= min(MAX_CLASSES, len(values) - 1))}
 
 
-def response_labels(codes: LatentCodes, pair: str) -> dict[str, str]:
+def response_labels(labels: pd.DataFrame, pair: Pair) -> dict[str, str]:
     """Return column -> name of what a pair's response has of its own: {"rule_2": "rule"}."""
-    token = codes.pair(pair).token
-    names = [group.removesuffix("s") for group in label_groups(codes.labels.columns)]
-    return {f"{name}_{token}": name for name in names if f"{name}_{token}" in codes.labels}
+    names = [group.removesuffix("s") for group in label_groups(labels.columns)]
+    return {f"{name}_{pair.token}": name for name in names if f"{name}_{pair.token}" in labels}
 
 
 def label_classes(name: str, values: np.ndarray) -> np.ndarray:
@@ -529,16 +530,17 @@ class KNNPurityResult(TableResult):
 
         Markers are features, bars their 95 % intervals; the grey strokes are shuffled labels.
         """
-        pair = self.first_pair(pair)
+        table = where(self.table, among=among).dropna(subset="value")
+        check(len(table) > 0, "there are no purities to draw", ProbeError)
+        pair = str(table["pair"].iloc[0]) if pair is None else pair
+        table = where(table, pair=pair)
         title = (f"share of the {self.settings['k']} nearest neighbours with the same value"
                  + ("" if among == ALL else f", {among}") + f"; {pair}")
-        table = where(self.table, pair=pair, among=among).dropna(subset="value")
-        check(len(table) > 0, "there are no purities to draw", ProbeError)
         layers, feature_sets = layers_in(table), features_in(table)
         last = table[table["layer"] == layers[-1]].sort_values("excess", ascending=False)
         order = list(dict.fromkeys([*last[last["features"] == "code"]["label"], *table["label"]]))
         names = 0.065 * max(map(len, order)) + 0.3
-        with panels(1, len(layers), 1.7 * len(layers) + names, 0.2 * len(order) + 1.4, title,
+        with panels(1, len(layers), 1.7 * len(layers) + names + 1.5, 0.2 * len(order) + 1.2, title,
                     sharex=True, sharey=True) as (figure, grid):
             for axes, layer in zip(grid[0], layers, strict=True):
                 for i, features in enumerate(feature_sets):
@@ -556,5 +558,5 @@ class KNNPurityResult(TableResult):
             grid[0, 0].set_ylim(len(order) - 0.5, -0.5)
             figure.legend(handles=[*feature_handles(feature_sets), Line2D(
                 [], [], color=GREY, marker="|", linestyle="", markersize=9.0,
-                label="shuffled labels")], loc="outside lower center", ncols=len(feature_sets) + 1)
+                label="shuffled labels")], loc="outside right upper")
         return figure

@@ -49,11 +49,10 @@ from latentcode.files.storage import (
     write_json,
     write_tensors,
 )
-from latentcode.probes.common.harness import check_pair_of_codes
 from latentcode.probes.common.labels import (
     Labels,
     asked_labels,
-    combination_clusters,
+    groups_of,
     names_of,
     own_labels,
     single_labels,
@@ -147,6 +146,7 @@ def project(
             different codes.
     """
     # It imports torch, and the explorer draws planes that are in the cache before that is there.
+    from latentcode.probes.common.harness import check_pair_of_codes
     from latentcode.subjects.base import CodesSubject
 
     seed, splits = checked_seed(seed), as_tuple(splits)
@@ -165,30 +165,29 @@ def project(
     computed = own_labels(wanted if labels is not None else None, subject, sizes, seed=seed)
     parts = [subject.codes(split, n=n, pairs=pairs, layers=layers, seed=seed).with_labels(**values)
              for (split, n), values in zip(sizes, computed, strict=True)]
-    names = names_of(wanted) if labels is not None else single_labels(parts[0], names_of(wanted))
+    names = names_of(wanted) if labels is not None else single_labels(
+        parts[0].labels, names_of(wanted), parts[0].pairs[0])
     check(len(names) > 0, "no label is given; expected at least one", ProbeError)
     check_distinct("labels", names)
     for other in parts[1:]:
         check_pair_of_codes(parts[0], other, "codes to project")
-    of_splits = {str(part.meta.get("split", "codes")): part for part in parts}
-    check(len(of_splits) == len(parts), f"codes are of {len(parts)} splits that are called "
-          f"{', '.join(of_splits)}; expected different names, by which points are told apart",
+    by_split = {str(part.meta.get("split", "codes")): part for part in parts}
+    check(len(by_split) == len(parts), f"codes are of {len(parts)} splits that are called "
+          f"{', '.join(by_split)}; expected different names, by which points are told apart",
           ProbeError)
-    totals = {split: len(part) for split, part in of_splits.items() if len(part) > MOST_POINTS}
+    totals = {split: len(part) for split, part in by_split.items() if len(part) > MOST_POINTS}
     for split, total in totals.items():
         drawn = np.random.default_rng(seed).choice(total, MOST_POINTS, replace=False)
-        of_splits[split] = of_splits[split][np.sort(drawn)]
-    codes, *_ = of_splits.values()
+        by_split[split] = by_split[split][np.sort(drawn)]
+    codes = next(iter(by_split.values()))
     every = [(layer, pair.name) for pair in codes.pairs for layer in codes.layers]
     places = [(layer, pair) for layer, pair in every
               if varies(codes.select(layer=layer, pair=pair))]
     check(len(places) > 0, "all codes are the same at every layer and pair; there is nothing to "
           "project", ProbeError)
-    columns = {(split, pair): _columns(part, names, pair) for split, part in of_splits.items()
-               for pair in {pair for _, pair in places}}  # refused now, and not after long work
-    coordinates: list[pd.DataFrame] = []
-    qualities: list[dict[str, Any]] = []
-    agreements: list[dict[str, Any]] = []
+    coloured = {(split, pair): _coloured(part, names, pair) for split, part in by_split.items()
+                for pair in {pair for _, pair in places}}  # refused now, and not after long work
+    tables: dict[str, list[Any]] = {name: [] for name in ProjectionResult.COLUMNS}
     used: dict[str, dict[str, Any]] = {}
     for i, (layer, pair) in enumerate(places):
         def report(done: int, total: int, begun: int = i) -> None:
@@ -197,49 +196,44 @@ def project(
 
         plane = CachedProjection(codes.select(layer=layer, pair=pair), method, seed=seed,
                                  cache=cache, progress=report, **settings)
-        for split, part in of_splits.items():
-            points = part.select(layer=layer, pair=pair)
+        used[f"layer {layer}, {pair}"] = dict(plane.projection.settings)
+        for split, part in by_split.items():
+            points, known = part.select(layer=layer, pair=pair), coloured[split, pair]
             fitted = part is codes
             projection = plane.projection if fitted else plane.transform(points)
             place: dict[str, Any] = {"split": split, "layer": layer, "pair": pair}
-            labels_of = columns[split, pair]
-            coordinates.append(labels_of.drop(columns=PLACED, errors="ignore").assign(
+            tables["coordinates"].append(known.drop(columns=PLACED, errors="ignore").assign(
                 instance=part.instances() if split in totals else np.arange(len(part)),
                 **place, fitted=fitted, projection_x=projection.coordinates[:, 0],
                 projection_y=projection.coordinates[:, 1]))
-            qualities.append({**place, "fitted": fitted, "n": len(projection),
-                              **projection.quality})
-            groups = combination_clusters(part) if "combination" in part.labels else None
+            tables["quality"].append({**place, "fitted": fitted, "n": len(projection),
+                                      **projection.quality})
+            groups = groups_of(part.labels) if "combination" in part.labels else None
             measured = str(projection.settings.get("metric", "euclidean"))
-            agreements += [
+            tables["labels"] += [
                 {**place, "label": name, "space": space, **label_quality(
-                    x, labels_of[name].to_numpy(), groups=groups, metric=distance, seed=seed)}
-                for name in names if not pd.api.types.is_float_dtype(labels_of[name])
+                    x, known[name].to_numpy(), groups=groups, metric=distance, seed=seed)}
+                for name in names if not pd.api.types.is_float_dtype(known[name])
                 for space, x, distance in (("plane", projection.coordinates, "euclidean"),
                                            ("code", points, measured))]
-        used[f"layer {layer}, {pair}"] = dict(plane.projection.settings)
         if progress is not None:
             progress(100 * (i + 1), 100 * len(places))
     first, *others = used.values()
-    table = pd.concat(coordinates, ignore_index=True)
-    return ProjectionResult(
-        table[[*PLACED, *table.columns.drop(PLACED)]],
-        pd.DataFrame(qualities).reindex(columns=list(ProjectionResult.COLUMNS["quality"])),
-        pd.DataFrame(agreements, columns=list(ProjectionResult.COLUMNS["labels"])),
-        {"method": {"name": method, **{name: value for name, value in first.items()
-                                       if all(other.get(name) == value for other in others)}},
-         "of_plane": used, "labels": list(names),
-         "constant": [f"Layer {layer}, {pair}" for layer, pair in every
-                      if (layer, pair) not in places],
-         "codes": [dict(part.meta) for part in of_splits.values()],
-         "reduced": {name: value for name, value in reduced_settings(method, len(codes)).items()
-                     if name not in settings},
-         "drawn_from": totals, "quality": qualities})
+    return ProjectionResult.from_rows(tables, {
+        "method": {"name": method, **{name: value for name, value in first.items()
+                                      if all(other.get(name) == value for other in others)}},
+        "of_plane": used, "labels": list(names),
+        "constant": [f"Layer {layer}, {pair}" for layer, pair in every
+                     if (layer, pair) not in places],
+        "codes": [dict(part.meta) for part in by_split.values()],
+        "reduced": {name: value for name, value in reduced_settings(method, len(codes)).items()
+                    if name not in settings},
+        "drawn_from": totals, "quality": tables["quality"]})
 
 
-def _columns(codes: LatentCodes, labels: Sequence[str], pair: str) -> pd.DataFrame:
+def _coloured(codes: LatentCodes, names: Sequence[str], pair: str) -> pd.DataFrame:
     """Return all labels of the instances, and those that are asked for under their own names."""
-    coloured = {name: codes.label(name, pair) for name in labels}
+    coloured = {name: codes.label(name, pair) for name in names}
     for name, values in coloured.items():
         check(not values.isna().any(), f"label {name!r} has {int(values.isna().sum())} missing "
               "values; expected none", ProbeError)

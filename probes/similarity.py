@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,19 +22,17 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import FEATURE_STYLES, Figure
 from latentcode.probes.common.figures import (
-    feature_handles,
     features_in,
+    heat_maps,
     layers_in,
     name_panels,
     panels,
-    points_per_layer,
+    scores_figure,
 )
-from latentcode.probes.common.harness import features_of, origin
 from latentcode.probes.common.labels import (
     LabelFunction,
     asked_labels,
-    combination_clusters,
-    make_target,
+    groups_of,
     names_of,
     own_labels,
 )
@@ -52,7 +49,6 @@ from latentcode.probes.common.statistics import (
     percentile_interval,
     resample,
     shuffled_labels,
-    table_of,
 )
 from latentcode.progress import Progress, reported, watched
 
@@ -124,6 +120,9 @@ def similarity(
         ProbeError: Controls are missing, the label has one class, missing values or more than 64
             classes, or codes are zero.
     """
+    # It imports torch, and the explorer opens results before that is there.
+    from latentcode.probes.common.harness import origin, read
+
     seed = checked_seed(seed)
     check_count("n_samples", n_samples, 1, ProbeError)  # before any code is read
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
@@ -133,35 +132,38 @@ def similarity(
     check(len(names) == 1, f"label is {', '.join(map(str, names)) or 'empty'}; expected a single "
           "one", ProbeError)
     label, n = names[0], subject.n_of("n", n, 4_096, split)
-    computed, = own_labels(labels, subject, [(split, n)], seed=seed)
-    codes, untrained = subject.with_untrained(
-        split, computed, n=n, pairs=pairs, layers=layers, seed=seed, controls=controls)
-    feature_sets = features_of(codes, untrained, controls)
-    pair_names = [pair.name for pair in codes.pairs]
-    clusters = combination_clusters(codes)
+    custom = own_labels(labels, subject, [(split, n)], seed=seed)
+    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, custom=custom)
+    clusters = groups_of(reads.rows[0].labels)
+    n = len(clusters)
     # The first stream was that of shuffles: others draw what they drew before.
     drawing, resampling = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3)[1:])
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
-    sampled = np.sort(drawing.permutation(len(codes))[:n_samples])
-    targets = {pair: make_target(codes, codes, label, pair) for pair in pair_names}
+    sampled = np.sort(drawing.permutation(n)[:n_samples])
+    targets = reads.targets(label, subject.pairs)
     for target in targets.values():
         check(len(target.classes) <= MOST_CLASSES, f"label {label!r} has {len(target.classes)} "
               f"classes; expected at most {MOST_CLASSES}", ProbeError)
-    tables: dict[str, list[pd.DataFrame]] = {
-        name: [] for name in SimilarityResult.COLUMNS if name != "contrasts"}
-    contrasts: list[dict[str, Any]] = []
-    for pair, layer in reported(
-            product(pair_names, codes.layers), len(pair_names) * len(codes.layers), progress):
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in SimilarityResult.COLUMNS}
+    places = reads.places()
+    for pair, layer, readings in reported(places, len(places), progress):
         classes, truth = [*map(str, targets[pair].classes)], targets[pair].train
-        place: dict[str, Any] = {"layer": layer, "pair": pair, "label": label}
-        cosines: dict[str, Mapping[str, Resampled]] = {}
-        for features in feature_sets:
-            x = features.points(layer, pair)
-            here = place | {"features": features.name}
+        place = {"layer": layer, "pair": pair, "label": label}
+        cosines: dict[str, dict[str, Resampled]] = {}
+        for features, reading in readings.items():
+            x = reading.x()
+            here = {**place, "features": features}
             sums = LabelSums.of(x, truth, clusters)
-            cosines[features.name] = _cosines(sums, weights)
-            if features.name == "code":
-                cosines |= _shuffled_cosines(x, truth, clusters, weights, seed)
+            cosines[features] = _cosines(sums, weights)
+            if features == "code":
+                rng = np.random.default_rng(seed)
+                shuffles = [_cosines(LabelSums.of(x, shuffled, clusters), weights)
+                            for shuffled in shuffled_labels(truth, clusters, rng, N_SHUFFLES)]
+                if shuffles:  # else there is no null
+                    cosines["shuffled"] = {
+                        centring: Resampled.of_shuffles([each[centring] for each in shuffles], rng)
+                        for centring in CENTRINGS}
             tables["means"].append(_by_component(sums.means(), classes).assign(
                 n=np.tile(truth.sum(axis=0), x.shape[1]), **here))
             shown = [" + ".join(np.array(classes)[each]) for each in truth[sampled]]
@@ -169,93 +171,67 @@ def similarity(
                 instance=np.tile(sampled, x.shape[1]), **here))
             tables["concentration"].append(
                 _concentrations(x, truth, clusters, weights, classes, here).assign(**here))
-        tables["cosines"] += [_cosine_table(by_centring, classes).assign(**place, features=features)
-                              for features, by_centring in cosines.items()]
-        contrasts += [place | row for row in _contrasts(cosines, classes, len(codes))]
-    frames = {name: pd.concat(parts, ignore_index=True)[list(SimilarityResult.COLUMNS[name])]
-              for name, parts in tables.items()}
-    differences = table_of(contrasts, SimilarityResult.COLUMNS["contrasts"])
-    return SimilarityResult(**frames, contrasts=differences, settings={
-        "label": label, "layers": list(codes.layers), "pairs": pair_names,
+        couples = pd.MultiIndex.from_product([classes, classes], names=["row", "column"])
+        for features, by_centring in cosines.items():
+            for centring, cosine in by_centring.items():
+                low, high = cosine.interval()
+                tables["cosines"].append(pd.DataFrame({
+                    "value": cosine.value.ravel(), "low": low.ravel(), "high": high.ravel()},
+                    couples).reset_index().assign(**place, features=features, centring=centring))
+        tables["contrasts"] += [table.assign(**place) for table in _contrasts(cosines, classes, n)]
+    return SimilarityResult.from_rows(tables, {
+        "label": label, "layers": reads.layers, "pairs": list(reads.labels),
         "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
-        "controls": [s.name for s in feature_sets[1:]],
+        "controls": list(readings)[1:],
         "no_null": [label] if not all(has_null(target.train, clusters)
                                       for target in targets.values()) else [],
-        "n_samples": n_samples,
-        "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT, "seed": seed,
-        "codes": origin(codes)})
+        "n_samples": n_samples, "n_bootstrap": n_bootstrap, "level": LEVEL, "one_hot": ONE_HOT,
+        "seed": seed, "codes": origin(reads.rows[0])})
 
 
 def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
     """Return cosines [class, class] by centring."""
     means, replicates = sums.means(), sums.resampled(weights)
-    n, n_clusters = int(sums.counts.sum()), weights.shape[1]
     return {centring: Resampled(cosine_matrix(means, centring),
-                                cosine_matrix(replicates, centring), n, n_clusters)
+                                cosine_matrix(replicates, centring),
+                                int(sums.counts.sum()), weights.shape[1])
             for centring in CENTRINGS}
-
-
-def _shuffled_cosines(
-    x: np.ndarray, truth: np.ndarray, clusters: np.ndarray, weights: np.ndarray, seed: int
-) -> dict[str, dict[str, Resampled]]:
-    """Return `shuffled`: the mean cosines of `N_SHUFFLES` shuffles; nothing without a null."""
-    rng = np.random.default_rng(seed)
-    shuffles = [_cosines(LabelSums.of(x, shuffled, clusters), weights)
-                for shuffled in shuffled_labels(truth, clusters, rng, N_SHUFFLES)]
-    if not shuffles:
-        return {}
-    return {"shuffled": {centring: Resampled.of_shuffles([each[centring] for each in shuffles], rng)
-                         for centring in CENTRINGS}}
-
-
-def _cosine_table(cosines: Mapping[str, Resampled], names: Sequence[str]) -> pd.DataFrame:
-    """Return one row per centring and two classes."""
-    classes = pd.MultiIndex.from_product([names, names], names=["row", "column"])
-    tables = []
-    for centring, cosine in cosines.items():
-        low, high = cosine.interval()
-        tables.append(pd.DataFrame({
-            "centring": centring, "value": cosine.value.ravel(), "low": low.ravel(),
-            "high": high.ravel()}, classes).reset_index())
-    return pd.concat(tables, ignore_index=True)
 
 
 def _contrasts(
     cosines: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], n: int
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[pd.DataFrame]:
     """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
     less those of the controls, for each two classes; whole combinations of all n problems are
     resampled."""
-    couples = list(combinations(range(len(names)), 2))
-    i, j = np.array(couples).T
+    i, j = np.triu_indices(len(names), k=1)
 
-    def largest_others(matrix: np.ndarray) -> np.ndarray:
-        return np.stack([np.delete(matrix[..., couple, :], couple, axis=-1).max(axis=(-2, -1))
-                         for couple in map(list, couples)], axis=-1)
+    def of_couples(cosine: Resampled) -> Resampled:
+        return replace(cosine, value=cosine.value[i, j], replicates=cosine.replicates[:, i, j])
+
+    def largest_others(cosine: Resampled) -> Resampled:
+        value, replicates = (np.stack([
+            np.delete(matrix[..., [a, b], :], [a, b], axis=-1).max(axis=(-2, -1))
+            for a, b in zip(i, j, strict=True)], axis=-1)
+            for matrix in (cosine.value, cosine.replicates))
+        return replace(cosine, value=value, replicates=replicates)
 
     for centring in CENTRINGS:
-        compared: list[tuple[str, str, Resampled]] = []
-        of_couples = {}
-        for features, by_centring in cosines.items():
-            whole = by_centring[centring]
-            of_couples[features] = replace(
-                whole, value=whole.value[i, j], replicates=whole.replicates[:, i, j])
-            if features != "code":
-                compared.append(("code", features, of_couples[features]))
-        for features in cosines if len(names) > 2 else ():
-            if features != "shuffled":
-                whole = cosines[features][centring]
-                compared.append((features, LARGEST_OTHER, replace(
-                    whole, value=largest_others(whole.value),
-                    replicates=largest_others(whole.replicates))))
+        by_features = {features: each[centring] for features, each in cosines.items()}
+        compared = [("code", other, of_couples(cosine)) for other, cosine in by_features.items()
+                    if other != "code"]
+        compared += [(features, LARGEST_OTHER, largest_others(cosine))
+                     for features, cosine in by_features.items()
+                     if features != "shuffled" and len(names) > 2]
         for features, against, other in compared:
-            difference = of_couples[features] - other
+            difference = of_couples(by_features[features]) - other
             low, high = difference.interval()
-            yield from ({"centring": centring, "row": names[a], "column": names[b],
-                         "features": features, "quantity": "cosine", "against": against,
-                         "value": difference.value[k], "low": low[k], "high": high[k],
-                         "n": n, "n_clusters": difference.n_clusters}
-                        for k, (a, b) in enumerate(couples) if np.isfinite(difference.value[k]))
+            table = pd.DataFrame({
+                "centring": centring, "row": np.array(names)[i], "column": np.array(names)[j],
+                "features": features, "quantity": "cosine", "against": against,
+                "value": difference.value, "low": low, "high": high, "n": n,
+                "n_clusters": difference.n_clusters})
+            yield table[np.isfinite(table["value"])]
 
 
 def _concentrations(
@@ -273,21 +249,20 @@ def _concentrations(
           "heads; expected some score in each", ProbeError)
     measures = concentration(np.where(counted[:, None], x, 1.0))
     truth = np.column_stack([np.ones(len(x), dtype=bool), truth]) & counted[:, None]
-    n_clusters = weights.shape[1]
     values = LabelSums.of(np.column_stack(list(measures.values())), truth, clusters)
     winner = np.eye(x.shape[1])[np.abs(x).argmax(axis=1)]
     winners = LabelSums.of(winner, truth, clusters)
     whole = np.column_stack([values.means(), winners.means().max(axis=1)])  # [class, measure]
     replicates = np.concatenate(
         [values.resampled(weights), winners.resampled(weights).max(axis=2, keepdims=True)], axis=2)
-    low, high = percentile_interval(replicates, n_clusters)
+    low, high = percentile_interval(replicates, weights.shape[1])
+    rows = pd.MultiIndex.from_product([[ALL, *names], [*measures, "same_head"]],
+                                      names=["class", "measure"])
     n_kinds = len(measures) + 1
     return pd.DataFrame({
-        "class": np.repeat([ALL, *names], n_kinds),
-        "measure": [*measures, "same_head"] * (len(names) + 1),
         "value": whole.ravel(), "low": low.ravel(), "high": high.ravel(),
         "n": np.repeat(truth.sum(axis=0), n_kinds),
-        "n_combinations": np.repeat((values.counts > 0).sum(axis=0), n_kinds)})
+        "n_combinations": np.repeat((values.counts > 0).sum(axis=0), n_kinds)}, rows).reset_index()
 
 
 def _by_component(points: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
@@ -452,27 +427,17 @@ class SimilarityResult(TableResult):
         All matrices have the order in which the code of the last layer clusters.
         """
         pair = self.first_pair(pair)
-        last = max(self.settings["layers"])
-        order = list(self.matrix(layer=last, pair=pair, centring=centring).index)
         table = where(self.cosines, pair=pair, centring=centring)
-        feature_sets, layers = features_in(table), layers_in(table)
-        side = max(1.35, 0.13 * len(order))
-        names = 0.07 * max(map(len, order)) + 0.3
-        with panels(len(feature_sets), len(layers), side * len(layers) + names + 1.1,
-                    side * len(feature_sets) + names + 0.6, f"{centring} cosine of mean points per "
-                    f"{self.settings['label']}, {pair}") as (figure, grid):
-            for axes, (features, layer) in zip(grid.flat, product(feature_sets, layers),
-                                               strict=True):
-                block = where(table, features=features, layer=layer)
-                matrix = block.pivot(index="row", columns="column", values="value")
-                drawn = heat_map(axes, matrix.loc[order, order], TwoSlopeNorm(0.0, -1.0, 1.0),
-                                 rotation=90)
-                axes.set_box_aspect(1.0)
-                axes.label_outer()
-            name_panels(grid, [f"layer {layer}" for layer in layers],
-                        [FEATURE_STYLES[features][2] for features in feature_sets], "")
-            figure.colorbar(drawn, ax=grid, label="cosine", shrink=0.6, ticks=[-1, 0, 1])
-        return figure
+        layers = layers_in(table)
+        matrices = {(features, layer): self.matrix(
+            layer=layer, pair=pair, features=features, centring=centring)
+            for features in features_in(table) for layer in layers}
+        order = list(matrices["code", layers[-1]].index)
+        return heat_maps({
+            (FEATURE_STYLES[features][2], f"layer {layer}"): matrix.loc[order, order]
+            for (features, layer), matrix in matrices.items()}, TwoSlopeNorm(0.0, -1.0, 1.0),
+            label="cosine", title=f"{centring} cosine of mean points per "
+            f"{self.settings['label']}, {pair}")
 
     def codes_figure(self, *, pair: str | None = None, features: str = "code") -> Figure:
         """Return sampled points above and mean points per class below, per layer (A8A, B)."""
@@ -509,16 +474,8 @@ class SimilarityResult(TableResult):
         """Return the measures of concentration per layer, features side by side."""
         pair = self.first_pair(pair)
         table = where(self.concentration, pair=pair, **{"class": ALL})
-        measures = list(table["measure"].unique())
-        feature_sets, layers = features_in(table), layers_in(table)
-        with panels(1, len(measures), 1.75 * len(measures) + 0.4, 2.7, pair) as (figure, grid):
-            for axes, measure in zip(grid[0], measures, strict=True):
-                points_per_layer(axes, where(table, measure=measure), feature_sets, layers)
-                axes.set(title=MEASURE_NAMES.get(measure, measure), xlabel="layer",
-                         ylim=(-0.03, 1.03))
-            figure.legend(handles=feature_handles(feature_sets), loc="outside lower center",
-                          ncols=len(feature_sets))
-        return figure
+        return scores_figure(table.replace({"measure": MEASURE_NAMES}).assign(of=""),
+                             ("measure", "of"))
 
     def figures(self) -> dict[str, Figure]:
         """Return all pictures of the first pair, by file name."""

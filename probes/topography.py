@@ -27,26 +27,12 @@ from scipy import stats
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
-from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.figures import (
-    feature_handles,
-    features_in,
-    layers_in,
-    name_panels,
-    panels,
-    points_per_layer,
-)
-from latentcode.probes.common.harness import Features, features_of, origin, part_of, subjects_of
-from latentcode.probes.common.labels import (
-    Labels,
-    combination_clusters,
-    make_target,
-    names_of,
-    own_labels,
-)
+from latentcode.figures.style import FEATURE_STYLES, Figure, category_styles
+from latentcode.probes.common.figures import features_in, name_panels, panels, scores_figure
+from latentcode.probes.common.harness import Read, origin, part_of, read, subjects_of
+from latentcode.probes.common.labels import Labels, groups_of, make_target, names_of, own_labels
 from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
 from latentcode.probes.common.statistics import (
     LEVEL,
@@ -57,7 +43,6 @@ from latentcode.probes.common.statistics import (
     contrast_columns,
     percentile_interval,
     resample,
-    table_of,
     varies,
 )
 from latentcode.probes.similarity import cosine_matrix
@@ -154,58 +139,60 @@ def topography(
     settings: dict[str, Any] = {
         "n_instances": n_instances, "n_permutations": n_permutations, "n_bootstrap": n_bootstrap,
         "level": LEVEL, "seed": seed, "codes": [], "zero": []}
-    rows: list[dict[str, Any]] = []
-    contrasts: list[dict[str, Any]] = []
+    tables: dict[str, Any] = {"table": [], "contrasts": [], "correlation": []}
     for index, subject in enumerate(subjects):
         tasks = _distances(subject, labels, distances, split)
-        number = subject.n_of("n", n, 4_096, split)
-        computed, = own_labels(labels, subject, [(split, number)], seed=seed)
-        codes, untrained = subject.with_untrained(
-            split, computed, n=number, pairs=pairs, layers=layers, seed=seed, controls=controls)
-        feature_sets = features_of(codes, untrained, controls)
-        more_rows, more_contrasts, zeros = _correlate_codes(
-            codes, feature_sets, tasks, n_instances, n_permutations, n_bootstrap, seed,
+        parts = [(split, subject.n_of("n", n, 4_096, split))]
+        custom = own_labels(labels, subject, parts, seed=seed)
+        reads = read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
+                     seed=seed, custom=custom)
+        rows, contrasts, zeros = _correlate_points(
+            subject, reads, tasks, n_instances, n_permutations, n_bootstrap, seed,
             part_of(progress, index, len(subjects)))
-        rows += more_rows
-        contrasts += more_contrasts
+        tables["table"] += rows
+        tables["contrasts"] += contrasts
         settings["zero"] += zeros
-        settings["codes"].append(origin(codes))
+        settings["codes"].append(origin(reads.rows[0]))
         if index == 0:
-            settings |= {"labels": list(tasks), "layers": list(codes.layers),
-                         "pairs": [pair.name for pair in codes.pairs],
-                         "controls": [features.name for features in feature_sets[1:]]}
-    columns = TopographyResult.COLUMNS
-    table = pd.DataFrame(rows, columns=list(columns["table"]))
-    runs = pd.DataFrame(map(_described, subjects), columns=list(columns["runs"]))
-    correlation = pd.DataFrame(columns=list(columns["correlation"]))
+            settings |= {"labels": list(tasks), "layers": reads.layers, "pairs": list(reads.labels),
+                         "controls": list(reads.places()[0][2])[1:]}
+    tables["runs"] = [*map(_described, subjects)]
+    runs = pd.DataFrame(tables["runs"])
     if runs["performance"].notna().sum() >= LEAST_RUNS:
-        correlation = correlate_runs(
-            table, runs, ["layer", "pair", "label", "features", "distance", "metric"])
-    return TopographyResult(table, runs, correlation, settings,
-                            table_of(contrasts, columns["contrasts"]))
+        tables["correlation"] = [correlate_runs(
+            pd.DataFrame(tables["table"]), runs,
+            ["layer", "pair", "label", "features", "distance", "metric"])]
+    return TopographyResult.from_rows(tables, settings)
 
 
-def _correlate_codes(
-    codes: LatentCodes, feature_sets: Sequence[Features], tasks: Distances, n_instances: int,
-    n_permutations: int, n_bootstrap: int, seed: int, progress: Progress | None,
+def _correlate_points(
+    subject: Subject, reads: Read, tasks: Distances, n_instances: int, n_permutations: int,
+    n_bootstrap: int, seed: int, progress: Progress | None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows of a model's correlations, those of its contrasts, and points of zero."""
     drawing, resampling, permuting = map(
         np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    clusters = combination_clusters(codes)
-    drawn = np.sort(drawing.permutation(len(codes))[:n_instances])
+    labels, meta = reads.rows[0].labels, reads.rows[0].meta
+    clusters = groups_of(labels)
+    drawn = np.sort(drawing.permutation(len(labels))[:n_instances])
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
-    run = {"run": str(codes.meta.get("run", "?")), "kind": str(codes.meta.get("kind", "?"))}
+    run = {"run": str(meta.get("run", "?")), "kind": str(meta.get("kind", "?"))}
     rows, contrasts, zeros = [], [], []
-    for pair, layer in reported(product([pair.name for pair in codes.pairs], codes.layers),
-                                len(codes.pairs) * len(codes.layers), progress):
-        points = {features.name: features.points(layer, pair) for features in feature_sets}
+    places = reads.places()
+    for pair, layer, readings in reported(places, len(places), progress):
+        points = {features: reading.x() for features, reading in readings.items()}
         zeros += [{"run": run["run"], "features": name, "layer": layer, "pair": pair,
                    "n": int((~x.any(axis=1)).sum()), "of": len(x)}
                   for name, x in points.items() if not x.any(axis=1).all()]
         for label, frames in tasks.items():
-            classes, members = _classes(codes, label, pair)
-            matrices = {name: _checked_distance(frame, classes, label, name)
+            if label == COMBINATION:  # of which there are more than a probe has classes
+                classes, members = np.unique(labels[label].to_numpy(dtype=object),
+                                             return_inverse=True)
+            else:
+                known, = reads.labels[pair]
+                target = make_target(known, known, label, subject.pairs[pair])
+                classes, members = np.array(target.classes, dtype=object), target.train
+            matrices = {name: _checked_distance(frame, classes.tolist(), label, name)
                         for name, frame in frames.items()}
             order = np.argsort(permuting.random((n_permutations, len(classes))), axis=1)
             of_code: dict[tuple[str, str], Resampled] = {}
@@ -268,18 +255,6 @@ def _described(subject: Subject) -> dict[str, Any]:
             "metric": f"{'-' * task.lower_is_better}{task.headline}",
             "performance": float(latest.to_numpy()[0, 0]) * (-1.0 if task.lower_is_better else 1.0)}
     return row
-
-
-def _classes(codes: LatentCodes, label: str, pair: str) -> tuple[list[object], np.ndarray]:
-    """Return the values of a label, and which of them instances have.
-
-    bool [N, value]; of combinations, of which there are more than a probe has classes, int [N]
-    """
-    if label == COMBINATION:
-        names, members = np.unique(codes.labels[label].to_numpy(dtype=object), return_inverse=True)
-        return names.tolist(), members
-    target = make_target(codes, codes, label, pair)
-    return list(target.classes), target.train
 
 
 def _checked_distance(
@@ -606,32 +581,12 @@ class TopographyResult(TableResult):
         Several runs of a kind stand in one panel. The grey line is the 95 % quantile under permuted
         tasks, of the code and averaged over runs.
         """
-        pair = self.first_pair(pair)
-        table = where(self.table, pair=pair, metric=metric)
-        title = f"{pair}, {metric} distance of points"
-        check(len(table) > 0, "there are no rows to draw", ProbeError)
-        kinds = list(table["kind"].unique())
-        columns = distinct(table, "label", "unit", "distance")
-        feature_sets = features_in(table)
-        layers = layers_in(table)
-        with panels(len(kinds), len(columns), 1.75 * len(columns) + 0.8, 1.9 * len(kinds) + 0.8,
-                    title, sharey=True) as (figure, grid):
-            for i, kind in enumerate(kinds):
-                for j, (label, _, distance) in enumerate(columns):
-                    axes = grid[i, j]
-                    block = where(table, kind=kind, label=label, distance=distance)
-                    for _, run in block.groupby("run", sort=False):
-                        points_per_layer(axes, run, feature_sets, layers, value="rho")
-                    null = block[block["features"] == "code"].groupby("layer")["null_high"].mean()
-                    axes.step([layers.index(layer) for layer in null.index], null.to_numpy(),
-                              where="mid", color=GREY, linestyle="--", linewidth=1.0, zorder=1)
-                    axes.axhline(0.0, color=GREY, linewidth=0.6)
-            name_panels(grid, _titles(columns), [f"{kind}\nSpearman's ρ" for kind in kinds],
-                        "layer")
-            handles = [*feature_handles(feature_sets),
-                       Line2D([], [], color=GREY, linestyle="--", label="95 % of permuted tasks")]
-            figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-        return figure
+        table = where(self.table, pair=self.first_pair(pair), metric=metric)
+        null = table["null_high"].where(table["features"] == "code")
+        return scores_figure(
+            _with_units(table).assign(pair=table["kind"], null=null), ("distance", "units"),
+            ("null", "95 % of permuted tasks"), value="rho",
+            title=f"Spearman's ρ, {self.first_pair(pair)}, {metric} distance of points")
 
     def generalization_figure(
         self, *, pair: str | None = None, metric: str = "cosine", layer: int | None = None
@@ -640,33 +595,28 @@ class TopographyResult(TableResult):
         (the last)."""
         pair = self.first_pair(pair)
         layer = max(self.settings["layers"]) if layer is None else layer
-        table, correlation = (where(table, pair=pair, metric=metric, layer=layer)
+        table, correlation = (_with_units(where(table, pair=pair, metric=metric, layer=layer))
                               for table in (self.table, self.correlation))
-        table = table.merge(self.runs[["run", "performance"]], on="run")
-        correlation = where(correlation, scope=SCOPES[0])
-        title = f"layer {layer}, {pair}, {metric} distance of points"
         check(len(table) > 0, "there are no runs to draw", ProbeError)
-        columns = distinct(table, "label", "unit", "distance")
-        feature_sets = features_in(table)
+        table = table.merge(self.runs[["run", "performance"]], on="run")
+        columns, feature_sets = distinct(table, "distance", "units"), features_in(table)
         kinds = category_styles(list(table["kind"].unique()))
         with panels(len(feature_sets), len(columns), 1.85 * len(columns) + 0.8,
-                    1.85 * len(feature_sets) + 0.9,
-                    title, sharex="col", sharey=True) as (figure, grid):
-            for i, features in enumerate(feature_sets):
-                for j, (label, _, distance) in enumerate(columns):
-                    axes = grid[i, j]
-                    place = {"label": label, "distance": distance, "features": features}
-                    for kind, (color, marker) in kinds.items():
-                        mine = where(table, kind=kind, **place)
-                        axes.scatter(mine["rho"], mine["performance"], color=color, marker=marker,
-                                     s=22, linewidths=0)
-                    stated = "".join(f"ρ = {with_interval(r, 'rho')}"
-                                     for r in where(correlation, **place).itertuples())
-                    axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
-            performance = f"OOD {self.runs['metric'].iloc[0]}"
-            name_panels(grid, [f"{title}\n" for title in _titles(columns)],
-                        [f"{FEATURE_STYLES[name][2]}\n{performance}" for name in feature_sets],
-                        "RSA: Spearman's ρ")
+                    1.85 * len(feature_sets) + 0.9, f"layer {layer}, {pair}, {metric} distance of "
+                    "points", sharex="col", sharey=True) as (figure, grid):
+            for axes, (features, (distance, units)) in zip(
+                    grid.flat, product(feature_sets, columns), strict=True):
+                place = {"features": features, "distance": distance, "units": units}
+                for kind, runs in where(table, **place).groupby("kind", sort=False):
+                    color, marker = kinds[kind]
+                    axes.scatter(runs["rho"], runs["performance"], color=color, marker=marker,
+                                 s=22, linewidths=0)
+                stated = "".join(f"ρ = {with_interval(row, 'rho')}" for row in where(
+                    correlation, scope=SCOPES[0], **place).itertuples())
+                axes.text(0.5, 1.02, stated, transform=axes.transAxes, ha="center", fontsize=8)
+            name_panels(grid, [f"{distance}\n{units}\n" for distance, units in columns],
+                        [f"{FEATURE_STYLES[name][2]}\nOOD {self.runs['metric'].iloc[0]}"
+                         for name in feature_sets], "RSA: Spearman's ρ")
             handles = [Line2D([], [], color=color, marker=marker, linestyle="", label=str(kind))
                        for kind, (color, marker) in kinds.items()]
             figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
@@ -697,7 +647,7 @@ def _power(scope: str, rows: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _titles(columns: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return what a column shows, from its label, unit and distance of tasks."""
-    return [f"{distance}\n{unit} of {label}" if unit == "means" else f"{distance}\n{unit}"
-            for label, unit, distance in columns]
+def _with_units(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with the column `units`: `instances`, or the means of a label."""
+    return table.assign(units=np.where(
+        table["label"] == COMBINATION, "instances", "means of " + table["label"]))

@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
@@ -28,21 +27,21 @@ from torch import Tensor
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.figures.panels import heat_map
-from latentcode.figures.style import FEATURE_STYLES, GREY, PALETTE, Figure, style
+from latentcode.figures.style import FEATURE_STYLES, PALETTE, Figure, style
 from latentcode.models.hypernetwork import ValueNetwork, key_inputs, value_network
-from latentcode.probes.common.figures import layers_in, panels
+from latentcode.probes.common.figures import heat_maps, layers_in
+from latentcode.probes.common.harness import read
 from latentcode.probes.common.labels import (
     Labels,
     asked_labels,
-    combination_clusters,
-    make_target,
+    groups_of,
     names_of,
     own_labels,
     single_labels,
 )
-from latentcode.probes.common.results import FIGURE, TableResult, distinct, where
+from latentcode.probes.common.results import FIGURE, TableResult, blocks, where
 from latentcode.probes.common.statistics import ROUNDING, no_null, shuffled_classes
-from latentcode.progress import Progress, watched
+from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import subject as opened
 from latentcode.subjects.tasks import TaskSubject
 
@@ -108,50 +107,46 @@ def value_networks(
     check(n_inputs <= n or given is None or not isinstance(subject, TaskSubject),
           f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     n_inputs = min(n_inputs, n)
-    computed, = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
-    done = 0
-    for untrained in (False, True) if controls else (False,):
-        reader = subject.reader(split, n=n, pairs=pairs, layers=layers, untrained=untrained,
-                                seed=seed)
-        codes = reader.read().with_labels(**computed)
-        names = single_labels(codes, names_of(wanted)) if labels is None else names_of(wanted)
-        pair_names = [pair.name for pair in codes.pairs]
-        few = subject.reader(split, n=n_inputs, pairs=pairs, layers=layers, untrained=untrained,
-                             seed=seed)
-        x = key_inputs(reader.model, few.inputs_and_keys(), codes.layers)
-        total = len(codes.layers) * len(pair_names) * len(names) * (2 if controls else 1)
-        for (p, pair), name in product(enumerate(pair_names), names):
-            target = make_target(codes, codes, name, pair)
+    custom = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
+    inputs = {name: subject.reader(
+        split, n=n_inputs, pairs=pairs, layers=layers, untrained=name == "untrained", seed=seed)
+        for name in (("code", "untrained") if controls else ("code",))}
+    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, custom=custom)
+    known = reads.rows[0].labels
+    names = names_of(wanted) if labels is not None else single_labels(
+        known, names_of(wanted), subject.pairs[next(iter(reads.labels))])
+    targets = {name: reads.targets(name, subject.pairs) for name in names}
+    for name, by_pair in targets.items():
+        for target in by_pair.values():
             check(not target.multilabel, f"label {name!r} stands for several columns, so that an "
                   "instance has several classes; expected one of: "
                   f"{', '.join(target.columns)}", ProbeError)
-            values, classes = [*map(str, target.classes)], target.train.argmax(axis=1)
-            arrangements = {"untrained" if untrained else "code": classes}
-            if controls and not untrained:
-                shuffles = shuffled_classes(classes, combination_clusters(codes),
-                                            np.random.default_rng(seed), 1)
-                if len(shuffles):  # else there is no null
-                    arrangements["shuffled"] = shuffles[0]
-            for i, layer in enumerate(codes.layers):
-                for features, arranged in arrangements.items():
-                    place = {"layer": layer, "pair": pair, "label": name, "features": features}
-                    compared = _compared(
-                        reader.model, layer, codes.select(layer=layer, pair=pair), values, arranged,
-                        x[i, p])
-                    for table, rows in compared.items():
-                        tables[table] += [place | row for row in rows]
-                done += 1
-                if progress is not None:
-                    progress(done, total)
-    frames = {name: pd.DataFrame(rows, columns=list(ValueNetworksResult.COLUMNS[name]))
-              for name, rows in tables.items()}
-    labels_of = frames["networks"].groupby("features")["label"].agg(set)
-    return ValueNetworksResult(**frames, settings={
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
+    x = {name: key_inputs(reader.model, reader.inputs_and_keys(), reads.layers)
+         for name, reader in inputs.items()}
+    places = list(product(inputs, enumerate(reads.labels), names, enumerate(reads.layers)))
+    for model_name, (p, pair), name, (i, layer) in reported(places, len(places), progress):
+        target = targets[name][pair]
+        classes = target.train.argmax(axis=1)
+        arrangements = {model_name: classes}
+        if controls and model_name == "code":
+            shuffles = shuffled_classes(classes, groups_of(known), np.random.default_rng(seed), 1)
+            if len(shuffles):  # else there is no null
+                arrangements["shuffled"] = shuffles[0]
+        for features, arranged in arrangements.items():
+            compared = _compared(
+                inputs[model_name].model, layer, reads.at(pair, layer, model_name).points[0],
+                [*map(str, target.classes)], arranged, x[model_name][i, p])
+            for table, rows in compared.items():
+                tables[table] += [{"layer": layer, "pair": pair, "label": name,
+                                   "features": features, **row} for row in rows]
+    without_null = {name for name in names if all(
+        row["features"] != "shuffled" for row in tables["networks"] if row["label"] == name)}
+    return ValueNetworksResult.from_rows(tables, {
         **subject.settings, "split": subject.split_name(split), "n": n, "n_inputs": n_inputs,
-        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls,
-        "no_null": sorted(labels_of["code"] - labels_of.get("shuffled", set())) if controls else []
-    })
+        "labels": list(names), "pairs": list(reads.labels), "seed": seed, "controls": controls,
+        "no_null": sorted(without_null) if controls else []})
 
 
 @torch.no_grad()
@@ -382,24 +377,18 @@ class ValueNetworksResult(TableResult):
     def figure(self) -> Figure:
         """Return cosines between the networks of the classes: raw ones above the diagonal,
         centred ones below; layers across, labels, pairs and parts down."""
-        table = where(self.cosines, features="code")
-        places, layers = distinct(table, "label", "pair", "part"), layers_in(table)
-        height = 0.8 + 0.15 * table["class"].nunique()
-        names = 0.06 * table["class"].str.len().max()
-        with panels(len(places), len(layers), height * len(layers) + names + 2.2,
-                    (height + 0.1) * len(places) + names + 0.6, sharex="row") as (figure, grid):
-            for row, (label, pair, part) in zip(grid, places, strict=True):
-                for axes, layer in zip(row, layers, strict=True):
-                    image = _draw_cosines(
-                        axes, where(table, label=label, pair=pair, part=part, layer=layer))
-                    axes.label_outer()
-                row[0].set_ylabel(f"{label}, {part}\n{pair}", fontsize=8)
-            for axes, layer in zip(grid[0], layers, strict=True):
-                axes.set_title(f"layer {layer}")
-            bar = figure.colorbar(image, ax=grid, fraction=0.04, aspect=25,
-                                  shrink=1.6 / (1 + len(places)))
-            bar.set_label("cosine, below the diagonal of\ndifferences from the mean", fontsize=7.5)
-        return figure
+        matrices = {}
+        for place, rows in blocks(where(self.cosines, features="code"),
+                                  ("label", "pair", "part", "layer")):
+            names = list(rows["class"].unique())
+            raw, without_mean = (
+                rows.pivot(index="class", columns="other", values=column).loc[names, names]
+                for column in ("cosine", "centred"))
+            above = np.triu(np.ones(raw.shape, dtype=bool))
+            matrices[f"{place['label']}, {place['part']}\n{place['pair']}",
+                     f"layer {place['layer']}"] = raw.where(above, without_mean)
+        return heat_maps(matrices, COSINES, title="cosines between networks; below the diagonal of "
+                         "differences from the mean", label="cosine", cell=0.15)
 
     def class_figure(self, label: str, value: str, pair: str | None = None) -> Figure:
         """Return one class's networks: singular values, cosines to the others, and how far they
@@ -425,20 +414,6 @@ class ValueNetworksResult(TableResult):
             figure.suptitle(f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
                             f"{n:,} instances of {self.settings['split']}", fontsize=9)
         return figure
-
-
-def _draw_cosines(axes: Axes, block: pd.DataFrame) -> AxesImage:
-    names = list(block["class"].unique())
-    raw, without_mean = (block.pivot(index="class", columns="other", values=column)
-                         .loc[names, names].to_numpy() for column in ("cosine", "centred"))
-    upper = np.triu(np.ones(raw.shape, dtype=bool))
-    matrix = pd.DataFrame(np.where(upper, raw, without_mean), names, names)
-    drawn = heat_map(axes, matrix, COSINES, fontsize=6.5, rotation=90)
-    axes.set_box_aspect(1.0)
-    if np.isnan(raw).all():
-        axes.text(0.5, 0.5, "silent", transform=axes.transAxes, ha="center", va="center",
-                  fontsize=8, color=GREY)
-    return drawn
 
 
 def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:

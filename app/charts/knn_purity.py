@@ -40,7 +40,8 @@ def knn_purity(chosen: Chosen) -> pd.DataFrame | None:
     Labels whose shuffles are no null are left out. None where there is nothing to tell: codes that
     are all the same, fewer than 4, or no label.
     """
-    labels = {name: values for name, values in judged_labels(chosen.codes, chosen.pair).items()
+    labels = {name: values for name, values in judged_labels(
+        chosen.codes.labels, chosen.codes.pair(chosen.pair)).items()
               if offered(pd.Series(values))}
     if len(chosen.codes) < 4 or not labels or not varies(chosen.points):
         return None
@@ -81,7 +82,7 @@ def separation(chosen: Chosen) -> pd.DataFrame:
     codes = loaded.first(chosen.codes, MOST_JUDGED)
     tables = []
     for pair in codes.pairs:
-        labels = {name: values for name, values in judged_labels(codes, pair.name).items()
+        labels = {name: values for name, values in judged_labels(codes.labels, pair).items()
                   if offered(pd.Series(values))}
         labels = {name: values for name, values in labels.items()
                   if OPERATION.fullmatch(name)} or labels

@@ -21,7 +21,7 @@ from latentcode.app.look import ACCENT
 from latentcode.app.state.sidebar import AT_PLACE, OF_PAIR, Chosen
 from latentcode.codes.latent_codes import is_measurement
 from latentcode.errors import ProbeError
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import groups_of
 
 HEIGHT = 140
 """Of bars, in pixels."""
@@ -197,7 +197,7 @@ def guesses(chosen: Chosen, label: str) -> Guesses | None:
     truth = categories(chosen, label)
     target = np.zeros((len(values), len(truth.values)), dtype=bool)
     target[np.arange(len(values)), truth.index] = True
-    clusters = combination_clusters(codes)
+    clusters = groups_of(codes.labels)
     if pd.Series(clusters).groupby(values.to_numpy()).nunique().max() < 2:
         return None
     x = chosen.points.astype(np.float64)

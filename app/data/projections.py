@@ -53,7 +53,7 @@ def colour_labels(codes: LatentCodes, pair: str) -> list[str]:
     "rule" is the rule of the pair's response where there are rule_0, rule_1, ...; the column that
     it stands for with this pair has no second name.
     """
-    own = response_labels(codes, pair)
+    own = response_labels(codes.labels, codes.pair(pair))
     others = [str(name) for name in codes.labels.columns if offered(codes.labels[name])]
     return [*own.values(), *(name for name in others if name not in own)]
 

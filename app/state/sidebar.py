@@ -13,12 +13,7 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.app.data.projections import (
-    METHODS,
-    MOST_LAID_OUT,
-    colour_labels,
-    project_once,
-)
+from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, project_once
 from latentcode.app.state.selection import Picture
 from latentcode.app.state.url import asked_for, choose, chosen, note, put
 from latentcode.app.words import literal
@@ -191,7 +186,7 @@ def choose_look(
             return first() or offered[0]
 
     colour = choose("Colour by", offered, key="colour", default=default, where=st.sidebar,
-                    also=response_labels(codes, pair),
+                    also=response_labels(codes.labels, codes.pair(pair)),
                     help="A label of the instances, or how well the model does on them. "
                          "`rule` is the rule of the pair's response.")
     return METHODS[method], colour
@@ -200,7 +195,8 @@ def choose_look(
 def choose_label(names: Sequence[str], codes: LatentCodes, pair: str) -> str:
     """Return the label, one of `names`, whose values a page compares."""
     # `rule_2` is what `rule` is with this pair, and the list has it once.
-    return choose("Label", names, key="label", where=st.sidebar, also=response_labels(codes, pair),
+    return choose("Label", names, key="label", where=st.sidebar,
+                  also=response_labels(codes.labels, codes.pair(pair)),
                   help="There is a mean code for each value.")
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 
 from latentcode.errors import ProbeError, check
+from latentcode.figures.panels import heat_map
 from latentcode.figures.style import FEATURE_STYLES, GREY, MARKERS, PALETTE, Figure, style
 from latentcode.probes.common.results import distinct, parted, where
+
+LETTERS = 13.0
+"""Letters of a title that an inch holds."""
 
 
 def features_in(table: pd.DataFrame) -> list[str]:
@@ -38,7 +44,7 @@ def panels(
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(n_rows, n_columns, squeeze=False, **shared)
         if title:
-            figure.suptitle(title, fontsize=9.5)
+            figure.suptitle(fill(title, int(LETTERS * width)), fontsize=9.5)
 
 
 def name_panels(
@@ -53,6 +59,33 @@ def name_panels(
         axes.set_xlabel(name)
     for axes, name in zip(grid[:, 0], ylabels, strict=True):
         axes.set_ylabel(name)
+
+
+def heat_maps(
+    matrices: Mapping[tuple[str, str], pd.DataFrame], norm: Normalize, *, title: str, label: str,
+    xlabels: Sequence[str] | str = "", cell: float = 0.13, numbers: bool = False,
+) -> Figure:
+    """Return square matrices on one scale, (name of the row, of the column of panels) -> matrix.
+
+    label  of the colour bar
+    cell   inches of a cell; of few cells more
+    """
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*matrices, strict=True))
+    side = max(1.35, cell * max(map(len, matrices.values())))
+    names = 0.07 * max(len(str(name)) for matrix in matrices.values() for name in matrix.index)
+    with panels(len(rows), len(columns), side * len(columns) + names + 1.5,
+                side * len(rows) + names + 0.9, title) as (figure, grid):
+        for (row, column), matrix in matrices.items():
+            axes = grid[rows.index(row), columns.index(column)]
+            drawn = heat_map(axes, matrix, norm, numbers=numbers, rotation=0 if numbers else 90)
+            axes.set_box_aspect(1.0)
+            axes.label_outer()
+            if matrix.isna().all(axis=None):
+                axes.text(0.5, 0.5, "nothing\nto compare", transform=axes.transAxes, ha="center",
+                          va="center", fontsize=8, color=GREY)
+        name_panels(grid, columns, rows, xlabels)
+        figure.colorbar(drawn, ax=grid, label=label, shrink=min(0.6, 2.0 / len(rows)))
+    return figure
 
 
 def reach(table: pd.DataFrame, value: str = "value") -> np.ndarray:
@@ -133,7 +166,7 @@ def scores_figure(
                                   points[value], yerr=reach(points, value), linestyle="",
                                   markersize=4.0, elinewidth=1.0, **styles[name])
                 if line is not None:
-                    level = block.drop_duplicates("layer").set_index("layer")[line[0]]
+                    level = block.groupby("layer")[line[0]].mean()
                     axes.step(np.arange(len(layers) + 1) - 0.5, np.repeat(
                         level.reindex(layers), [2, *[1] * (len(layers) - 1)]), color=GREY,
                         linestyle="--", linewidth=1.0, zorder=1)

@@ -39,7 +39,7 @@ from latentcode.errors import (
     check_whole,
     chosen,
 )
-from latentcode.probes.common.labels import Target
+from latentcode.probes.common.labels import Target, make_target
 from latentcode.probes.common.results import BAG, named
 from latentcode.probes.common.statistics import ROUNDING, Resampled, has_null, varies
 from latentcode.progress import Progress, reported
@@ -47,6 +47,7 @@ from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
 from latentcode.subjects.base import CodesSubject, pair_names
 from latentcode.subjects.tasks import ModelSubject
+from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
@@ -249,6 +250,13 @@ class Reading:
             return None
         return named(self.features, "shuffled")
 
+    def x(self, part: int = 0) -> np.ndarray:
+        """Return the points of a part, float64 [N, d]; `ProbeError` unless all are finite."""
+        x = np.asarray(self.points[part], dtype=np.float64)
+        check(bool(np.isfinite(x).all()), f"{self.name} of layer {self.layer}, pair {self.pair!r}: "
+              "the values are not all finite", ProbeError)
+        return x
+
 
 @dataclass(frozen=True)
 class Read:
@@ -266,6 +274,22 @@ class Read:
     def layers(self) -> list[int | str]:
         """The layers that were read, in order."""
         return list(dict.fromkeys(reading.layer for reading in self.readings))
+
+    def places(self) -> list[tuple[str, Any, dict[str, Reading]]]:
+        """Return each pair and layer with its readings by name, the features before controls."""
+        return [(pair, layer, {reading.name: reading for reading in self.readings
+                               if (reading.pair, reading.layer) == (pair, layer)})
+                for pair in self.labels for layer in self.layers]
+
+    def at(self, pair: str, layer: Any, name: str) -> Reading:
+        """Return the reading of a pair, layer and name."""
+        return next(reading for reading in self.readings
+                    if (reading.pair, reading.layer, reading.name) == (pair, layer, name))
+
+    def targets(self, name: str, pairs: Mapping[str, Pair]) -> dict[str, Target]:
+        """Return a label of the first and last part's problems at each pair (`make_target`)."""
+        return {pair: make_target(frames[0], frames[-1], name, pairs[pair])
+                for pair, frames in self.labels.items()}
 
 
 def read(
@@ -292,6 +316,8 @@ def read(
     names = chosen("pair", subject.default_pairs if pairs is None
                    else pair_names(pairs, subject.pairs), tuple(subject.pairs))
     layers = subject.layers if layers is None else as_tuple(layers)
+    check_distinct("layers", layers)
+    check_distinct("widths", widths or ())
     stream = ("residual",) if controls and "residual" not in features else ()
     bags = list(_readings(_bags(subject, parts), "", "trained", widths, (BAG,))
                 ) if controls and subject.whole_texts else []

@@ -18,11 +18,11 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
-from latentcode.codes.reader import Rows
 from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check, check_choice
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
+    from latentcode.codes.reader import Rows
     from latentcode.subjects import Subject
     from latentcode.tasks import Batch
 
@@ -68,21 +68,16 @@ class Target:
         return int(self.heldout[:, unseen].any(axis=1).sum())
 
 
-def make_target(
-    train: LatentCodes, heldout: LatentCodes | Sequence[LatentCodes], name: str, pair: str
-) -> Target:
-    """Return the label `name` of a pair as indicator matrices; held-out splits follow each other.
+def make_target(train: pd.DataFrame, heldout: pd.DataFrame, name: str, pair: Pair) -> Target:
+    """Return the label `name` of a pair as indicator matrices, from all labels of the problems.
 
     `UnknownNameError` lists the labels there are; `ProbeError` for a label with missing values,
     with values that are no classes, or with a single class in training.
     """
-    columns, multilabel = label_columns(train, name, pair)
-    splits = as_tuple(heldout)
-    for codes in (train, *splits):
-        if not set(columns) <= set(codes.labels):
-            raise UnknownNameError("label", name, codes.labels.columns)
-    scored = pd.concat([codes.labels[list(columns)] for codes in splits], ignore_index=True)
-    return varying(indicated(name, columns, multilabel, train.labels, scored), name, pair)
+    columns, multilabel = resolve_label(name, train, pair)
+    if not set(columns) <= set(heldout):
+        raise UnknownNameError("label", name, heldout.columns)
+    return varying(indicated(name, columns, multilabel, train, heldout), name, pair.name)
 
 
 def varying(target: Target, name: str, pair: str) -> Target:
@@ -120,11 +115,6 @@ def indicated(
     return Target(tuple(columns), multilabel, classes, indicators[0], indicators[1])
 
 
-def label_columns(codes: LatentCodes, name: str, pair: str) -> tuple[tuple[str, ...], bool]:
-    """Return the columns that a label of a pair stands for, and whether it is a group."""
-    return resolve_label(name, codes.labels, codes.pair(pair))
-
-
 def resolve_label(
     name: str, labels: pd.DataFrame, pair: Pair
 ) -> tuple[tuple[str, ...], bool]:
@@ -142,15 +132,9 @@ def resolve_label(
     return groups[name], True
 
 
-def single_labels(codes: LatentCodes, names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some names that stand for one column and not for a group."""
-    pair = codes.pairs[0].name
-    return tuple(name for name in names if not label_columns(codes, name, pair)[1])
-
-
-def combination_clusters(codes: LatentCodes) -> np.ndarray:
-    """Return the combination of each instance as int [N] from 0 to n_combinations - 1."""
-    return groups_of(codes.labels)
+def single_labels(labels: pd.DataFrame, names: Iterable[str], pair: Pair) -> tuple[str, ...]:
+    """Return those of some names that stand for one column at a pair, and not for a group."""
+    return tuple(name for name in names if not resolve_label(name, labels, pair)[1])
 
 
 def groups_of(labels: pd.DataFrame) -> np.ndarray:
@@ -289,7 +273,7 @@ def shared_combinations(
     common = sorted(ours & theirs)
     if not common or allow_overlap == "instances":
         return len(common)
-    codes = [x.codes if isinstance(x, Rows) else x for x in (train, heldout)]
+    codes = [x if isinstance(x, LatentCodes) else x.codes for x in (train, heldout)]
     same, known_by = (0, "") if None in codes else shared_instances(*codes)  # type: ignore[arg-type]
     check(same == 0, f"{same} of {len(heldout)} held-out instances are training instances, too "
           f"({known_by}); expected others, such as those of the splits train and ood, or "

@@ -62,6 +62,21 @@ class TableResult(ABC):
     contrasts: Contrasts = NONE
     """What was found less each control, paired over the same problems."""
 
+    @classmethod
+    def from_rows(cls, rows: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]) -> Self:
+        """Return a result from the rows of each table: mappings, or tables of several each."""
+        fields: dict[str, Any] = {}
+        for name, columns in cls.COLUMNS.items():
+            parts = [part for part in rows[name] if len(part)]
+            if parts and isinstance(parts[0], pd.DataFrame):
+                table = pd.concat(parts, ignore_index=True)
+                further = table.columns.difference(columns, sort=False) if name in cls.OPEN else []
+                table = table.reindex(columns=[*columns, *further])
+            else:
+                table = pd.DataFrame(parts, columns=list(columns))
+            fields[name] = Contrasts(table) if name == "contrasts" else table
+        return cls(**fields, settings=settings)  # the subclass knows its fields
+
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return all tables by the names of `COLUMNS`, that of the contrasts, too."""
         return {name: self.contrasts.table if name == "contrasts" else getattr(self, name)

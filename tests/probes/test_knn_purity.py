@@ -13,7 +13,6 @@ from sklearn.neighbors import NearestNeighbors
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes import knn_purity as module
 from latentcode.probes.common.results import where
 from latentcode.probes.knn_purity import (
     ALL,
@@ -26,6 +25,7 @@ from latentcode.probes.knn_purity import (
     purity,
     separates,
 )
+from latentcode.probes.knn_purity import knn_purity as module
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"
@@ -121,7 +121,7 @@ def test_a_seed_gives_the_same_and_large_sets_are_sampled(monkeypatch: pytest.Mo
 def test_the_labels_of_codes(planted: Callable[..., LatentCodes]) -> None:
     # Neighbours cannot agree on what every instance has a value of its own of.
     codes = planted("ood").with_labels(rule=np.arange(120) % 3, text=[f"{i}" for i in range(120)])
-    assert list(judged_labels(codes, "query->query")) == [
+    assert list(judged_labels(codes.labels, codes.pair("query->query"))) == [
         "term", "term_2", "combination", "target", "rule"]
 
 

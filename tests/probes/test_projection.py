@@ -18,7 +18,7 @@ from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, ProbeError
 from latentcode.files.storage import default_cache
 from latentcode.probes import projection
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import groups_of
 from latentcode.probes.projection import (
     CachedProjection,
     ProjectionResult,
@@ -194,7 +194,7 @@ def test_neighbours_are_judged_in_the_plane_and_in_the_code(
     found = project(codes, labels=["term_1"], method="pca", layers=[1], pairs=["query->query"],
                     cache=tmp_path, seed=3).labels.set_index("space")
     points, names = codes.select(layer=1, pair="query->query"), codes.labels["term_1"].to_numpy()
-    groups = combination_clusters(codes)
+    groups = groups_of(codes.labels)
     plane = fit_projection(points, "pca").projection.coordinates
     for space, place in (("code", points), ("plane", plane)):
         slow = label_quality(place, names, groups=groups, seed=3)

@@ -34,7 +34,11 @@ def labelled(codes: LatentCodes, **columns: object) -> LatentCodes:
 
 def target_of(planted: Planted, **columns: object) -> object:
     """Return the target of `term_1` where training has other columns."""
-    return make_target(labelled(planted("train"), **columns), planted("ood"), "term_1", PAIR)
+    return target(labelled(planted("train"), **columns), planted("ood"), "term_1")
+
+
+def target(train: LatentCodes, heldout: LatentCodes, name: str, pair: str = PAIR) -> object:
+    return make_target(train.labels, heldout.labels, name, train.pair(pair))
 
 
 def untrained(planted: Planted) -> tuple[LatentCodes, LatentCodes]:
@@ -96,7 +100,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: decode(p, labels=["rule"]), UnknownNameError, "unknown label 'rule'"),
     (lambda p: lc.similarity(p("ood"), label="rule", controls=False), UnknownNameError, "'rule'"),
     (lambda p: lc.knn_purity(p("ood"), labels=["hue"], controls=False), UnknownNameError, "'hue'"),
-    (lambda p: make_target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
+    (lambda p: target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
     (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
     (lambda p: lc.knn_purity(p("ood"), labels=["term_1"] * 2, controls=False), ProbeError,
      "labels repeats term_1"),
@@ -109,8 +113,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: target_of(p, term_1=[None, *p("train").labels["term_1"][1:]]), ProbeError,
      "1 missing"),
     (lambda p: target_of(p, term_1=1), ProbeError, "mixes values of types int, str"),
-    (lambda p: make_target(*(labelled(codes, serial=range(len(codes))) for codes in (
-        p("train", instances=40), p("ood"))), "serial", PAIR), ProbeError, "360 different values"),
+    (lambda p: target(*(labelled(codes, serial=range(len(codes))) for codes in (
+        p("train", instances=40), p("ood"))), "serial"), ProbeError, "360 different values"),
     (lambda p: purity(POINTS, {"a": np.zeros(120, int)}), ProbeError, "'a' has 1 different values"),
     (lambda p: purity(POINTS, {"a": np.full(120, np.nan)}), ProbeError, "120 missing values"),
     # Points

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import groups_of
 from latentcode.probes.common.statistics import percentile_interval, resample
 from latentcode.probes.similarity import (
     ALL,
@@ -150,7 +150,7 @@ def test_intervals_are_those_of_a_slow_bootstrap(planted: Planted) -> None:
     found = similarity(codes, label="term_1", controls=False, n_bootstrap=100, layers=[1],
                        pairs=["query->query"])
     x = codes.select(layer=1, pair="query->query").astype(float)
-    cluster, names = combination_clusters(codes), codes.labels["term_1"].to_numpy()
+    cluster, names = groups_of(codes.labels), codes.labels["term_1"].to_numpy()
     classes, n = np.unique(names), int(cluster.max()) + 1
     drawn = resample(n, 100, np.random.default_rng(np.random.SeedSequence(0).spawn(3)[2]))
     cosines, largest = np.full((2, 100, len(classes), len(classes)), np.nan)
@@ -177,7 +177,7 @@ def test_shuffled_labels_stay_together_in_a_combination(planted: Planted) -> Non
     """Combinations that point in directions of their own still do when they swap names."""
     codes = planted("ood", residuals=False)
     scores = np.zeros_like(codes.scores)
-    cluster = combination_clusters(codes)
+    cluster = groups_of(codes.labels)
     scores[np.arange(len(codes)), :, :, cluster] = 1.0
     labels = codes.labels.assign(name=codes.labels["combination"])
     found = similarity(replace(codes, scores=scores, labels=labels), label="name", controls=False,

@@ -18,7 +18,7 @@ from scipy import stats
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.labels import combination_clusters
+from latentcode.probes.common.labels import groups_of
 from latentcode.probes.common.statistics import percentile_interval, resample
 from latentcode.probes.topography import (
     TopographyResult,
@@ -124,7 +124,7 @@ def test_controls_stand_beside_the_code(planted: Planted) -> None:
 
 def drawn_rows(codes: LatentCodes, n_bootstrap: int) -> list[np.ndarray]:
     """Return the instances of each bootstrap replicate of combinations, with repetitions."""
-    cluster = combination_clusters(codes)
+    cluster = groups_of(codes.labels)
     weights = resample(int(cluster.max()) + 1, n_bootstrap, np.random.default_rng(
         np.random.SeedSequence(0).spawn(3)[1]))
     return [np.repeat(np.arange(len(codes)), row[cluster].astype(int)) for row in weights]

@@ -19,7 +19,7 @@ from latentcode.errors import UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import key_inputs, value_network
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.labels import combination_clusters, make_target
+from latentcode.probes.common.labels import groups_of, make_target
 from latentcode.probes.common.statistics import shuffled_labels
 from latentcode.probes.value_networks import (
     ValueNetworksResult,
@@ -237,8 +237,8 @@ def test_shuffled_labels_are_dealt_to_whole_combinations(
 ) -> None:
     pair = "response->row3.panel1"
     codes = lc.extract(run, split="ood", n=512, pairs=[pair])
-    target = make_target(codes, codes, "rule", pair)
-    dealt, = shuffled_labels(target.train, combination_clusters(codes), np.random.default_rng(0),
+    target = make_target(codes.labels, codes.labels, "rule", codes.pair(pair))
+    dealt, = shuffled_labels(target.train, groups_of(codes.labels), np.random.default_rng(0),
                              1)
     rows = result.networks.query("layer == 1 and part == 'response'").set_index(
         ["features", "class"])["n"]

@@ -237,7 +237,7 @@ def heads_in_use(
     """
     codes = extract(run, split="ood", n=n, seed=seed, device=device)
     pair, = (pair.name for pair in codes.pairs)
-    target = make_target(codes, codes, "rule", pair)
+    target = make_target(codes.labels, codes.labels, "rule", codes.pair(pair))
     members = {ALL: np.ones(len(codes), dtype=bool),
                **dict(zip(map(str, target.classes), target.train.T, strict=True))}
     rows: list[dict[str, Any]] = []

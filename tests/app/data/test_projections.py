@@ -7,12 +7,7 @@ from dataclasses import replace
 import pandas as pd
 from small_app import PAIR, RULES, drawn_codes
 
-from latentcode.app.data.projections import (
-    LegendEntry,
-    colour_labels,
-    legend_entries,
-    value_name,
-)
+from latentcode.app.data.projections import LegendEntry, colour_labels, legend_entries, value_name
 from latentcode.probes.knn_purity import response_labels
 
 
@@ -23,7 +18,7 @@ def letters(*counts: int) -> pd.Series:
 
 def test_every_label_that_tells_points_apart_is_offered_once() -> None:
     drawn = drawn_codes()
-    assert response_labels(drawn, PAIR) == {"rule_0": "rule"}
+    assert response_labels(drawn.labels, drawn.pair(PAIR)) == {"rule_0": "rule"}
     assert drawn.label("rule", PAIR).name == "rule_0"
     assert colour_labels(drawn, PAIR) == ["rule", "combination", "loss", "accuracy"]
     # Those of other tokens are offered as well.
