@@ -118,7 +118,14 @@ def generate(
         beginning = language_model.beginning(prepend_bos)
     else:
         ids = _ids(prompt)
-    _check_prompt(language_model, ids, max_new_tokens)
+    check(len(ids) > 0, "the prompt has no tokens; expected at least one")
+    for token in ids:
+        check(0 <= token < language_model.vocabulary, f"the prompt has token {token}; expected "
+              f"ids below {language_model.vocabulary:,}")
+    context = language_model.context
+    check(context is None or len(ids) + max_new_tokens <= context, f"the prompt has {len(ids)} "
+          f"tokens, and max_new_tokens is {max_new_tokens}; expected at most {context} tokens in "
+          "all, the context of the model")
     shown = layout(network)
     check(shown.causal, "the model sees later tokens, too; expected one that goes on with a text")
     without_codes = isinstance(layers, Sequence) and not layers
@@ -185,17 +192,6 @@ def _ids(prompt: Any) -> list[int]:
           "expected text, or the ids of one text [T], such as ids[0] of a batch; of messages "
           "tokenizer.apply_chat_template(messages, tokenize=False)")
     return ids
-
-
-def _check_prompt(language_model: LanguageModel, ids: Sequence[int], n_new: int) -> None:
-    check(len(ids) > 0, "the prompt has no tokens; expected at least one")
-    for token in ids:
-        check(0 <= token < language_model.vocabulary, f"the prompt has token {token}; expected "
-              f"ids below {language_model.vocabulary:,}")
-    context = language_model.context
-    check(context is None or len(ids) + n_new <= context, f"the prompt has {len(ids)} tokens, and "
-          f"max_new_tokens is {n_new}; expected at most {context} tokens in all, the context of "
-          "the model")
 
 
 def _ends(language_model: LanguageModel) -> set[int]:

@@ -6,8 +6,10 @@ Does its bridge compute, show and take what the model does? One number per quest
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -146,7 +148,16 @@ def check_model(
             if progress is not None:
                 progress(done, len(references))
         answers += _padded(model, references)
-        answers += _generated(model, min(references, key=lambda r: r.tokens.shape[1]).tokens)
+        shortest = min(references, key=lambda prompt: prompt.tokens.shape[1]).tokens
+        for layer in attention_layers(model):
+            try:
+                generated, output = generated_and_shown(model, shortest, layer)
+                answers.append(("value networks", layer, difference(generated, output), ""))
+            except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
+                # Weights that the bridge does not have, or not in the shape of value heads.
+                lines = str(error).strip().splitlines() or [type(error).__name__]
+                answers.append(("value networks", layer, torch.nan,
+                                f"no value network: {lines[0]}"))
     name = str(name_or_folder)
     return ModelCheckResult(worst_answers(answers, TOLERANCES[dtype]), settings={
         "model": Path(name).name if Path(name).is_dir() else name,
@@ -189,11 +200,11 @@ def reference(network: Any, tokens: Int[Tensor, "B T"]) -> Reference:
         raise ConfigError(
             f"transformers cannot run a {type(network).__name__} with weights in "
             f"{str(network.dtype).removeprefix('torch.')}: {str(error).splitlines()[0]}") from error
-    by_layer = {name: tuple(getattr(output, name, None) or ())
-                for name in ("hidden_states", "attentions")}
-    hidden, weights = (layers if all(isinstance(x, Tensor) for x in layers) else ()
-                       for layers in by_layer.values())
-    return Reference(tokens, output.logits, hidden, weights)
+    hidden, weights = (tuple(getattr(output, name, None) or ())
+                       for name in ("hidden_states", "attentions"))
+    return Reference(tokens, output.logits, *(
+        layers if all(isinstance(x, Tensor) for x in layers) else ()
+        for layers in (hidden, weights)))
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
@@ -219,10 +230,10 @@ def _forward(model: Any, reference: Reference) -> Iterator[Answer]:
             yield "residual", layer, difference(stream, reference.hidden[layer]), ""
         else:
             yield "residual", layer, torch.nan, "transformers tells no hidden states"
-    for number, (layer, hook) in enumerate(shown.pattern_hooks.items()):
+    # Of a hybrid transformers tells those of its attention alone.
+    for (layer, hook), weights in zip_longest(shown.pattern_hooks.items(), reference.weights[
+            :len(shown.pattern_hooks)]):
         code = cache[hook]
-        # Of a hybrid transformers tells those of its attention alone.
-        weights = reference.weights[number] if number < len(reference.weights) else None
         if weights is None or weights.shape != code.shape:
             yield "codes", layer, torch.nan, "transformers tells no attention weights"
         else:
@@ -249,18 +260,6 @@ def _values(
     return difference(weighted if gate is None else weighted * gate(cache[gate.hook]), z), ""
 
 
-def _generated(model: Any, tokens: Int[Tensor, "B T"]) -> Iterator[Answer]:
-    """sum_k W_qk x_k + b_O = MHA_q(X), on the shortest prompt."""
-    for layer in attention_layers(model):
-        try:
-            generated, shown = generated_and_shown(model, tokens, layer)
-            yield "value networks", layer, difference(generated, shown), ""
-        except (AttributeError, KeyError, ValueError, RuntimeError, TypeError) as error:
-            # Weights that the bridge does not have, or not in the shape of value heads.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            yield "value networks", layer, torch.nan, f"no value network: {lines[0]}"
-
-
 def _written(model: Any, reference: Reference, seed: int) -> Iterator[Answer]:
     """Write back what was read, then random codes, as `intervene` writes."""
     layers = attention_layers(model)
@@ -285,14 +284,16 @@ def random_codes(code: Float[Tensor, "B H Q K"], generator: torch.Generator) -> 
 
 
 def _put(model: Any, reference: Reference, codes: dict[Any, Tensor]) -> Tensor:
-    def give(code: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda live: code.clone()
-
+    """Return the logits where codes are written."""
     with warnings.catch_warnings():
         # TransformerLens warns of an edit that it discards; that is one of the questions.
         warnings.simplefilter("ignore")
-        return run_patched(model, reference.tokens, {place: give(code) for place,
-                                                     code in codes.items()})
+        return run_patched(model, reference.tokens, {
+            place: partial(_copy, code) for place, code in codes.items()})
+
+
+def _copy(code: Tensor, live: Tensor) -> Tensor:
+    return code.clone()
 
 
 def _bits(ours: Tensor, theirs: Tensor) -> float:
@@ -366,12 +367,8 @@ class ModelCheckResult(TableResult):
     @property
     def supported(self) -> bool:
         """Whether every answer is yes, that about the codes of every layer included."""
-        return not self.failed and not self._codes_unseen
-
-    @property
-    def _codes_unseen(self) -> bool:
-        codes = self.table.loc[self.table["check"] == "codes", "outcome"]
-        return codes.empty or "not compared" in set(codes)
+        codes = set(self.table.loc[self.table["check"] == "codes", "outcome"])
+        return not self.failed and bool(codes) and "not compared" not in codes
 
     @property
     def trusted(self) -> dict[str, bool]:
