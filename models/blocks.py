@@ -498,13 +498,14 @@ class Block(nn.Module):
 
     def after_z(
         self, x: Float[Tensor, "B Q D"], z: Float[Tensor, "B Q H d"],
-        write: Callable[[str, Tensor], Tensor] = lambda site, activation: activation,
+        write: Callable[[str, Tensor], Tensor] | None = None,
     ) -> Float[Tensor, "B Q D"]:
         """Return the same from what the heads put out at these tokens, before W_O.
 
         write  what is put in the place of `attended`, what attention adds to the stream, `mlp_in`
                and `mlp_out` [B, Q, D], given which of these it is and what is computed
         """
+        write = write or (lambda site, activation: activation)
         x = self.hook_resid_mid(x + write("attended", self.hook_attn_out(self.attn.summed(z))))
         out = self.mlp(write("mlp_in", self.ln2(x)))
         return self.hook_resid_post(x + write("mlp_out", self.hook_mlp_out(out)))

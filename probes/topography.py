@@ -452,8 +452,9 @@ def rank_correlation(
     rho = float(x @ y) / norm if norm > 0 and freedom >= 3 else np.nan
     low = high = p = smallest = detectable = np.nan
     if not np.isnan(rho):
-        null = _null(y, groups, seed) @ x / norm
-        smallest = max(min(1.0, 2.0 / _permutations(groups)), 1.0 / len(null))
+        orders, n_permutations = _null(y, groups, seed)
+        null = orders @ x / norm
+        smallest = max(min(1.0, 2.0 / n_permutations), 1.0 / len(null))
         p = max(float((np.abs(null) >= abs(rho) - 1e-12).mean()), smallest)
     if freedom >= 4:
         z = stats.norm.ppf(0.975)
@@ -474,26 +475,20 @@ def correlate_runs(table: pd.DataFrame, runs: pd.DataFrame, place: list[str]) ->
     """
     joined = table.drop(columns="kind", errors="ignore").merge(
         runs[["run", "kind", "performance"]], on="run")
-    several = len(runs["kind"].unique()) > 1
-    rows = []
-    for key, block in joined.groupby(place, sort=False):
-        for scope in SCOPES if several else SCOPES[:1]:
-            within = "kind" if scope == SCOPES[1] else None
-            rows.append(dict(zip(place, key, strict=True)) | {"scope": scope}
-                        | rank_correlation(block, "rho", "performance", within=within))
-    return pd.DataFrame(rows)
+    several = runs["kind"].nunique(dropna=False) > 1
+    return pd.DataFrame([
+        {**key, "scope": scope, **rank_correlation(
+            block, "rho", "performance", within="kind" if scope == SCOPES[1] else None)}
+        for key, block in blocks(joined, place) for scope in (SCOPES if several else SCOPES[:1])])
 
 
-def _permutations(groups: np.ndarray) -> int:
-    """Return how many permutations leave every run in its group."""
-    return prod(factorial(int(size)) for size in np.bincount(groups))
-
-
-def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
-    """Return permutations [permutation, n] of y inside its groups, the given order first."""
+def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> tuple[np.ndarray, int]:
+    """Return permutations [permutation, n] of y inside its groups, the given order first, and how
+    many there are: all of them, or random ones."""
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+    n_permutations = prod(factorial(len(rows)) for rows in members)
     given = np.concatenate(members)
-    if _permutations(groups) <= EXACT:
+    if n_permutations <= EXACT:
         orders = [np.concatenate(order) for order in product(*map(permutations, members))]
     else:
         rng = np.random.default_rng(seed)
@@ -501,7 +496,7 @@ def _null(y: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarray:
                            for _ in range(N_PERMUTATIONS - 1))]
     rows = np.empty((len(orders), len(y)))
     rows[:, given] = y[np.array(orders)]
-    return rows
+    return rows, n_permutations
 
 
 @dataclass(frozen=True, repr=False)
@@ -541,10 +536,9 @@ class TopographyResult(TableResult):
     @property
     def caveats(self) -> tuple[str, ...]:
         notes = self.controls_caveat()
-        flat = self.table[self.table["rho"].isna()][["features", "layer", "pair"]].drop_duplicates()
         notes += [f"Nothing to correlate: the {features} of layer {layer}, {pair}, or the task "
                   "distance, does not vary." for features, layer, pair
-                  in flat.itertuples(index=False)]
+                  in distinct(self.table[self.table["rho"].isna()], "features", "layer", "pair")]
         lacking = self.runs.loc[self.runs["performance"].isna(), "run"]
         if len(self.runs) > 1 and len(lacking):
             notes.append(f"Without a metric on held-out combinations: {', '.join(lacking)}.")
@@ -552,12 +546,24 @@ class TopographyResult(TableResult):
             notes.append(f"The {zero['features']} of {zero['run']}, layer {zero['layer']}, "
                          f"{zero['pair']} is zero in {zero['n']} of {zero['of']} instances, which "
                          "have no cosine and are left out of cosine distances.")
-        if len(self.correlation):
-            notes += [note for scope, rows in self.correlation.groupby("scope", sort=False)
-                      for note in _power(str(scope), rows)]
-        elif len(self.runs) > 1:
+        if len(self.runs) > 1 and self.correlation.empty:
             notes.append(f"{len(self.runs)} runs say nothing about a correlation with performance; "
                          "expected at least 4.")
+        # What correlations across runs can show, and how many are small by chance.
+        for scope, rows in self.correlation.groupby("scope", sort=False):
+            runs, detectable = f"{rows['n_runs'].max()} runs", rows["detectable"].min()
+            if np.isfinite(detectable):
+                notes.append(f"Scope {scope}: {runs} find a rank correlation of less than "
+                             f"{detectable:.2f} less often than four times out of five.")
+            able = rows[rows["smallest_p"] < 0.05]
+            if able.empty:
+                notes.append(f"Scope {scope}: no p < 0.05 is possible with {runs}.")
+            of_code = able["features"] == "code"
+            notes += [f"Scope {scope}: of the {len(p)} correlations of {what}, at most "
+                      f"{0.05 * len(p):.1f} would have p < 0.05 by chance, and "
+                      f"{int((p < 0.05).sum())} have."
+                      for what, p in (("the code", able.loc[of_code, "p"]),
+                                      ("its controls", able.loc[~of_code, "p"])) if len(p)]
         return tuple(notes)
 
     def summary(self) -> pd.DataFrame:
@@ -626,25 +632,6 @@ class TopographyResult(TableResult):
         """Return all pictures of the first pair, by file name."""
         more = {"generalization.png": self.generalization_figure()} if len(self.correlation) else {}
         return super().figures() | more
-
-
-def _power(scope: str, rows: pd.DataFrame) -> list[str]:
-    """Return what correlations across runs can show, and how many are small by chance."""
-    runs, detectable = f"{rows['n_runs'].max()} runs", rows["detectable"].min()
-    notes = []
-    if np.isfinite(detectable):
-        notes.append(f"Scope {scope}: {runs} find a rank correlation of less than {detectable:.2f} "
-                     "less often than four times out of five.")
-    able = rows[rows["smallest_p"] < 0.05]
-    if len(able) == 0:
-        return [*notes, f"Scope {scope}: no p < 0.05 is possible with {runs}."]
-    for what, mine in (("the code", able[able["features"] == "code"]),
-                       ("its controls", able[able["features"] != "code"])):
-        if len(mine):
-            notes.append(f"Scope {scope}: of the {len(mine)} correlations of {what}, at most "
-                         f"{0.05 * len(mine):.1f} would have p < 0.05 by chance, and "
-                         f"{int((mine['p'] < 0.05).sum())} have.")
-    return notes
 
 
 def _with_units(table: pd.DataFrame) -> pd.DataFrame:

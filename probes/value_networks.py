@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
-from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -27,9 +26,9 @@ from torch import Tensor
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_choice, check_count
 from latentcode.figures.panels import heat_map
-from latentcode.figures.style import FEATURE_STYLES, PALETTE, Figure, style
+from latentcode.figures.style import FEATURE_STYLES, PALETTE, Figure
 from latentcode.models.hypernetwork import ValueNetwork, key_inputs, value_network
-from latentcode.probes.common.figures import heat_maps, layers_in
+from latentcode.probes.common.figures import heat_maps, layers_in, panels
 from latentcode.probes.common.harness import read
 from latentcode.probes.common.labels import (
     Labels,
@@ -113,40 +112,39 @@ def value_networks(
         for name in (("code", "untrained") if controls else ("code",))}
     reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
                  seed=seed, custom=custom)
-    known = reads.rows[0].labels
+    known, pair_names = reads.rows[0].labels, list(reads.labels)
     names = names_of(wanted) if labels is not None else single_labels(
-        known, names_of(wanted), subject.pairs[next(iter(reads.labels))])
-    targets = {name: reads.targets(name, subject.pairs) for name in names}
-    for name, by_pair in targets.items():
-        for target in by_pair.values():
-            check(not target.multilabel, f"label {name!r} stands for several columns, so that an "
-                  "instance has several classes; expected one of: "
-                  f"{', '.join(target.columns)}", ProbeError)
+        known, names_of(wanted), subject.pairs[pair_names[0]])
+    targets = {(name, pair): target for name in names
+               for pair, target in reads.targets(name, subject.pairs).items()}
+    for (name, _), target in targets.items():
+        check(not target.multilabel, f"label {name!r} stands for several columns, so that an "
+              "instance has several classes; expected one of: "
+              f"{', '.join(target.columns)}", ProbeError)
+    shuffled = {place: shuffled_classes(
+        target.train.argmax(axis=1), groups_of(known), np.random.default_rng(seed), 1)
+        for place, target in targets.items()} if controls else {}
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in ValueNetworksResult.COLUMNS}
     x = {name: key_inputs(reader.model, reader.inputs_and_keys(), reads.layers)
          for name, reader in inputs.items()}
-    places = list(product(inputs, enumerate(reads.labels), names, enumerate(reads.layers)))
-    for model_name, (p, pair), name, (i, layer) in reported(places, len(places), progress):
-        target = targets[name][pair]
-        classes = target.train.argmax(axis=1)
-        arrangements = {model_name: classes}
-        if controls and model_name == "code":
-            shuffles = shuffled_classes(classes, groups_of(known), np.random.default_rng(seed), 1)
-            if len(shuffles):  # else there is no null
-                arrangements["shuffled"] = shuffles[0]
-        for features, arranged in arrangements.items():
+    places = list(product(inputs, enumerate(pair_names), names, enumerate(reads.layers)))
+    for features, (p, pair), name, (i, layer) in reported(places, len(places), progress):
+        target = targets[name, pair]
+        arrangements = {features: target.train.argmax(axis=1)}
+        for classes in shuffled.get((name, pair), ()) if features == "code" else ():
+            arrangements["shuffled"] = classes  # a label without a null has none
+        for arranged, classes in arrangements.items():
             compared = _compared(
-                inputs[model_name].model, layer, reads.at(pair, layer, model_name).points[0],
-                [*map(str, target.classes)], arranged, x[model_name][i, p])
+                inputs[features].model, layer, reads.at(pair, layer, features).points[0],
+                [*map(str, target.classes)], classes, x[features][i, p])
             for table, rows in compared.items():
                 tables[table] += [{"layer": layer, "pair": pair, "label": name,
-                                   "features": features, **row} for row in rows]
-    without_null = {name for name in names if all(
-        row["features"] != "shuffled" for row in tables["networks"] if row["label"] == name)}
+                                   "features": arranged, **row} for row in rows]
     return ValueNetworksResult.from_rows(tables, {
         **subject.settings, "split": subject.split_name(split), "n": n, "n_inputs": n_inputs,
-        "labels": list(names), "pairs": list(reads.labels), "seed": seed, "controls": controls,
-        "no_null": sorted(without_null) if controls else []})
+        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls,
+        "no_null": sorted(name for name in names if not any(
+            len(shuffled[name, pair]) for pair in pair_names)) if controls else []})
 
 
 @torch.no_grad()
@@ -404,51 +402,38 @@ class ValueNetworksResult(TableResult):
         check_choice("class", value, networks["class"].unique())
         spectra, cosine, networks = (where(table, **{"class": value})
                                      for table in (spectra, cosine, networks))
-        with style():
-            figure = Figure(figsize=(10.2, 2.9), layout="constrained")
-            left, middle, right = figure.subplots(1, 3, width_ratios=[1.0, 1.1, 0.9])
-            _draw_spectra(left, where(spectra, features="code"))
-            _draw_others(middle, where(cosine[cosine["other"] != value], features="code"))
-            _draw_distances(right, networks)
-            n = where(networks, features="code")["n"].iloc[0]
-            figure.suptitle(f"{label} {value}, {pair}, {self.settings['kind']}: mean code of "
-                            f"{n:,} instances of {self.settings['split']}", fontsize=9)
+        n = where(networks, features="code")["n"].iloc[0]
+        with panels(1, 3, 10.2, 2.9, f"{label} {value}, {pair}, {self.settings['kind']}: mean code "
+                    f"of {n:,} instances of {self.settings['split']}",
+                    width_ratios=[1.0, 1.1, 0.9]) as (figure, grid):
+            left, middle, right = grid[0]
+            spectra = where(spectra, features="code")
+            colors = dict(zip(layers_in(spectra), cycle(PALETTE), strict=False))
+            lines = dict(zip(spectra["part"].unique(), cycle(LINES), strict=False))
+            for place, values in blocks(spectra, ("layer", "part")):
+                left.plot(values["index"] + 1, values["singular_value"], lines[place["part"]],
+                          color=colors[place["layer"]], marker=".", markersize=3, linewidth=1.0)
+            left.set(yscale="log", xlabel="index", title="singular values")
+            left.xaxis.set_major_locator(MaxNLocator(integer=True))
+            left.legend(handles=[
+                *(Line2D([], [], color=color, label=f"layer {layer}")
+                  for layer, color in colors.items()),
+                *(Line2D([], [], color="black", linestyle=line, label=part)
+                  for part, line in lines.items())], **LEGEND)
+            others = where(cosine[cosine["other"] != value], features="code").pivot(
+                index=["part", "layer"], columns="other", values="centred")
+            others.index = pd.Index([f"{part}, {layer}" for part, layer in others.index])
+            drawn = heat_map(middle, others, COSINES, fontsize=6.5, rotation=60)
+            middle.set(ylabel="part, layer", title="cosine of differences from the mean")
+            figure.colorbar(drawn, ax=middle).ax.tick_params(labelsize=6.5)
+            weights = [part for part in lines if part != "response"][-1]
+            for place, values in blocks(networks[networks["part"].isin([weights, "response"])],
+                                        ("features", "part")):
+                color, marker, name = FEATURE_STYLES[place["features"]]
+                right.plot(values["layer"], values["apart"],
+                           "--" if place["part"] == "response" else "-", color=color,
+                           marker=marker, markersize=4, label=f"{name}, {place['part']}")
+            right.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
+            right.set_xticks(layers_in(networks))
+            right.legend(**LEGEND)
         return figure
-
-
-def _draw_spectra(axes: Axes, spectra: pd.DataFrame) -> None:
-    parts = list(spectra["part"].unique())
-    layers = layers_in(spectra)
-    for color, layer in zip(cycle(PALETTE), layers, strict=False):
-        for line, part in zip(cycle(LINES), parts, strict=False):
-            values = where(spectra, layer=layer, part=part)
-            axes.plot(values["index"] + 1, values["singular_value"], line, color=color,
-                      marker=".", markersize=3, linewidth=1.0)
-    axes.set(yscale="log", xlabel="index", title="singular values")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [Line2D([], [], color=color, label=f"layer {layer}")
-               for color, layer in zip(cycle(PALETTE), layers, strict=False)]
-    handles += [Line2D([], [], color="black", linestyle=line, label=part)
-                for line, part in zip(cycle(LINES), parts, strict=False)]
-    axes.legend(handles=handles, **LEGEND)
-
-
-def _draw_others(axes: Axes, cosine: pd.DataFrame) -> None:
-    table = cosine.pivot(index=["part", "layer"], columns="other", values="centred")
-    table.index = pd.Index([f"{part}, {layer}" for part, layer in table.index])
-    drawn = heat_map(axes, table, COSINES, fontsize=6.5, rotation=60)
-    axes.set(ylabel="part, layer", title="cosine of differences from the mean")
-    axes.figure.colorbar(drawn, ax=axes).ax.tick_params(labelsize=6.5)
-
-
-def _draw_distances(axes: Axes, networks: pd.DataFrame) -> None:
-    weights = [part for part in networks["part"].unique() if part != "response"][-1]
-    for features, of_features in networks.groupby("features", sort=False):
-        color, marker, name = FEATURE_STYLES[str(features)]
-        for part, line in ((weights, "-"), ("response", "--")):
-            values = of_features[of_features["part"] == part]
-            axes.plot(values["layer"], values["apart"], line, color=color, marker=marker,
-                      markersize=4, label=f"{name}, {part}")
-    axes.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
-    axes.set_xticks(layers_in(networks))
-    axes.legend(**LEGEND)

@@ -28,7 +28,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.config import TaskConfig
 from latentcode.devices import checked_seed, make_generator, resolve_device
-from latentcode.errors import as_tuple, check, check_count
+from latentcode.errors import as_tuple, check, check_count, check_distinct
 from latentcode.files.provenance import software
 from latentcode.models.hooks import attention_layers, check_layer, evaluating
 from latentcode.progress import Progress
@@ -106,6 +106,8 @@ class Reader:
             check_count(name, number)
         for name, chosen in (("pairs", source.pairs), ("layers", kept)):
             check(len(chosen) > 0, f"{name} is empty; expected at least one")
+        check_distinct("pairs", [pair.name for pair in source.pairs])
+        check_distinct("layers", kept)
         self.model, self.source, self.n = model, source, source.n
         self.layers, self.batch_size, self.residuals = kept, batch_size, residuals
         self.pairs, self.meta = source.pairs, dict(meta)

@@ -316,7 +316,6 @@ def read(
     names = chosen("pair", subject.default_pairs if pairs is None
                    else pair_names(pairs, subject.pairs), tuple(subject.pairs))
     layers = subject.layers if layers is None else as_tuple(layers)
-    check_distinct("layers", layers)
     check_distinct("widths", widths or ())
     stream = ("residual",) if controls and "residual" not in features else ()
     bags = list(_readings(_bags(subject, parts), "", "trained", widths, (BAG,))

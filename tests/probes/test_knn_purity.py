@@ -13,6 +13,7 @@ from sklearn.neighbors import NearestNeighbors
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
+from latentcode.probes import knn_purity as module
 from latentcode.probes.common.results import where
 from latentcode.probes.knn_purity import (
     ALL,
@@ -25,7 +26,6 @@ from latentcode.probes.knn_purity import (
     purity,
     separates,
 )
-from latentcode.probes.knn_purity import knn_purity as module
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"
