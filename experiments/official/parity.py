@@ -23,7 +23,7 @@ from torch import Tensor
 
 from latentcode.config import LogicConfig, SravenConfig, TrainingConfig
 from latentcode.errors import check
-from latentcode.experiments.official.weights import (
+from latentcode.experiments.official.checkpoints import (
     OPTIMIZER,
     TRAINING_FIELDS,
     Arrays,
@@ -67,9 +67,13 @@ class Comparison:
         return self.excess <= 1.0
 
 
+Pairs = dict[str, list[tuple[Any, np.ndarray]]]
+"""Quantity -> (ours, official), arrays of equal shape."""
+
+
 def compare(official: Mapping[str, Any], arrays: Arrays) -> list[Comparison]:
     """Run our model from the official weights, and compare everything that a file holds."""
-    run = _steps if "losses" in arrays else _forward
+    run = optimiser_steps if "losses" in arrays else forward_pass
     comparisons = []
     for precision, dtype in PRECISIONS.items():
         for quantity, pairs in run(official, arrays, dtype).items():
@@ -84,25 +88,23 @@ def compare(official: Mapping[str, Any], arrays: Arrays) -> list[Comparison]:
     return comparisons
 
 
-Pairs = dict[str, list[tuple[Any, np.ndarray]]]
-"""Quantity -> (ours, official), arrays of equal shape."""
-
-
-def _forward(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> Pairs:
+def forward_pass(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> Pairs:
+    """Compute logits and patterns from the recorded weights on the recorded inputs."""
     model = model_from_flax(official, below("param/", arrays)).eval().to(dtype)
     with torch.no_grad():
-        logits, cache = model.run_with_cache(_inputs(arrays, dtype))
+        logits, cache = model.run_with_cache(inputs(arrays, dtype))
     patterns = []
     for layer in range(model.cfg.n_layers):
         weights = arrays[f"attn_weights_{layer}"]
-        pattern = cache[f"blocks.{layer}.attn.hook_pattern"]
-        patterns.append((pattern[:len(weights)], weights))
+        patterns.append((cache["pattern", layer][:len(weights)], weights))
     return {"logits": [(logits, arrays["logits"])], "attention": patterns}
 
 
-def _steps(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> Pairs:
+def optimiser_steps(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> Pairs:
     """Run the recorded optimiser steps from the recorded weights on the recorded batches."""
-    settings = _settings(official)
+    for name, value in OPTIMIZER.items():
+        check(official[name] == value, f"official {name} is {official[name]!r}; expected {value}")
+    settings = TrainingConfig(**{ours: official[name] for name, ours in TRAINING_FIELDS.items()})
     model = model_from_flax(official, below("param0/", arrays)).to(dtype).train()
     check(model.cfg.attention_dropout == 0.0, "attention_dropout_rate is "
           f"{model.cfg.attention_dropout}; expected 0, so that the steps are deterministic")
@@ -110,10 +112,10 @@ def _steps(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> P
     task = make_task(LogicConfig() if y.is_floating_point()
                      else SravenConfig(n_features=y.shape[-1]))
     y = y.to(dtype) if y.is_floating_point() else y.long()
-    x, optimizer = _inputs(arrays, dtype), make_optimizer(model, settings)
+    x, optimizer = inputs(arrays, dtype), make_optimizer(model, settings)
     losses, norms = [], []
     for step in range(len(arrays["losses"])):
-        _set_rates(optimizer, step, settings)
+        set_rates(optimizer, step, settings)
         batch = Batch(x[step], y[step], torch.zeros(x.shape[1], dtype=torch.long))
         losses.append(float(training_step(model, task, batch, optimizer)))
         # The update leaves the gradients as they were.
@@ -131,18 +133,10 @@ def _steps(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> P
                        if not (softmax and path.endswith("sequence_mixer/key/bias"))]}
 
 
-def _inputs(arrays: Arrays, dtype: torch.dtype) -> Tensor:
+def inputs(arrays: Arrays, dtype: torch.dtype) -> Tensor:
+    """Return the recorded inputs, features or token ids."""
     x = torch.from_numpy(arrays["x"])
     return x.to(dtype) if x.is_floating_point() else x.long()
-
-
-def _settings(official: Mapping[str, Any]) -> TrainingConfig:
-    """Return the recorded training settings."""
-    missing = [name for name in (*TRAINING_FIELDS, *OPTIMIZER) if name not in official]
-    check(not missing, f"official configuration lacks {', '.join(missing)}")
-    for name, value in OPTIMIZER.items():
-        check(official[name] == value, f"official {name} is {official[name]!r}; expected {value}")
-    return TrainingConfig(**{ours: official[name] for name, ours in TRAINING_FIELDS.items()})
 
 
 def optax_corrections(count: int) -> tuple[float, float]:
@@ -157,7 +151,7 @@ def optax_corrections(count: int) -> tuple[float, float]:
     return first, second
 
 
-def _set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainingConfig) -> None:
+def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainingConfig) -> None:
     """Make the coming update of our AdamW, the `step`-th from 0, that of optax.
 
     Training corrects exactly, by c, and optax by c'. With s = sqrt(c2' / c2),
@@ -176,17 +170,12 @@ def _set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainingCo
 
 def main(files: tyro.conf.Positional[tuple[Path, ...]]) -> None:
     """Compare our models with recorded outputs of the official code; print a table."""
-    check(len(files) > 0, "no file is given; expected at least one .npz")
-    rows, agree = [], True
-    for path in files:
-        for comparison in compare(*read_npz(path)):
-            agree &= comparison.agrees
-            rows.append([path.name, comparison.precision, comparison.quantity,
-                         f"{comparison.error:.1e}", f"{comparison.excess:.2g}",
-                         "agrees" if comparison.agrees else "**differs**"])
-    print(markdown_table(["file", "precision", "quantity", "largest error", "in tolerances", ""],
-                         rows))
-    raise SystemExit(0 if agree else 1)
+    comparisons = [(path.name, each) for path in files for each in compare(*read_npz(path))]
+    print(markdown_table(
+        ["file", "precision", "quantity", "largest error", "in tolerances", ""],
+        [[name, each.precision, each.quantity, f"{each.error:.1e}", f"{each.excess:.2g}",
+          "agrees" if each.agrees else "**differs**"] for name, each in comparisons]))
+    raise SystemExit(0 if all(each.agrees for _, each in comparisons) else 1)
 
 
 if __name__ == "__main__":

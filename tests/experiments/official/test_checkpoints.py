@@ -18,12 +18,10 @@ import latentcode as lc
 from latentcode.config import LanguageConfig, model_for
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.official.checkpoints import (
+    below,
     export_checkpoint,
     import_checkpoint,
     infer_task,
-)
-from latentcode.experiments.official.weights import (
-    below,
     read_npz,
 )
 

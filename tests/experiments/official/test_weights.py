@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from latentcode.errors import ArtifactError, LatentCodeError
-from latentcode.experiments.official.weights import (
+from latentcode.experiments.official.checkpoints import (
     MIXERS,
     config_to_flax,
     model_from_flax,
