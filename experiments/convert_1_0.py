@@ -14,7 +14,6 @@ What is older than 1.0, damaged, or being trained right now is refused, and left
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import tyro
 
 from latentcode.errors import ArtifactError, LatentCodeError, RunError, check
 from latentcode.files.provenance import VERSION, header
@@ -83,11 +83,21 @@ class Count:
     current: int = 0
 
 
+def written_format(path: Path) -> str | None:
+    """Return the format that a JSON file says, or None where it is not one of ours."""
+    try:
+        data = read_json(path)
+    except ArtifactError:
+        return None
+    kind = data.get("format") if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) and kind.startswith("latentcode.") else None
+
+
 def units(folder: Path) -> Iterator[Path]:
     """Yield the outermost folders that a JSON of ours describes."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(TEMPORARY))
-        if any(_format(Path(place) / name) for name in files if name.endswith(".json")):
+        if any(written_format(Path(place) / name) for name in files if name.endswith(".json")):
             folders.clear()
             yield Path(place)
 
@@ -100,25 +110,16 @@ def described(unit: Path) -> list[tuple[Path, dict[str, Any]]]:
     """
     written = []
     for path in sorted(unit.rglob("*.json"), key=lambda path: (-len(path.parts), path)):
-        kind = _format(path)
+        kind = written_format(path)
         data = read_json(path) if kind else {}
-        if not kind or data.get("format_version") == VERSION:
+        version = data.get("format_version")
+        if not kind or version == VERSION:
             continue
-        version, wanted = data.get("format_version"), VERSIONS.get(kind)
+        wanted = VERSIONS.get(kind)
         check(wanted is not None and version == wanted, f"{path} is of format {kind}, version "
               f"{version!r}; expected version {wanted}, which latentcode 1.0 wrote", ArtifactError)
         written.append((path, data))
     return written
-
-
-def _format(path: Path) -> str | None:
-    """Return the format that a JSON file says, or None where it is not one of ours."""
-    try:
-        data = read_json(path)
-    except ArtifactError:
-        return None
-    kind = data.get("format") if isinstance(data, dict) else None
-    return kind if isinstance(kind, str) and kind.startswith("latentcode.") else None
 
 
 def convert_unit(unit: Path) -> None:
@@ -134,35 +135,30 @@ def convert_unit(unit: Path) -> None:
             data["sha256"] = convert_tables(path.parent, kind, data["sha256"])
         if kind == "latentcode.card":
             data = {key: value for key, value in data.items() if key not in NO_LONGER_ON_CARDS}
-            data["codes"] = {key: value for key, value in data["codes"].items()
-                             if key != "tolerance"}
+            data["codes"].pop("tolerance", None)
         write_json(path, {**data, **header(kind)})
 
 
 def convert_tables(folder: Path, kind: str, recorded: Mapping[str, str]) -> dict[str, str]:
     """Write the tables of a result as parquet and CSV; return the checksums of the former."""
-    names = [Path(file).stem for file in recorded]
-    for file, name in zip(recorded, names, strict=True):
-        if file.endswith(".csv"):
-            table = pd.read_csv(
-                folder / file, dtype=dict.fromkeys(TEXT.get(kind, OTHER_TEXT), str),
-                keep_default_na=False, na_values=[""], **EXACTLY)
-            write_table(folder / f"{name}.parquet", as_read_by_1_0(table, kind))
-        else:
-            table = pd.read_parquet(folder / file)
-            write_table(folder / file, table)
-            table.to_csv(folder / f"{name}.csv", index=False)
-    return checksums(folder, [f"{name}.parquet" for name in names])
-
-
-def as_read_by_1_0(table: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Return a table with the types that a CSV cannot hold."""
-    if kind == "latentcode.decoding":
-        layers = [int(layer) if str(layer).isdigit() else layer for layer in table["layer"]]
-        return table.assign(layer=pd.Series(layers, index=table.index))
-    if kind == "latentcode.interventions" and "against" in table:
-        return table.assign(**{"class": table["class"].fillna("")})
-    return table
+    for file in recorded:
+        parquet = folder / f"{Path(file).stem}.parquet"
+        if file.endswith(".parquet"):
+            table = pd.read_parquet(parquet)
+            write_table(parquet, table)
+            table.to_csv(parquet.with_suffix(".csv"), index=False)
+            continue
+        table = pd.read_csv(
+            folder / file, dtype=dict.fromkeys(TEXT.get(kind, OTHER_TEXT), str),
+            keep_default_na=False, na_values=[""], **EXACTLY)
+        # Types that a CSV cannot hold.
+        if kind == "latentcode.decoding":
+            layers = [int(layer) if str(layer).isdigit() else layer for layer in table["layer"]]
+            table = table.assign(layer=pd.Series(layers, index=table.index))
+        elif kind == "latentcode.interventions" and "against" in table:
+            table = table.assign(**{"class": table["class"].fillna("")})
+        write_table(parquet, table)
+    return checksums(folder, [f"{Path(file).stem}.parquet" for file in recorded])
 
 
 def convert(folder: Path, out: Path | None = None) -> Count:
@@ -172,52 +168,43 @@ def convert(folder: Path, out: Path | None = None) -> Count:
         RunError: There is nothing of ours, `out` exists, or a training is running.
         ArtifactError: Something is damaged or older than what 1.0 wrote.
     """
-    check(folder.is_dir(), f"{folder} is no folder; expected one that holds runs, codes or results",
-          RunError)
-    there, count = list(units(folder)), Count()
+    there = list(units(folder))
     check(bool(there), f"{folder} holds nothing that latentcode wrote", RunError)
+    count = Count()
+    count.current = sum(not described(unit) for unit in there)
+    count.converted = len(there) - count.current
     if out is not None:
         check_free(out, overwrite=False, marker=MANIFEST)
         with replace_folder(out, overwrite=False, marker=MANIFEST) as copy:
             shutil.copytree(folder, copy, dirs_exist_ok=True)
             for unit in there:
-                _convert_and_count(copy / unit.relative_to(folder), count)
+                convert_unit(copy / unit.relative_to(folder))
         return count
-    for unit in there:
-        if not described(unit):
-            count.current += 1
-            continue
+    for unit in filter(described, there):
         with exclusive(unit / LOCK) if (unit / LOCK).exists() else nullcontext():
             copy = unit.with_name(f"{TEMPORARY}{uuid.uuid4().hex[:8]}-{unit.name}")
             try:
                 shutil.copytree(unit, copy)
-                _convert_and_count(copy, count)
+                convert_unit(copy)
                 install_folder(copy, unit)
             finally:
                 shutil.rmtree(copy, ignore_errors=True)
     return count
 
 
-def _convert_and_count(unit: Path, count: Count) -> None:
-    if described(unit):
-        convert_unit(unit)
-        count.converted += 1
-    else:
-        count.current += 1
+def main(folder: tyro.conf.Positional[Path], out: Path | None = None) -> None:
+    """Convert what latentcode 1.0 wrote.
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.
-                                     RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    Args:
+        folder: Runs, codes, results and models of a zoo, at any depth.
+        out: New folder that takes the copies; default: convert in place.
+    """
     try:
-        count = convert(arguments.folder.resolve(), arguments.out and arguments.out.resolve())
+        count = convert(folder.resolve(), out and out.resolve())
     except LatentCodeError as error:
         sys.exit(f"error: {error}")
     print(f"converted {count.converted}; {count.current} were of version {VERSION} already")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

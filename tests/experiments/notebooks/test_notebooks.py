@@ -12,11 +12,10 @@ import venv
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from places import ROOT
 
-from latentcode.experiments.notebooks.execute import FOLDER, INSTALL, REPOSITORY, with_opening
+from latentcode.experiments.notebooks.execute import FOLDER
 
 LEFT_OUT = shutil.ignore_patterns(".*", "build", "dist", "results", "tests", "*.egg-info")
 """What the wheel of a test is built without, to be quick."""
@@ -104,6 +103,11 @@ def read(name: str) -> dict[str, Any]:
     return notebook
 
 
+INSTALL = "".join(read("decode_rules")["cells"][1]["source"])
+"""The cell that all begin with: it fetches what is not there."""
+REPOSITORY = "latentcode/latentcode"
+
+
 def test_every_notebook_is_checked() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(CHECKS)
 
@@ -183,13 +187,6 @@ def test_each_begins_with_its_badge_and_installs(name: str) -> None:
     assert "".join(cells[1]["source"]) == INSTALL
     assert cells[1]["outputs"] == []
     assert sum("Open in Colab" in "".join(cell["source"]) for cell in cells) == 1
-
-
-def test_the_opening_is_renewed_and_comes_once() -> None:
-    notebook = nbformat.read(FOLDER / "decode_rules.ipynb", as_version=4)
-    before = [cell.source for cell in notebook.cells]
-    other = with_opening(with_opening(notebook, "other"), "decode_rules")
-    assert [cell.source for cell in other.cells] == before
 
 
 def test_it_is_silent_where_there_is_nothing_to_do(
