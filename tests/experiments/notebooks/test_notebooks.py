@@ -163,7 +163,7 @@ def test_a_notebook_that_fails_is_left_as_it_was(tmp_path: Path) -> None:
     before = path.read_bytes()
     done = run(path)
     assert done.returncode == 1
-    assert "ZeroDivisionError: division by zero" in done.stderr
+    assert "division by zero" in done.stderr
     assert "1 / 0" in done.stderr
     assert path.read_bytes() == before
 
