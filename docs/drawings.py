@@ -1,16 +1,17 @@
 """Draw the pictures of concepts.md, with the numbers of the problem that the page is about.
 
     python docs/drawings.py [FOLDER]
+
+A drawing brings its own paper, so that it is legible on a light and on a dark page.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import torch
-from svg import arrow, box, cell, drawing, text
 from torch import Tensor
 
 import latentcode as lc
@@ -20,30 +21,56 @@ LAYER = 3
 STRONGEST = 2.5
 """The score of which a cell has its full colour."""
 WIDTH = 760
+STYLE = """
+svg { --paper: #ffffff; --ink: #24292f; --faint: #6a737d; --more: #c2410c; --less: #1d6fb8; }
+@media (prefers-color-scheme: dark) {
+  svg { --paper: #1e2129; --ink: #e3e6ea; --faint: #98a1ab; --more: #ff8a4c; --less: #5ab0f7; }
+}
+text { font: 14px system-ui, "DejaVu Sans", sans-serif; fill: var(--ink); }
+.code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; }
+.faint { fill: var(--faint); }
+.paper { fill: var(--paper); }
+.grid { fill: var(--paper); stroke: var(--faint); stroke-width: 1; }
+.mark { fill: none; stroke: var(--ink); stroke-width: 2.5; }
+.line { fill: none; stroke: var(--ink); stroke-width: 1.5; }
+.more { fill: var(--more); }
+.less { fill: var(--less); }
+""".strip()
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What the pictures show of one problem, for the last token in the last layer."""
+def drawing(width: int, height: int, title: str, *shapes: str) -> str:
+    """Return an SVG of these shapes, in their order."""
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="{escape(title)}">',
+        f"<style>\n{STYLE}\n</style>",
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
+        'markerHeight="7" orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" '
+        'style="fill: var(--ink)"/></marker></defs>',
+        f'<rect class="paper" width="{width}" height="{height}" rx="8"/>', *shapes, "</svg>", ""])
 
-    symbols: list[list[list[int]]]
-    """[row, column, feature]."""
-    row: Tensor
-    """Its codes over all keys, [head, key]."""
-    sizes: Tensor
-    """How large the output of each key's value network is, [key]."""
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{kind}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def shown() -> Shown:
-    """Return what the examples of the page compute."""
-    run = lc.load_run("sraven-hyla")
-    model, batch = run.load_model(), lc.instances(run, "ood", 8, seed=2)
-    with torch.no_grad():
-        _, cache = model.run_with_cache(batch.inputs)
-        row = cache["pattern", LAYER][0, :, -1]
-        network = lc.value_network(model, LAYER, row.T)
-        outputs = network(model.blocks[LAYER].ln1(cache["resid_pre", LAYER])[0])
-    return Shown(batch.info["grid"][0].tolist(), row, outputs.norm(dim=1))
+def box(x: float, y: float, width: float, height: float, kind: str = "grid") -> str:
+    return (f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+            'rx="2"/>')
+
+
+def cell(x: float, y: float, width: float, height: float, share: float) -> str:
+    """Return a cell that shows a number between -1 and 1: its sign by hue, its size by strength."""
+    kind = "more" if share > 0 else "less"
+    return (f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+            f'fill-opacity="{abs(share):.2f}"/>')
+
+
+def arrow(*points: tuple[float, float], curve: bool = False) -> str:
+    """Return an arrow through points; as a curve, the ones between only bend it."""
+    step = " C" if curve else " L"
+    first, *rest = (f"{x:g} {y:g}" for x, y in points)
+    return f'<path class="line" d="M{first}{step}{" ".join(rest)}" marker-end="url(#tip)"/>'
 
 
 def scores(column: Tensor, x: float, y: float, width: float, height: float) -> list[str]:
@@ -52,39 +79,39 @@ def scores(column: Tensor, x: float, y: float, width: float, height: float) -> l
     return [cell(x, y + i * height, width, height, share) for i, share in enumerate(shares)]
 
 
-def code_picture(seen: Shown) -> str:
-    """A pair of positions in all patterns is a column of numbers."""
+def code_picture(row: Tensor) -> str:
+    """A pair of positions in all patterns, [head, key], is a column of numbers."""
     shapes = []
     for sheet in range(15, -1, -1):
         x, y = 60 + 9 * sheet, 182 - 8 * sheet
         shapes.append(box(x, y, 108, 108))
-        shapes += scores(seen.row[sheet, -1:], x + 92, y + 92, 12, 12)
+        shapes += scores(row[sheet, -1:], x + 92, y + 92, 12, 12)
     shapes += [box(152, 274, 12, 12, "mark"),
                text(114, 312, "keys k", "faint", "middle"), text(50, 240, "q", "faint", "end"),
                text(60, 338, "a_hqk for 16 heads h", "code"),
                text(70, 206, "h = 0", "faint"), text(312, 164, "h = 15", "faint"),
                arrow((372, 190), (452, 190)), text(412, 178, "one q, one k", "faint", "middle")]
-    for head, score in enumerate(seen.row[:, -1].tolist()):
+    for head, score in enumerate(row[:, -1].tolist()):
         shapes.append(text(546, 45 + 18 * head, f"{score:.1f}".replace("-", "−"), "code", "end"))
     return drawing(WIDTH, 360, "A code is one query and one key in the patterns of all heads",
-                   *shapes, *scores(seen.row[:, -1], 476, 31, 22, 18),
+                   *shapes, *scores(row[:, -1], 476, 31, 22, 18),
                    box(476, 31, 22, 288, "mark"), text(476, 346, "a[:, q, k]", "code"),
                    text(590, 180, "the latent code"), text(590, 202, "of this pair:", "faint"),
                    text(590, 222, "a number per head", "faint"))
 
 
-def pair_picture(seen: Shown) -> str:
-    """A pair is a query and a key with a name."""
+def pair_picture(panels: list[list[list[int]]]) -> str:
+    """A pair is a query and a key with a name; panels: symbols, [row, column, feature]."""
     shapes, side, gap = [], 34, 36
     left = [190 + column * (3 * side + gap) for column in range(3)]
     top = [34 + row * (side + 30) for row in range(3)]
-    for row, panels in enumerate(seen.symbols):
-        for column, symbols in enumerate(panels):
-            asked = row == column == 2
+    for row, columns in enumerate(panels):
+        for column, symbols in enumerate(columns):
+            is_answer = row == column == 2
             for feature, symbol in enumerate(symbols):
                 x = left[column] + feature * side
                 shapes += [box(x, top[row], side, side),
-                           text(x + side / 2, top[row] + 22, "?" if asked else str(symbol),
+                           text(x + side / 2, top[row] + 22, "?" if is_answer else str(symbol),
                                 "code", "middle")]
     for row in range(3):
         shapes.append(text(172, top[row] + 22, f"row {row + 1}", "faint", "end"))
@@ -102,14 +129,14 @@ def pair_picture(seen: Shown) -> str:
         text(query, top[2] - 9, "response->response", "code", "middle"))
 
 
-def row_picture(seen: Shown) -> str:
-    """A row is the codes of one query over all keys."""
-    n_keys, side, left, top = seen.row.shape[1], 19, 96, 52
+def row_picture(row: Tensor, sizes: Tensor) -> str:
+    """A row is the codes of one query over all keys, of [head, key]; sizes: of what a key adds."""
+    n_keys, side, left, top = row.shape[1], 19, 96, 52
     shapes = []
     for key in range(n_keys):
         x = left + key * side + 6 * (key // 3)
-        shapes += scores(seen.row[:, key], x, top, side - 1, 12)
-        size = 84 * float(seen.sizes[key] / seen.sizes.max())
+        shapes += scores(row[:, key], x, top, side - 1, 12)
+        size = 84 * float(sizes[key] / sizes.max())
         shapes.append(box(x, 360 - size, side - 1, size, "more") if size else
                       box(x, 359, side - 1, 1, "faint"))
         if key % 3 == 1:
@@ -126,13 +153,13 @@ def row_picture(seen: Shown) -> str:
              "faint"))
 
 
-def value_network_picture(seen: Shown) -> str:
+def value_network_picture(row: Tensor) -> str:
     """A code mixes the matrices of the heads into a network, applied to the key's input."""
     shapes = []
     for head, label in enumerate(("0", "1", "2", "⋮", "15")):
         y = 40 + 34 * head
         if label != "⋮":
-            shapes += [*scores(seen.row[int(label), -1:], 60, y, 24, 24),
+            shapes += [*scores(row[int(label), -1:], 60, y, 24, 24),
                        box(60, y, 24, 24, "mark"), text(102, y + 17, "×", "", "middle"),
                        box(120, y, 40, 24), text(140, y + 17, f"W_{label}", "code", "middle"),
                        arrow((160, y + 12), (232, 122 + 3 * (head - 2)))]
@@ -153,13 +180,21 @@ def value_network_picture(seen: Shown) -> str:
 
 
 def main(folder: Path = HERE) -> None:
-    """Draw every picture anew."""
+    """Draw every picture anew, of the last token of one problem in the last layer."""
     folder.mkdir(parents=True, exist_ok=True)
-    seen = shown()
-    for picture in (code_picture, pair_picture, row_picture, value_network_picture):
-        file = folder / f"{picture.__name__.removesuffix('_picture')}.svg"
-        file.write_text(picture(seen), encoding="utf-8")
-        print(file)
+    run = lc.load_run("sraven-hyla")
+    model, batch = run.load_model(), lc.instances(run, "ood", 8, seed=2)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(batch.inputs)
+        row = cache["pattern", LAYER][0, :, -1]
+        network = lc.value_network(model, LAYER, row.T)
+        outputs = network(model.blocks[LAYER].ln1(cache["resid_pre", LAYER])[0])
+    for name, picture in {
+            "code": code_picture(row), "pair": pair_picture(batch.info["grid"][0].tolist()),
+            "row": row_picture(row, outputs.norm(dim=1)),
+            "value_network": value_network_picture(row)}.items():
+        (folder / f"{name}.svg").write_text(picture, encoding="utf-8")
+        print(folder / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -75,28 +74,3 @@ def train_language_model(
     train([f"{row.prompt} {row.answer}" for row in sentences.itertuples() if row.trained], folder,
           width=WIDTH, layers=LAYERS, heads=HEADS, initializer_range=0.02, steps=steps, batch=BATCH,
           learning_rate=LEARNING_RATE, weight_decay=WEIGHT_DECAY, seed=seed, progress=progress)
-
-
-def prompts(sentences: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a line of `prompts.jsonl` per sentence: what is asked, of which country."""
-    return [{"prompt": row.prompt, "pairs": _pairs(row), "label": row.relation,
-             "combination": row.country, "answer": row.answer, "trained": row.trained}
-            for row in sentences.itertuples()]
-
-
-def minimal_pairs(sentences: pd.DataFrame, order: str) -> list[dict[str, Any]]:
-    """Return a line of a pairs file per sentence of an order and other relation of its country.
-
-    The source has the same phrasing, so that it differs in one word.
-    """
-    rows = sentences[sentences["order"] == order]
-    phrased = rows.groupby([rows.index % 4, "country"], sort=False)  # four phrasings of each fact
-    return [{"prompt": row.prompt, "answer": f" {row.answer}", "source": source.prompt,
-             "source_answer": f" {source.answer}", "control": row.control, "pairs": _pairs(row),
-             "label": row.relation, "source_label": source.relation, "combination": row.country}
-            for _, block in phrased for row, source in permutations(block.itertuples(), 2)]
-
-
-def _pairs(row: Any) -> dict[str, list[Any]]:
-    return {"last->relation": [-1, row.relation], "last->country": [-1, row.country],
-            "last->last": [-1, -1]}

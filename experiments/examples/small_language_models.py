@@ -24,7 +24,7 @@ import tyro
 from torch.nn.utils.rnn import pad_sequence
 
 from latentcode.devices import make_generator
-from latentcode.errors import check, check_choice
+from latentcode.errors import check_choice
 from latentcode.files.storage import replace_folder, write_text
 from latentcode.progress import Bar
 from latentcode.sweep.texts import WORDS
@@ -65,9 +65,9 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Architecture -> its configuration in transformers, and what that calls the sizes."""
 
 
-def factorial(
-    templates: Sequence[str] = TEMPLATES, operations: Sequence[str] = OPERATIONS,
-    countries: Sequence[str] = COUNTRIES,
+def prompts(
+    templates: Sequence[str], operations: Sequence[str], countries: Sequence[str],
+    answer: Callable[[str, str], str],
 ) -> pd.DataFrame:
     """Return a prompt for every operation of every country in every template.
 
@@ -76,21 +76,25 @@ def factorial(
     """
     return pd.DataFrame([
         {"prompt": template.format(operation, country), "operation": operation,
-         "operands": country, "template": template, "answer": f" {country}'s-{operation}",
+         "operands": country, "template": template, "answer": f" {answer(operation, country)}",
          "split": ("train", "ood")[i % 2], "query": -1, "key": country}
         for template in templates for operation in operations
         for i, country in enumerate(countries)])
 
 
+def factorial(
+    templates: Sequence[str] = TEMPLATES, operations: Sequence[str] = OPERATIONS,
+    countries: Sequence[str] = COUNTRIES,
+) -> pd.DataFrame:
+    """Return prompts whose answers are made up, such as `Peru's-river`."""
+    return prompts(templates, operations, countries, lambda operation, country: (
+        f"{country}'s-{operation}"))
+
+
 def facts(templates: Sequence[str] = TEMPLATES) -> pd.DataFrame:
-    """Return prompts for the capital and the language of every country of `FACTS`, as `factorial`
-    has them."""
-    return pd.DataFrame([
-        {"prompt": template.format(operation, country), "operation": operation,
-         "operands": country, "template": template, "answer": f" {answer}",
-         "split": ("train", "ood")[i % 2], "query": -1, "key": country}
-        for template in templates for which, operation in enumerate(("capital", "language"))
-        for i, (country, answers) in enumerate(FACTS.items()) for answer in (answers[which],)])
+    """Return prompts for the capital and the language of every country of `FACTS`."""
+    return prompts(templates, ("capital", "language"), tuple(FACTS), lambda operation, country: (
+        FACTS[country][operation == "language"]))
 
 
 def distances() -> pd.DataFrame:
@@ -119,13 +123,12 @@ def train(
     """Train a language model of words on texts; save it and its tokenizer as Hugging Face does.
 
     Every word is predicted from those before it. A `llama` or a `gemma2` has two heads for each of
-    its keys and values (grouped-query attention). `UnknownNameError` for another architecture.
+    its keys and values (grouped-query attention).
     """
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers.utils import logging
 
-    check_choice("architecture", architecture, tuple(ARCHITECTURES))
     name, called = ARCHITECTURES[architecture]
     words = sorted({word for text in texts for word in text.split()})
     vocabulary = {word: i for i, word in enumerate((BEGINNING, "<unk>", *words))}
@@ -167,24 +170,6 @@ def train(
     tokenizer.save_pretrained(folder)
 
 
-def train_small(
-    architecture: str, folder: Path, *, steps: int | None = None, copying: bool = False,
-    seed: int = 0, progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Train a model on what all countries have, in all wordings; or on facts, and to copy.
-
-    steps  number of updates; default: 300, with copies `STEPS`
-    """
-    sentences = (facts if copying else factorial)((*TEMPLATES, LONGER))
-    texts = (sentences["prompt"] + sentences["answer"]).tolist()
-    if not copying:
-        return train(texts, folder, architecture, steps=steps or 300, seed=seed, progress=progress)
-    # One sentence to two texts of copies.
-    texts = texts * (N_TEXTS // (2 * len(texts))) + [copies(i) for i in range(N_TEXTS)]
-    train(texts, folder, architecture, width=64, context=64, initializer_range=0.05, batch=48,
-          steps=steps or STEPS[architecture], learning_rate=2e-3, seed=seed, progress=progress)
-
-
 def main(
     folder: Path, steps: int | None = None, copying: bool = False,
     only: tuple[str, ...] = tuple(ARCHITECTURES), seed: int = 0, overwrite: bool = False,
@@ -200,19 +185,27 @@ def main(
         overwrite: Replace what `folder` already holds.
     """
     torch.set_num_threads(1)  # more are slower at this size, and would vary the last bits
-    check(steps is None or steps >= 1, f"steps is {steps}; expected at least 1")
     for architecture in only:
         check_choice("architecture", architecture, tuple(ARCHITECTURES))
+    frame = facts if copying else factorial
+    sentences = frame((*TEMPLATES, LONGER))
+    texts = (sentences["prompt"] + sentences["answer"]).tolist()
+    settings: dict[str, Any] = {"steps": steps or 300}
     with replace_folder(folder, overwrite=overwrite, marker=FACTORIAL) as temporary:
-        prompts = facts() if copying else factorial()
-        prompts.to_json(temporary / FACTORIAL, orient="records", lines=True)
+        frame().to_json(temporary / FACTORIAL, orient="records", lines=True)
         distances().to_csv(temporary / DISTANCES)
         if copying:
             write_text(temporary / TEXTS, "".join(
                 f"{copies(N_TEXTS + i)}\n" for i in range(N_READ)))
+            # One sentence to two texts of copies.
+            texts = texts * (N_TEXTS // (2 * len(texts))) + [copies(i) for i in range(N_TEXTS)]
+            settings = {"width": 64, "context": 64, "initializer_range": 0.05, "batch": 48,
+                        "learning_rate": 2e-3}
         for architecture in only:
-            train_small(architecture, temporary / architecture, steps=steps, copying=copying,
-                        seed=seed, progress=Bar(f"training {architecture}"))
+            if copying:
+                settings["steps"] = steps or STEPS[architecture]
+            train(texts, temporary / architecture, architecture, **settings, seed=seed,
+                  progress=Bar(f"training {architecture}"))
     print(f"wrote models {', '.join(str(folder / name) for name in only)}")
 
 

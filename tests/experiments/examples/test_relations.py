@@ -16,8 +16,6 @@ from latentcode.experiments.examples.relations import (
     PHRASINGS,
     VALUES,
     make_sentences,
-    minimal_pairs,
-    prompts,
     train_language_model,
 )
 
@@ -53,26 +51,6 @@ def test_no_word_has_two_meanings() -> None:
     words = [*COUNTRIES, *VALUES, *(value for values in VALUES.values() for value in values),
              "the", "of", "in", "for", "is"]
     assert len(set(words)) == len(words)
-
-
-def test_minimal_pairs_differ_in_one_word_and_their_answers() -> None:
-    sentences = make_sentences(5, seed=0)
-    answers = sentences.set_index("prompt")["answer"]
-    for order in PHRASINGS:
-        pairs = minimal_pairs(sentences, order)
-        # Two phrasings; an ordered pair of relations.
-        assert len({(pair["prompt"], pair["source"]) for pair in pairs}) == len(pairs) == 5 * 2 * 12
-        for pair in pairs:
-            ours, theirs, same = (pair[name].split() for name in ("prompt", "source", "control"))
-            changed = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
-            assert changed == [(pair["label"], pair["source_label"])]
-            assert sum(a != b for a, b in zip(ours, same, strict=True)) == 1
-            assert pair["answer"] == f" {answers[pair['prompt']]}" == f" {answers[pair['control']]}"
-            assert pair["source_answer"] == f" {answers[pair['source']]}" != pair["answer"]
-            assert pair["combination"] in ours
-    line = prompts(sentences)[0]
-    assert line["pairs"] == {"last->relation": [-1, "capital"], "last->country": [-1, "Arvenia"],
-                             "last->last": [-1, -1]}
 
 
 def test_what_is_left_out_is_not_trained_on(small: None, tmp_path: Path) -> None:
