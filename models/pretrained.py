@@ -10,11 +10,9 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
-from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from latentcode.devices import available_memory, checked_seed, readable
+from latentcode.devices import available_memory, checked_seed, readable, resolve_device
 from latentcode.errors import ArtifactError, ConfigError, check, check_choice
 from latentcode.models.hooks import attention_layers, evaluating, other_layers, own_draws, see
 from latentcode.models.pattern_seam import add_seam
@@ -36,6 +34,19 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.01
 """How far from 1 the sum of a row of a softmax may be, whatever the type of the weights."""
+ZOO = Path(__file__).parent / "zoo"
+INSTEAD = ("expected a pretrained language model, which a bridge opens; one trained here needs no "
+           "bridge: latentcode.prompts.load_language_model opens it for prompts, and lc.extract, "
+           "lc.decode and lc.intervene ask it about its own text")
+AT = "@"
+"""What stands between the name of a model and its revision."""
+NAME, REVISION = r"[\w-][\w.-]*(/[\w-][\w.-]*)?", r"(?!.*\.\.)[A-Za-z0-9_][\w./+-]*"
+SMALL = ["*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja"]
+"""Files of a model on the hub that are read before its weights: configuration and tokenizer."""
+SAFE = ["model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"]
+TOKENIZERS = "tokenizer*", "vocab*", "*.model"
+DTYPES = "float32", "bfloat16", "float16", "float64"
+"""Names of the types of weights."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +179,9 @@ def load_pretrained(
     encoder, an architecture without an attention pattern, for quantised weights, for weights that
     are more than the memory that is left, and for a model that was trained here.
     """
-    check_eager(attn_implementation)
+    check(attn_implementation in (None, "eager"), f"attn_implementation is "
+          f"{attn_implementation!r}, which never forms the attention pattern: no code could be "
+          "read or written; expected 'eager', as without it")
     if isinstance(name_or_folder, nn.Module):
         given = {"revision": revision, "device": device, "device_map": device_map, "dtype": dtype}
         for option, value in given.items():
@@ -177,10 +190,11 @@ def load_pretrained(
         return _in_hand(name_or_folder, tokenizer, untrained=untrained, seed=seed)
     check(tokenizer is None, f"tokenizer is given, and the model is {str(name_or_folder)!r}, which "
           "brings its own; expected one with a model of transformers in hand alone")
-    network, found, of = _opened(
-        name_or_folder, revision, one_device(device, device_map), as_dtype(dtype),
-        untrained=untrained, seed=seed)
-    return as_bridge(of.full, network, found)
+    where, weights = one_device(device, device_map), as_dtype(dtype)
+    files = find_model(name_or_folder, revision)
+    network, tokenizer = load_network(
+        files, device=where, dtype=weights, untrained=untrained, seed=seed)
+    return as_bridge(files.called, network, tokenizer)
 
 
 def _in_hand(network: Any, tokenizer: Any, *, untrained: bool, seed: int) -> TransformerBridge:
@@ -192,7 +206,7 @@ def _in_hand(network: Any, tokenizer: Any, *, untrained: bool, seed: int) -> Tra
     name = str(network.config._name_or_path or type(network).__name__)
     check(tokenizer is not None, f"the model is a {type(network).__name__} in hand without a "
           "tokenizer; expected lc.load_pretrained(network, tokenizer=tokenizer)")
-    check_not_quantized(name, network.config)
+    check_supported(name, network.config)
     weights = [*network.parameters()]
     where = sorted({str(weight.device) for weight in weights})
     check(len(where) == 1, f"the weights of model {name!r} are on {' and '.join(where)}; expected "
@@ -217,7 +231,7 @@ def bridge_of(name: str, network: nn.Module, tokenizer: Any) -> TransformerBridg
 
 
 def load_network(
-    name_or_folder: str | Path,
+    model: str | Path | ModelFiles,
     *,
     revision: str | None = None,
     device: str | torch.device | None = None,
@@ -226,51 +240,43 @@ def load_network(
     seed: int = 0,
     tokenized: bool = True,
 ) -> tuple[Any, Any]:
-    """What is it before it is a bridge? The model of `transformers`, and its tokenizer.
+    """Return what becomes a bridge: a model of `transformers`, evaluating, and its tokenizer.
 
+    model      a folder or a name, as for `load_pretrained`, or what `find_model` returned of it
     tokenized  False: the tokenizer is None where there is none
 
     Other arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet,
     so that its own forward pass can be compared with the bridge's.
     """
-    return _opened(name_or_folder, revision, one_device(device, None), as_dtype(dtype),
-                   untrained=untrained, seed=seed, tokenized=tokenized)[:2]
-
-
-def _opened(
-    name_or_folder: str | Path, revision: str | None, device: torch.device, dtype: torch.dtype,
-    *, untrained: bool, seed: int, tokenized: bool = True,
-) -> tuple[Any, Any, Named]:
-    seed = checked_seed(seed)
-    of = named(name_or_folder, revision)
-    of.check_files(weights=not untrained or of.folder is not None)
-    has_tokenizer = of.has(*TOKENIZERS)
-    # transformers would make up an empty tokenizer.
-    check(has_tokenizer or not tokenized, f"{of.called} holds no tokenizer; expected "
-          "tokenizer.json, which the tokenizer's save_pretrained writes", ArtifactError)
-    with _quiet(), one_line(of):
+    device, dtype = one_device(device, None), as_dtype(dtype)
+    files = model if isinstance(model, ModelFiles) else find_model(model, revision)
+    if tokenized:
+        files.check_tokenizer()
+    with _quiet(), one_line(files):
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-        config = AutoConfig.from_pretrained(**of.asked)
-        check_causal(of.full, config)
-        check_not_quantized(of.full, config)
+        config = AutoConfig.from_pretrained(**files.options)
+        check_supported(files.called, config)
         config.output_attentions = False  # or the patterns of all layers would be collected
         # What goes to a GPU is read into the memory of the machine first.
-        check_memory(of.full, config, dtype, dict.fromkeys((torch.device("cpu"), device)))
-        tokenizer = AutoTokenizer.from_pretrained(**of.asked) if has_tokenizer else None
+        check_memory(files.called, config, dtype, dict.fromkeys((torch.device("cpu"), device)))
+        # transformers would make up an empty tokenizer.
+        tokenizer = (AutoTokenizer.from_pretrained(**files.options) if files.has_tokenizer
+                     else None)
         if untrained:
             network = fresh_network(config, dtype, seed)
         else:
+            files.fetch_weights()
             opened: Any = AutoModelForCausalLM.from_pretrained(
-                config=config, dtype=dtype, attn_implementation="eager",
-                use_safetensors=True, output_loading_info=True, **of.asked)
+                **files.options, config=config, dtype=dtype, attn_implementation="eager",
+                use_safetensors=True, output_loading_info=True)
             network, loading = opened
             lacking = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
-            check(not lacking, f"the weights of model {of.full!r} lack {', '.join(lacking[:5])}"
-                  f"{f' and {len(lacking) - 5} more' if len(lacking) > 5 else ''}; expected one "
-                  "of the right shape for every parameter", ArtifactError)
-        of.tie(network, tokenizer)
-        return network.to(device).eval(), tokenizer, of
+            check(not lacking, f"the weights of model {files.called!r} lack "
+                  f"{', '.join(lacking[:5])}; expected one of the right shape for every parameter",
+                  ArtifactError)
+        network.config._commit_hash = files.commit
+        return network.to(device).eval(), tokenizer
 
 
 def fresh_network(config: Any, dtype: torch.dtype, seed: int) -> Any:
@@ -388,109 +394,49 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-__all__ = ["INSTEAD", "Layout", "adds_bos", "as_bridge", "bridge_of", "fresh_network", "is_run",
-           "layout", "load_network", "load_pretrained", "tokenizer_of"]
-
-
-CONFIG = "config.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-SAFE = ("model.safetensors", "model.safetensors.index.json")
-TOKENIZERS = ("tokenizer*", "vocab*", "*.model")
-ZOO = Path(__file__).parent / "zoo"
-OURS = "config.yaml", "provenance.json"
-"""Files of a run, which a model folder of transformers does not have."""
-INSTEAD = ("expected a pretrained language model, which a bridge opens; one trained here needs no "
-           "bridge: latentcode.prompts.load_language_model opens it for prompts, and lc.extract, "
-           "lc.decode and lc.intervene ask it about its own text")
-AT = "@"
-"""What stands between the name of a model and its revision."""
-REVISION = r"(?!.*\.\.)[A-Za-z0-9_][\w./+-]*"
-PATIENCE = 10.0
-"""Seconds that the hub has to answer."""
-DTYPES = "float32", "bfloat16", "float16", "float64"
-"""Names of the types of weights."""
-
-
 @dataclass(frozen=True)
-class Named:
-    """A pretrained model by its folder, or by its name on the hub.
+class ModelFiles:
+    """The files of a pretrained model: a folder, or a snapshot of the hub in the cache.
 
-    name      its folder, or its name
-    folder    where it lies; None for a name
-    revision  a branch, a tag or a commit; None for a folder, and for the newest commit
-    commit    what that is; None for a folder
-    files     names of its files
-    here      whether nothing is to be fetched: a folder, or a hub that cannot be reached
+    called  its folder as it was given, or its name, with @REVISION where one is asked for
+    repo    its name on the hub; None for a folder
+    commit  of the hub; None for a folder
     """
 
-    name: str
-    folder: Path | None
-    revision: str | None
-    commit: str | None
-    files: frozenset[str]
-    here: bool
+    called: str
+    folder: Path
+    repo: str | None = None
+    commit: str | None = None
 
     @property
-    def full(self) -> str:
-        """What results call it: the name, with the revision where one is asked for."""
-        return self.name if self.revision is None else f"{self.name}{AT}{self.revision}"
+    def options(self) -> dict[str, Any]:
+        """What `from_pretrained` is called with: files of the folder, and no code of others."""
+        return {"pretrained_model_name_or_path": self.folder, "local_files_only": True,
+                "trust_remote_code": False}
 
     @property
-    def called(self) -> str:
-        """What errors call it."""
-        return f"model folder {self.name!r}" if self.folder is not None else f"model {self.full!r}"
+    def has_tokenizer(self) -> bool:
+        """Whether there are files of a tokenizer."""
+        return any(any(self.folder.glob(pattern)) for pattern in TOKENIZERS)
 
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What `from_pretrained` is asked with. By the name of the revision, so that the cache
-        finds it by that name, too."""
-        return {"pretrained_model_name_or_path": self.name, "local_files_only": self.here,
-                "trust_remote_code": False,
-                **({} if self.folder is not None else {"revision": self.revision or "main"})}
+    def check_tokenizer(self) -> None:
+        """Raise `ArtifactError` where there are no files of a tokenizer."""
+        check(self.has_tokenizer, f"model {self.called!r} holds no tokenizer; expected "
+              "tokenizer.json, which the tokenizer's save_pretrained writes", ArtifactError)
 
-    def tie(self, network: Any, tokenizer: Any) -> None:
-        """Tell a model which commit it is of, and its tokenizer where its files are.
-
-        TransformerLens reads a tokenizer again from where it says it is from, and of a name that
-        would be the newest commit, whatever the revision.
-        """
-        from huggingface_hub import try_to_load_from_cache
-
-        if self.folder is not None:
-            return
-        network.config._commit_hash = self.commit
-        found = try_to_load_from_cache(self.name, CONFIG, revision=self.commit)
-        if tokenizer is not None and isinstance(found, str):
-            tokenizer.init_kwargs["name_or_path"] = str(Path(found).parent)
-
-    def has(self, *patterns: str) -> bool:
-        """Whether a file has one of some names."""
-        return any(fnmatch(file, pattern) for file in self.files for pattern in patterns)
-
-    def check_files(self, *, weights: bool) -> None:
-        """Raise `ArtifactError` where files are missing."""
-        check(CONFIG in self.files, f"{self._holder} no {CONFIG}; expected a model that "
-              "save_pretrained wrote", ArtifactError)
-        if not weights or self.has(*SAFE):
-            return
-        check(not (self.here and self.folder is None), f"{self.called} is in the cache without its "
-              "weights, and the Hugging Face hub cannot be reached; expected a network",
+    def fetch_weights(self) -> None:
+        """Fetch the weights of a model on the hub; `ArtifactError` where there are none."""
+        if self.repo is not None:
+            _fetch(self.repo, self.commit, SAFE)
+        check(any((self.folder / name).is_file() for name in SAFE[:2]), f"model {self.called!r} "
+              f"holds no weights in safetensors; expected {SAFE[0]}, which save_pretrained writes "
+              "(a pickle such as pytorch_model.bin runs whatever code it contains, and is never "
+              "loaded; of many models a pull request has both: revision='refs/pr/1', say)",
               ArtifactError)
-        pickled = [file for file in PICKLED if file in self.files]
-        why = (f"only {pickled[0]}, a pickle, which runs whatever code it contains and is never "
-               "loaded" if pickled else "no weights")
-        way = "which save_pretrained writes" if self.folder is not None else (
-            "which of many models a pull request has (revision='refs/pr/1', say)")
-        raise ArtifactError(f"{self._holder} {why}; expected {SAFE[0]}, {way}")
-
-    @property
-    def _holder(self) -> str:
-        return (f"folder {self.name!r} holds" if self.folder is not None and
-                CONFIG not in self.files else f"{self.called} holds")
 
 
-def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
-    """Return which model is meant; the hub is asked once, for the names of files.
+def find_model(name_or_folder: str | Path, revision: str | None = None) -> ModelFiles:
+    """Return the files of a pretrained model; of the hub all but its weights are fetched.
 
     name_or_folder  a folder; a name on the hub, such as `gpt2`, also with its revision, such as
                     `EleutherAI/pythia-70m@step1000`
@@ -504,10 +450,10 @@ def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
     check(not text.startswith("hf://"), f"model is {text!r}, and such addresses are those of runs "
           f"and codes; expected the name alone, {text.removeprefix('hf://')!r}")
     if not Path(text).exists() and isinstance(name_or_folder, str) and AT in text:
-        text, _, given = text.partition(AT)
-        check(revision in (None, given), f"{name_or_folder!r} names revision {given!r}, and "
+        text, _, named = text.partition(AT)
+        check(revision in (None, named), f"{name_or_folder!r} names revision {named!r}, and "
               f"revision is {revision!r}; expected one of them")
-        revision = given
+        revision = named
     # A name of the zoo would be looked for on the hub.
     check(not is_run(text), f"{text!r} is a model that was trained here; {INSTEAD}" + (
         "" if revision is None else "; of its checkpoints step= takes one, not a revision"))
@@ -515,124 +461,71 @@ def named(name_or_folder: str | Path, revision: str | None = None) -> Named:
     if folder.is_dir():
         check(revision is None, f"revision is {revision!r}, and {text!r} is a folder here, which "
               "has none; expected a name on the Hugging Face hub, or the folder of that revision")
-        return Named(text, folder, None, None, frozenset(path.name for path in folder.iterdir()),
-                     True)
-    is_name = not folder.exists() and isinstance(name_or_folder, str) and (
-        re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", text, re.ASCII) is not None)
-    check(not folder.is_file(), f"model is {text!r}, a file; expected the folder of a model that "
-          f"save_pretrained wrote, with {CONFIG}, {SAFE[0]} and a tokenizer (what is in other "
-          "formats, such as .gguf or .bin, is not read)", ArtifactError)
-    check(is_name, f"model folder {text!r} does not exist", ArtifactError)
-    check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
-          f"revision of model {text!r} is {revision!r}; expected a branch, a tag or a commit")
-    return _on_hub(text, revision)
+        files = ModelFiles(text, folder)
+    else:
+        check(not folder.is_file(), f"model is {text!r}, a file; expected the folder of a model "
+              f"that save_pretrained wrote, with config.json, {SAFE[0]} and a tokenizer (other "
+              "formats, such as .gguf or .bin, are not read)", ArtifactError)
+        check(isinstance(name_or_folder, str) and re.fullmatch(NAME, text, re.ASCII) is not None,
+              f"model folder {text!r} does not exist", ArtifactError)
+        check(revision is None or re.fullmatch(REVISION, revision, re.ASCII) is not None,
+              f"revision of model {text!r} is {revision!r}; expected a branch, a tag or a commit")
+        snapshot = _fetch(text, revision, SMALL)
+        files = ModelFiles(text if revision is None else f"{text}{AT}{revision}", snapshot, text,
+                           snapshot.name)
+    check((files.folder / "config.json").is_file(), f"model {files.called!r} holds no config.json; "
+          "expected a model that save_pretrained wrote", ArtifactError)
+    return files
 
 
-def _on_hub(name: str, revision: str | None) -> Named:
-    from huggingface_hub import HfApi, errors
+def _fetch(name: str, revision: str | None, patterns: list[str]) -> Path:
+    """Return the snapshot of a model on the hub, with some of its files; offline that in the cache.
+    """
+    from huggingface_hub import constants, errors, snapshot_download
 
-    lost: tuple[type[Exception], ...] = (*unreachable(), OSError)
+    network: Any = vars(errors)["HTTPError"]  # of httpx or httpx2
     try:
-        info = HfApi().model_info(name, revision=revision or "main", timeout=PATIENCE)
-    except errors.HfHubHTTPError as error:
-        if error.response.status_code < 500 and error.response.status_code != 429:
-            raise ArtifactError(_refusal(name, revision, error)) from error
-        return _in_cache(name, revision, error)
-    except lost as error:
-        return _in_cache(name, revision, error)
-    except ValueError as error:  # no name of a repository
-        raise ArtifactError(f"model folder {name!r} does not exist, and it is no name on the "
-                            f"Hugging Face hub: {first_line(error)}") from error
-    return Named(name, None, revision, info.sha,
-                 frozenset(file.rfilename for file in info.siblings or ()), False)
-
-
-def _in_cache(name: str, revision: str | None, why: Exception) -> Named:
-    """Return the copy of an earlier download."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    found = try_to_load_from_cache(name, CONFIG, revision=revision or "main")
-    reason = "HF_HUB_OFFLINE is set" if isinstance(why, OfflineModeIsEnabled) else first_line(why)
-    full = name if revision is None else f"{name}{AT}{revision}"
-    check(isinstance(found, str), f"model {full!r} is no folder here, and could not be fetched "
-          f"from the Hugging Face hub ({reason}), nor is there a copy in its cache; expected a "
-          "network, or a folder", ArtifactError)
-    snapshot = Path(str(found)).parent
-    return Named(name, None, revision, snapshot.name,
-                 frozenset(path.name for path in snapshot.iterdir()), True)
-
-
-def unreachable() -> tuple[type[Exception], ...]:
-    """Return the errors after which a copy in the cache is as good as it gets."""
-    from huggingface_hub import errors
-
-    # httpx or httpx2, whichever this version of huggingface_hub uses
-    network: Any = vars(errors)["HTTPError"]
-    return network, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError
-
-
-def _refusal(name: str, revision: str | None, error: Exception) -> str:
-    """Return in one sentence what the hub says no to."""
-    from huggingface_hub import constants, errors
-
-    page = f"{constants.ENDPOINT}/{name}"
-    model = f"model {name!r}"
-    if isinstance(error, errors.GatedRepoError):
-        return (f"{model} is gated; expected the token of an account that was granted access on "
-                f"{page} (`hf auth login`, or HF_TOKEN)")
-    if isinstance(error, errors.RevisionNotFoundError):
-        return (f"{model} has no revision {revision!r}; expected a branch, a tag or a commit of "
-                f"{page}/tree/main{_others(name, revision or '')}")
-    if isinstance(error, errors.RepositoryNotFoundError):
-        from transformer_lens.supported_models import get_official_model_name
-
-        meant = ""
-        with suppress(ValueError):  # what TransformerLens calls it
-            meant = f"; did you mean {get_official_model_name(name)}?"
-        return (f"{model} is no folder here, and could not be fetched from the Hugging Face hub: "
-                f"there is none of that name, or it is private (`hf auth login`){meant}")
-    return (f"{model} could not be fetched from the Hugging Face hub: {first_line(error)}")
-
-
-def _others(name: str, revision: str) -> str:
-    """Return `; it has step0, step1 ...`, as far as the hub tells."""
-    from huggingface_hub import HfApi
-
-    try:
-        refs = HfApi().list_repo_refs(name)
-    except Exception:  # the error is about another thing
-        return ""
-    there = [ref.name for ref in (*refs.branches, *refs.tags)]
-    near = get_close_matches(revision, there, n=3, cutoff=0.5) or there[:3]
-    return f"; it has {len(there)}, such as {', '.join(near)}" if near else ""
+        return Path(snapshot_download(
+            name, revision=revision, allow_patterns=patterns, ignore_patterns="*/*"))
+    except errors.GatedRepoError as error:
+        raise ArtifactError(
+            f"model {name!r} is gated; expected the token of an account that was granted access on "
+            f"{constants.ENDPOINT}/{name} (`hf auth login`, or HF_TOKEN)") from error
+    except errors.RevisionNotFoundError as error:
+        raise ArtifactError(
+            f"model {name!r} has no revision {revision!r}; expected a branch, a tag or a commit of "
+            f"{constants.ENDPOINT}/{name}/tree/main") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ArtifactError(
+            f"model {name!r} is no folder here, and could not be fetched from the Hugging Face "
+            "hub: there is none of that name, or it is private (`hf auth login`)") from error
+    except (network, OSError, ValueError) as error:
+        called = name if revision is None else f"{name}{AT}{revision}"
+        raise ArtifactError(
+            f"model {called!r} is no folder here, and could not be fetched from the Hugging Face "
+            f"hub ({first_line(error.__cause__ or error)}), nor is there a copy in its cache; expected a network, or "
+            "a folder") from error
 
 
 def is_run(name_or_folder: str | Path) -> bool:
     """Whether a name or a folder is that of a model which was trained here."""
     folder = Path(name_or_folder)
     ours = folder if folder.is_dir() else ZOO / str(name_or_folder).removeprefix("zoo:")
-    return all((ours / file).is_file() for file in OURS)
+    return (ours / "config.yaml").is_file() and (ours / "provenance.json").is_file()
 
 
 @contextmanager
-def one_line(of: Named) -> Iterator[None]:
-    """Turn what transformers, the hub and safetensors raise into one `ArtifactError`."""
+def one_line(files: ModelFiles) -> Iterator[None]:
+    """Turn what transformers and safetensors raise of some files into one `ArtifactError`."""
     from safetensors import SafetensorError
 
     try:
         yield
+    except (ArtifactError, ConfigError, torch.OutOfMemoryError):
+        raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        if isinstance(error, ArtifactError | ConfigError | torch.OutOfMemoryError):
-            raise
-        from huggingface_hub import errors
-
-        cause: BaseException | None = error
-        while cause is not None:  # transformers says less of it than the hub
-            if isinstance(cause, errors.HfHubHTTPError):
-                raise ArtifactError(_refusal(of.name, of.revision, cause)) from error
-            cause = cause.__cause__ or cause.__context__
-        raise ArtifactError(f"{of.called} cannot be opened: {first_line(error)}") from error
+        raise ArtifactError(
+            f"model {files.called!r} cannot be opened: {first_line(error)}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -649,82 +542,57 @@ def as_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
     if isinstance(dtype, str):
         check_choice("dtype", dtype, DTYPES)
         return getattr(torch, dtype)
-    found = torch.float32 if dtype is None else dtype
-    check(isinstance(found, torch.dtype) and found.is_floating_point, f"dtype is {dtype!r}; "
-          f"expected one of: {', '.join(DTYPES)}")
-    return found
+    return torch.float32 if dtype is None else dtype
 
 
-def check_eager(attn_implementation: str | None) -> None:
-    """Raise `ConfigError` unless attention is computed openly."""
-    check(attn_implementation in (None, "eager"), f"attn_implementation is "
-          f"{attn_implementation!r}, which never forms the attention pattern: no code could be "
-          "read or written; expected 'eager', as without it")
+def check_supported(name: str, config: Any) -> None:
+    """Raise `ConfigError` for an encoder, and for weights of 4 or 8 bits.
 
-
-def check_not_quantized(name: str, config: Any) -> None:
-    """Raise `ConfigError` for weights of 4 or 8 bits.
-
-    config  of `transformers`. Their layers are of other classes, whose weights are packed: no value
-            network could be read of them, and no bridge of them is checked.
+    config  of `transformers`. Layers of quantised weights are of other classes, whose numbers are
+            packed: no value network could be read of them
     """
-    for of in (config, config.get_text_config()):
-        for field in ("quantization_config", "compression_config"):
-            found = getattr(of, field, None)
-            if not found:
-                continue
-            said = found if isinstance(found, Mapping) else found.to_dict()
-            method = str(said.get("quant_method") or "quantised")
-            method = method.rpartition(".")[2].lower()
-            bits = said.get("bits") or (8 if said.get("load_in_8bit") else
-                                        4 if said.get("load_in_4bit") else None)
-            how = method if bits is None else f"{method}, {bits} bits"
-            raise ConfigError(
-                f"the weights of model {name!r} are quantised ({how}): packed numbers, of which no "
-                "value network can be read; expected the model that it was made from, whose "
-                "weights are not, with dtype='bfloat16' where memory is short")
-
-
-def check_causal(name: str, config: Any) -> None:
-    """Raise `ConfigError` for an encoder, as its configuration says; one without names passes."""
     from transformers.models.auto import modeling_auto
 
-    kinds = [*(config.architectures or ())]
+    kinds = [*(config.architectures or ())]  # one without names passes
     check(not kinds or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
           or not {*kinds}.isdisjoint(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()),
           f"model {name!r} is a {', '.join(kinds)}, whose tokens see later ones, too; expected a "
           "causal language model, which predicts the next token, such as GPT-2")
+    for part in (config, config.get_text_config()):
+        for field in ("quantization_config", "compression_config"):
+            quantized: Any = getattr(part, field, None)
+            if quantized:
+                settings = quantized if isinstance(quantized, Mapping) else quantized.to_dict()
+                raise ConfigError(
+                    f"the weights of model {name!r} are quantised ({settings['quant_method']}): "
+                    "packed numbers, of which no value network can be read; expected the model "
+                    "that it was made from, whose weights are not, with dtype='bfloat16' where "
+                    "memory is short")
 
 
 def check_memory(
-    name: str, config: Any, dtype: torch.dtype, devices: Collection[torch.device]
+    name: str, config: Any, dtype: torch.dtype, devices: Iterable[torch.device]
 ) -> None:
     """Raise `ConfigError` where the weights alone are more than what a device has left.
 
-    Counted on a model without memory, so that no file is read.
+    config  of `transformers`. Weights are counted without memory, so that no file is read
     """
-    n = n_weights(config, dtype)
-    for device in devices:
-        free, needed = available_memory(device), n * dtype.itemsize
-        if free is None or needed <= free:
-            continue
-        fits = dtype.itemsize > 2 and 2 * n <= free
-        way = f"dtype='bfloat16' ({readable(2 * n)}), " if fits else ""
-        other = "another device" if device.type == "cuda" else "a machine with more memory"
-        raise ConfigError(
-            f"the {n:,} weights of model {name!r} take {readable(needed)} in "
-            f"{str(dtype).removeprefix('torch.')}, and {device} has {readable(free)} left; "
-            f"expected {way}a smaller model, or {other}")
-
-
-def n_weights(config: Any, dtype: torch.dtype) -> int:
-    """Return how many weights a model of `transformers` has."""
     from transformers import AutoModelForCausalLM
 
     with own_draws(), torch.device("meta"):
         network = AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=dtype, attn_implementation="eager")
-    return sum(weight.numel() for weight in network.parameters())
+    n = sum(weight.numel() for weight in network.parameters())
+    for device in devices:
+        free, needed = available_memory(device), n * dtype.itemsize
+        if free is not None and needed > free:
+            fits = dtype.itemsize > 2 and 2 * n <= free
+            way = f"dtype='bfloat16' ({readable(2 * n)}), " if fits else ""
+            other = "another device" if device.type == "cuda" else "a machine with more memory"
+            raise ConfigError(
+                f"the {n:,} weights of model {name!r} take {readable(needed)} in "
+                f"{str(dtype).removeprefix('torch.')}, and {device} has {readable(free)} left; "
+                f"expected {way}a smaller model, or {other}")
 
 
 def one_device(
@@ -738,31 +606,19 @@ def one_device(
     `ConfigError` for both, for a device that is none here, and for several devices or the disk.
     """
     if device_map is None:
-        return _device("device", "cpu" if device is None else device)
+        return resolve_device(str(device or "cpu"))
     check(device is None, f"device is {device!r} and device_map is {device_map!r}; expected one of "
           "them")
     wanted = [*device_map.values()] if isinstance(device_map, Mapping) else [device_map]
-    kinds = list(dict.fromkeys(f"cuda:{where}" if isinstance(where, int) else str(where)
-                               for where in wanted))
-    check(len(kinds) == 1 and not kinds[0].startswith(("disk", "balanced", "sequential")),
+    kinds = {f"cuda:{where}" if isinstance(where, int) else str(where) for where in wanted}
+    check(len(kinds) == 1 and not str(*kinds).startswith(("disk", "balanced", "sequential")),
           f"device_map is {device_map!r}, which spreads a model over devices or the disk; its "
           "codes are read and written in one place: expected 'auto', or one device, such as "
           "'cuda:0', for all of it")
-    if kinds == ["auto"]:
+    if kinds == {"auto"}:
         gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
         return max(gpus, key=lambda gpu: available_memory(gpu) or 0, default=torch.device("cpu"))
-    return _device("device_map", kinds[0])
-
-
-def _device(name: str, given: str | torch.device) -> torch.device:
-    try:
-        device = torch.device(given)
-    except RuntimeError:
-        raise ConfigError(f"{name} is {given!r}; expected cpu, cuda or cuda:N") from None
-    check(device.type != "cuda" or (device.index or 0) < torch.cuda.device_count(),
-          f"{name} is {str(given)!r}, and torch {torch.__version__} finds "
-          f"{torch.cuda.device_count()} CUDA devices here; expected cpu, or one of these")
-    return device
+    return resolve_device(*kinds)
 
 
 def untrained(model: Any, seed: int = 0) -> HookedTransformer | TransformerBridge:

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from latentcode.errors import ConfigError, LatentCodeError, check
+from latentcode.errors import ConfigError, called, check
 from latentcode.models.attention import nonlinearity
 from latentcode.models.config import (
     ATTENTION_KINDS,
@@ -41,6 +40,9 @@ from latentcode.models.config import (
 WEIGHT = re.compile(r"[Wb]_[A-Za-z0-9_]+")
 TAKEN = re.compile(r"[Wb]_[QKVO]|W_V2")
 """Names of an attention layer's own parameters."""
+MEMBERS, INSTANCES, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 4, 5, 7, 6
+SCORES = (INSTANCES, HEADS, QUERIES, KEYS)
+"""Sizes of the example on which a function is tried."""
 
 
 def register_normalization(
@@ -72,9 +74,21 @@ def register_normalization(
     """
     check(masked in ("lowest", "zero", None), f"masked is {masked!r}; expected 'lowest', 'zero' or "
           "None")
-    made = Normalization(fn, masked, renormalize)
-    try_normalization(name, made)
-    NORMALIZATIONS.add(name, made, replace=replace)
+    what = _checked(f"normalization {name!r}", fn)
+    scores = _numbers(MEMBERS, *SCORES)
+    codes = try_function(what, fn, scores.shape, scores)
+    try_function(what, fn, SCORES, scores[0])
+    if masked is not None:
+        seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
+        absent = torch.finfo(torch.float32).min if masked == "lowest" else 0.0
+        hint = f"scores of {absent:.3g} for masked keys (masked={masked!r})"
+        hidden = try_function(what, fn, SCORES, torch.where(seen, scores[0], absent),
+                              note=f" with {hint}")[..., ~seen]
+        check(not bool(hidden.any()), f"{what} returns codes up to {float(hidden.abs().max()):.3g} "
+              f"for {hint}; expected 0, or another `masked`: lowest, zero or None")
+    if renormalize is not None:
+        try_function(f"renormalize of {what}", renormalize, SCORES, codes[0])
+    NORMALIZATIONS.add(name, Normalization(fn, masked, renormalize), replace=replace)
 
 
 def register_nonlinearity(name: str, fn: Function, *, replace: bool = False) -> None:
@@ -87,7 +101,9 @@ def register_nonlinearity(name: str, fn: Function, *, replace: bool = False) -> 
 
     `ConfigError` as for `register_normalization`.
     """
-    try_nonlinearity(name, fn)
+    what = _checked(f"nonlinearity {name!r}", fn)
+    for shape in ((KEYS, WIDTH), (KEYS * WIDTH,)):
+        try_function(what, fn, shape, _numbers(*shape))
     NONLINEARITIES.add(name, fn, replace=replace)
 
 
@@ -128,9 +144,27 @@ def register_value_network(
         check(WEIGHT.fullmatch(parameter) is not None and TAKEN.fullmatch(parameter) is None,
               f"a parameter of value network {name!r} is {parameter!r}; expected W_ or b_ and a "
               "word, other than those of every attention layer (W_Q, b_Q, W_K, ..., W_V2)")
-    made = OwnValueNetwork(fn, parameters, _takes(fn, "hook_hidden"))
-    try_value_network(name, made)
-    VALUE_NETWORKS.add(name, made, replace=replace)
+    what = _checked(f"value network {name!r}", fn)
+    try:
+        sees_hidden = "hook_hidden" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # built-in functions do not say
+        sees_hidden = False
+    config = ModelConfig(n_heads=HEADS, d_head=WIDTH, d_head_v=WIDTH)
+    weights = {parameter: _numbers(MEMBERS, *called(
+        f"{what}: the shape of its parameter {parameter!r}", ConfigError, shape, config))
+        for parameter, shape in parameters.items()}
+    phi = nonlinearity("gelu")
+    extra = {"hook_hidden": lambda x: x} if sees_hidden else {}
+
+    def function(code: Tensor, v: Tensor, **weights: Tensor) -> Tensor:
+        return fn(code, v, phi, **weights, **extra)
+
+    code, v = _numbers(MEMBERS, *SCORES), _numbers(MEMBERS, INSTANCES, KEYS, HEADS, WIDTH)
+    out = (INSTANCES, QUERIES, HEADS, WIDTH)
+    try_function(what, function, (MEMBERS, *out), code, v, weights=weights)
+    try_function(what, function, out, code[0], v[0],
+                 weights={parameter: values[0] for parameter, values in weights.items()})
+    VALUE_NETWORKS.add(name, OwnValueNetwork(fn, parameters, sees_hidden), replace=replace)
 
 
 def register_kind(
@@ -165,17 +199,6 @@ def register_kind(
     ATTENTION_KINDS.add(name, fields, replace=replace)
 
 
-def _takes(fn: Callable[..., Any], argument: str) -> bool:
-    try:
-        return argument in inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # built-in functions do not say
-        return False
-
-
-MEMBERS, INSTANCES, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 4, 5, 7, 6
-SCORES = (INSTANCES, HEADS, QUERIES, KEYS)
-
-
 def try_function(
     what: str, function: Callable[..., Tensor], shape: tuple[int, ...], *inputs: Tensor,
     weights: Mapping[str, Tensor] | None = None, note: str = "",
@@ -195,8 +218,7 @@ def try_function(
     """
     given = " and ".join(str(list(x.shape)) for x in inputs) + note
     copies = [x.clone() for x in inputs]
-    with _failing(what, given):
-        result = function(*copies, **(weights or {}))
+    result = called(f"{what} given {given}", ConfigError, function, *copies, **(weights or {}))
     check(isinstance(result, Tensor),
           f"{what} returns {type(result).__name__} for {given}; expected a tensor")
     check(tuple(result.shape) == shape and result.dtype == inputs[0].dtype,
@@ -209,73 +231,13 @@ def try_function(
     return result
 
 
-def try_normalization(name: object, made: Normalization) -> None:
-    """Raise `ConfigError` unless a normalisation maps scores to finite codes, and masked keys to 0.
-    """
-    what = _checked("normalization", name, made.fn)
-    scores = _numbers(MEMBERS, *SCORES)
-    codes = try_function(what, made.fn, scores.shape, scores)
-    try_function(what, made.fn, SCORES, scores[0])
-    if made.masked is not None:
-        seen = torch.ones(QUERIES, KEYS, dtype=torch.bool).tril()
-        absent = torch.finfo(torch.float32).min if made.masked == "lowest" else 0.0
-        hint = f"scores of {absent:.3g} for masked keys (masked={made.masked!r})"
-        hidden = try_function(what, made.fn, SCORES, torch.where(seen, scores[0], absent),
-                              note=f" with {hint}")[..., ~seen]
-        check(not bool(hidden.any()), f"{what} returns codes up to {float(hidden.abs().max()):.3g} "
-              f"for {hint}; expected 0, or another `masked`: lowest, zero or None")
-    if made.renormalize is not None:
-        try_function(f"renormalize of {what}", made.renormalize, SCORES, codes[0])
-
-
-def try_nonlinearity(name: object, function: Function) -> None:
-    """Raise `ConfigError` unless a function maps numbers to as many finite ones."""
-    what = _checked("nonlinearity", name, function)
-    for shape in ((KEYS, WIDTH), (KEYS * WIDTH,)):
-        try_function(what, function, shape, _numbers(*shape))
-
-
-def try_value_network(name: object, made: OwnValueNetwork) -> None:
-    """Raise `ConfigError` unless a value network makes finite outputs, of a model and of an
-    ensemble."""
-    what = _checked("value network", name, made.fn)
-    config = ModelConfig(n_heads=HEADS, d_head=WIDTH, d_head_v=WIDTH)
-    weights = {}
-    for weight, shape in made.parameters.items():
-        with _failing(what, f"the shape of its parameter {weight!r}"):
-            weights[weight] = _numbers(MEMBERS, *shape(config))
-    extra = {"hook_hidden": lambda x: x} if made.sees_hidden else {}
-    phi = nonlinearity("gelu")
-
-    def function(code: Tensor, v: Tensor, **weights: Tensor) -> Tensor:
-        return made.fn(code, v, phi, **weights, **extra)
-
-    code, v = _numbers(MEMBERS, *SCORES), _numbers(MEMBERS, INSTANCES, KEYS, HEADS, WIDTH)
-    out = (INSTANCES, QUERIES, HEADS, WIDTH)
-    try_function(what, function, (MEMBERS, *out), code, v, weights=weights)
-    try_function(what, function, out, code[0], v[0],
-                 weights={weight: values[0] for weight, values in weights.items()})
-
-
-def _checked(kind: str, name: object, function: object) -> str:
-    """Return what a function is called in errors, if it is one without trainable parameters."""
-    what = f"{kind} {name!r}"
+def _checked(what: str, function: object) -> str:
+    """Return `what` if it is a function without trainable parameters; else raise `ConfigError`."""
     check(callable(function), f"{what} is {function!r}; expected a function")
     check(not isinstance(function, nn.Module) or not list(function.parameters()),
           f"{what} is a module with parameters, which no training would change; expected a "
           "function")
     return what
-
-
-@contextmanager
-def _failing(what: str, given: str) -> Iterator[None]:
-    try:
-        yield
-    except LatentCodeError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{what} fails on {given}: {type(error).__name__}: {error}") from error
 
 
 def _numbers(*shape: int) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from latentcode.app.language.given import LONGEST, TEXTS, Given, Model, check_numbers
 from latentcode.errors import ArtifactError, ConfigError, check
 from latentcode.hub import is_address
-from latentcode.models.pretrained import TOKENIZERS, is_run, named, one_line
+from latentcode.models.pretrained import find_model, is_run, one_line
 from latentcode.prompts.texts import source_of
 from latentcode.runs.run import ZOO_PREFIX, load_run
 
@@ -52,18 +52,16 @@ def _looked_up(model: str) -> tuple[Model, Encode]:
     """Return a model, which is not loaded, and how it makes tokens of a text."""
     if is_run(model) or is_address(model) or model.startswith(ZOO_PREFIX):
         return _of_run(model)
-    of = named(model)
-    of.check_files(weights=True)
-    check(of.has(*TOKENIZERS), f"{of.called} holds no tokenizer; expected tokenizer.json, which "
-          "the tokenizer's save_pretrained writes", ArtifactError)
-    with one_line(of):
+    files = find_model(model)
+    files.check_tokenizer()
+    with one_line(files):
         from transformers import AutoTokenizer
 
-        tokenizer: Any = AutoTokenizer.from_pretrained(**of.asked)
-    check(tokenizer.is_fast, f"the tokenizer of {of.called} does not tell which characters a token "
-          "stands for; expected a 'fast' one, with tokenizer.json")
-    identity = of.commit or _stamp(Path(of.name))
-    return (Model(str(Path(model).resolve()) if of.folder is not None else model, identity),
+        tokenizer: Any = AutoTokenizer.from_pretrained(**files.options)
+    check(tokenizer.is_fast, f"the tokenizer of model {files.called!r} does not tell which "
+          "characters a token stands for; expected a 'fast' one, with tokenizer.json")
+    identity = files.commit or _stamp(files.folder)
+    return (Model(str(files.folder.resolve()) if files.repo is None else model, identity),
             lambda text: list(tokenizer(text)["input_ids"]))
 
 

@@ -1,8 +1,7 @@
 """The command line: `latentcode train | extract | decode | ...`.
 
-A command is a dataclass with a method `run`, or the function that answers a question; tyro makes
-its options from the fields or the arguments. The one that is asked for is imported, so that
-`latentcode --help` is there at once.
+A command is a function; tyro makes its options from the arguments. The one that is asked for is
+imported, so that `latentcode --help` is there at once.
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
             "Find a subspace whose interchange brings the source's operation alone."),
     **{name.replace("_", "-"): (f"{module}.{name}", question)
        for name, (module, question) in probes_of_one_function().items()},
-    "generate": ("latentcode.cli.generate.Generate",
+    "generate": ("latentcode.cli.commands.generate",
                  "Generate text with a model, and without some of its heads."),
-    "show": ("latentcode.cli.show.Show", "Show what a folder holds."),
-    "explore": ("latentcode.cli.explore.Explore", "Browse codes and results in the web browser."),
-    "zoo": ("latentcode.cli.zoo.Zoo",
+    "show": ("latentcode.cli.commands.show", "Show what a folder holds."),
+    "explore": ("latentcode.cli.commands.explore", "Browse codes and results in the web browser."),
+    "zoo": ("latentcode.cli.commands.ZOO",
             "List the models of the library, check a language model, write texts."),
-    "push": ("latentcode.cli.push.Push", "Share a run or codes on the Hugging Face hub."),
-    "sweep": ("latentcode.cli.sweep.Sweep", "Train a grid of models, and write one table."),
-    "reproduce": ("latentcode.cli.reproduce.Reproduce",
+    "push": ("latentcode.cli.commands.push", "Share a run or codes on the Hugging Face hub."),
+    "sweep": ("latentcode.cli.commands.sweep", "Train a grid of models, and write one table."),
+    "reproduce": ("latentcode.cli.commands.reproduce",
                   "Do the figures and tables of the paper hold? Train, measure, judge, draw them.")}
 """Every command: where it lies, and its summary, the first line of its docstring."""
 GONE: dict[str, str] = {
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_streams()
     try:
         try:
-            command_of(take_imports(sys.argv[1:] if arguments is None else arguments)).run()
+            command_of(take_imports(sys.argv[1:] if arguments is None else arguments))()
         finally:
             flush()
     except LatentCodeError as error:
@@ -114,8 +113,8 @@ def take_imports(arguments: Sequence[str]) -> list[str]:
     return rest
 
 
-def command_of(arguments: Sequence[str]) -> Any:
-    """Return the command that the arguments call; `SystemExit` where they ask for help."""
+def command_of(arguments: Sequence[str]) -> Callable[[], None]:
+    """Return the call that the arguments ask for; `SystemExit` where they ask for help."""
     name, words = next(iter(arguments), ""), arguments[1:]
     registered = registered_questions()
     if name == "help" and words:
@@ -132,24 +131,25 @@ def command_of(arguments: Sequence[str]) -> Any:
     check(name not in GONE, f"latentcode {name} is {GONE.get(name)}", ConfigError)
     if name not in COMMANDS and name not in registered:
         raise ConfigError(_unknown(name, registered))
-    from latentcode.cli.parsing import parse
+    from latentcode.cli.options import command_of_function, parse
 
     prog = f"latentcode {name}"
     if name == "train":  # whose flags depend on its words
         from latentcode.cli.train import train_with_defaults
 
         train, default = train_with_defaults(arguments)
-        return parse(train, words, prog, default)
-    if name in registered:
-        command: Any = registered[name]
-    else:
-        module, _, called = COMMANDS[name][0].rpartition(".")
-        command = getattr(import_module(module), called)
-    if not isinstance(command, type):
-        from latentcode.cli.asking import asking
+        return parse(train, words, prog, default).run
+    module, _, called = COMMANDS.get(name, ("",))[0].rpartition(".")
+    command: Any = registered[name] if name in registered else getattr(
+        import_module(module), called)
+    if isinstance(command, Mapping):
+        return parse({part: command_of_function(function) for part, function in command.items()},
+                     words, prog, summary=COMMANDS[name][1])
+    if module == "latentcode.cli.commands":
+        return parse(command_of_function(command), words, prog)
+    from latentcode.cli.asking import asking
 
-        command = asking(command)
-    return parse(command, words, prog)
+    return parse(asking(command), words, prog)
 
 
 def registered_questions() -> dict[str, Callable[..., Any]]:

@@ -7,16 +7,15 @@ them, and those of `latentcode.subjects.subject`, which says what model and prob
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import tyro
-from docstring_parser import parse
 
+from latentcode.cli import options
+from latentcode.cli.options import option_of, with_options
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, as_tuple, check
 from latentcode.files.storage import check_free
@@ -49,19 +48,11 @@ TEXTS = ("Texts to ask about: one per line (.txt), or one object with a text per
          "perhaps with its document, its split and labels of whole texts.")
 NOTHING = "An empty list: nothing"
 """What the help says of a list option that asks for nothing where nothing follows it."""
-WORDS = (Path, float, int, bool, str)
-"""Types that a word can have; of a union the first of these."""
 
 
-class YesNo(Enum):
-    """A choice that is otherwise left to the function."""
-
-    yes = True
-    no = False
-
-
-def asking(function: Callable[..., Any]) -> Callable[..., Asked]:
-    """Return the command of a question, for tyro: called with what words give, it is an `Asked`."""
+def asking(function: Callable[..., Any]) -> Callable[..., partial[None]]:
+    """Return the command of a question, for tyro: called with what words give, it returns the call
+    of `answer`."""
     name = function.__name__
     of_function, of_subject = options_of(function), options_of(subject)
     first = of_function.pop(next(iter(of_function)))
@@ -86,35 +77,36 @@ def asking(function: Callable[..., Any]) -> Callable[..., Asked]:
     kind: Any = tuple[str, ...] if several else str
     model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD,
                               annotation=Annotated[kind, tyro.conf.Positional, note])
+    every = of_function | of_model | further
 
-    def command(model: str | tuple[str, ...], **words: Any) -> Asked:
-        given = {option: value.value if isinstance(value, YesNo) else value
-                 for option, value in words.items() if value != every[option].default}
+    def call(model: str | tuple[str, ...], **words: Any) -> partial[None]:
+        given = {option: value for option, value in words.items()
+                 if value != every[option].default}
         for option in (option for option, value in given.items() if value == ()):
             check(NOTHING in every[option].annotation.__metadata__[0].help,
                   f"--{option.replace('_', '-')} has nothing after it; expected at least one, or "
                   "to leave it out", ConfigError)
-        return Asked(
-            function, as_tuple(model), words["prompts"], words.get("texts"), words["out"],
-            words["overwrite"],
-            {option: value for option, value in given.items() if option in of_model},
-            {option: value for option, value in given.items()
-             if option in of_function and option not in of_model})
+        return partial(
+            answer, function, as_tuple(model), prompts=words["prompts"], texts=words.get("texts"),
+            out=words["out"], overwrite=words["overwrite"],
+            of_model={option: value for option, value in given.items() if option in of_model},
+            options={option: value for option, value in given.items()
+                     if option in of_function and option not in of_model})
 
-    every = of_function | of_model | further
-    parameters = [model, *every.values()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__doc__ = description(function)
-    return command
+    words = EXAMPLES.get(name, f"{name.replace('_', '-')} runs/hyla --out results/{name}")
+    return with_options(call, [model, *every.values()],
+                        options.description(function, f"Example: latentcode {words}"))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question that words asked.
+def answer(
+    function: Callable[..., Any], models: tuple[str, ...], *, prompts: Path | None,
+    texts: Path | None, out: Path, overwrite: bool, of_model: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> None:
+    """Compute under a progress bar, save, print, and say where it is.
 
-    Attributes:
-        function: What answers it.
+    Args:
+        function: What answers the question.
         models: Names or folders, at least one.
         prompts: File of prompts.
         texts: File of texts.
@@ -123,85 +115,71 @@ class Asked:
         of_model: Options of `subject` that differ from their defaults.
         options: Options of the function that differ from their defaults.
     """
-
-    function: Callable[..., Any]
-    models: tuple[str, ...]
-    prompts: Path | None
-    texts: Path | None
-    out: Path
-    overwrite: bool
-    of_model: Mapping[str, Any]
-    options: Mapping[str, Any]
-
-    def run(self) -> None:
-        """Compute under a progress bar, save, print, and say where it is."""
-        name, parameters = self.function.__name__, inspect.signature(self.function).parameters
-        kind = _evaluated(inspect.signature(self.function).return_annotation, self.function)
-        check_free(self.out, overwrite=self.overwrite,
-                   marker="meta.json" if kind is LatentCodes else kind.marker())
-        subjects: Any = self._subjects()
-        if get_origin(_plain(next(iter(options_of(self.function).values())))) is not tuple:
-            subjects, = subjects
-        options = dict(self.options)
-        if name == "intervene":
-            words = {word: options.pop(word) for word in options_of(patches) if word in options}
-            options |= patches(subjects, **words)
-        saves = "out" in parameters  # while it computes, and the same command goes on with it
-        if saves:
-            options |= {"out": self.out, "overwrite": self.overwrite}
-        try:
-            with Bar(name.replace("_", " ")) as progress:
-                result = self.function(subjects, progress=progress, **options)
-        except KeyboardInterrupt as interruption:
-            if not saves:
-                interruption.add_note(f"{self.out} was not written; the same command starts again")
-            raise
+    name, parameters = function.__name__, inspect.signature(function).parameters
+    kind = inspect.signature(function).return_annotation
+    if isinstance(kind, str):
+        kind = eval(kind, {**_names(), **inspect.unwrap(function).__globals__})
+    is_codes = kind is LatentCodes
+    check_free(out, overwrite=overwrite, marker="meta.json" if is_codes else kind.marker())
+    subjects: Any = subjects_of(name, models, prompts, texts, of_model)
+    if get_origin(_plain(next(iter(options_of(function).values())))) is not tuple:
+        subjects, = subjects
+    options = dict(options)
+    if name == "intervene":
+        words = {word: options.pop(word) for word in options_of(patches) if word in options}
+        options |= patches(subjects, **words)
+    saves = "out" in parameters  # while it computes, and the same command goes on with it
+    if saves:
+        options |= {"out": out, "overwrite": overwrite}
+    try:
+        with Bar(name.replace("_", " ")) as progress:
+            result = function(subjects, progress=progress, **options)
+    except KeyboardInterrupt as interruption:
         if not saves:
-            result.save(self.out, overwrite=self.overwrite)
-        print(result)
-        print(f"wrote {'codes' if kind is LatentCodes else 'result'} {self.out}")
-
-    def _subjects(self) -> Sequence[Any]:
-        """Return what is asked: models on problems; of several checkpoints each is one."""
-        check(len(self.models) > 0, "MODEL is missing; expected it before options that take "
-              "several words", ConfigError)
-        for option, file in (("prompts", self.prompts), ("texts", self.texts)):
-            check(file is None or file.is_file(), f"--{option} is {str(file)!r}, which is no file; "
-                  "expected one that holds them, one a line", ConfigError)
-        check(self.prompts is None or self.texts is None, f"--texts is {str(self.texts)!r} and "
-              f"--prompts {str(self.prompts)!r}; expected one or the other", ConfigError)
-        if self.texts is not None:
-            check(len(self.models) == 1, f"{len(self.models)} models are given; expected one, "
-                  "which is asked about the texts", ConfigError)
-            return [_of_texts(self.function.__name__, self.models[0], self.texts, self.of_model)]
-        if len(self.models) > 1 and self.function.__name__ not in NOT_OF_CODES:
-            return [self._of_codes()]
-        options = dict(self.of_model)
-        steps = as_tuple(options.pop("step", (None,)))
-        return [subject(model, self.prompts, step=step, **options)
-                for model in self.models for step in steps]
-
-    def _of_codes(self) -> Subject:
-        """Return codes in hand: those that are fitted to, on others."""
-        first, *others = map(folder_of, self.models)
-        check(all((folder / "codes.safetensors").is_file() for folder in (first, *others)),
-              f"{len(self.models)} folders are given that are not all codes; expected one model, "
-              "or folders of codes", ProbeError)
-        check(self.prompts is None, f"--prompts is {str(self.prompts)!r}, but codes were read "
-              "before; expected no prompts", ProbeError)
-        problems: Any = others
-        return subject(first, problems, **self.of_model)
+            interruption.add_note(f"{out} was not written; the same command starts again")
+        raise
+    if not saves:
+        result.save(out, overwrite=overwrite)
+    print(result)
+    print(f"wrote {'codes' if is_codes else 'result'} {out}")
 
 
-def _of_texts(name: str, model: str, texts: Path, options: Mapping[str, Any]) -> Any:
-    """Return a model on texts: of `heads` they are streamed, of other questions kept."""
-    if name == "heads":
-        from latentcode.subjects.streams import stream_texts
+def subjects_of(
+    name: str, models: tuple[str, ...], prompts: Path | None, texts: Path | None,
+    options: Mapping[str, Any],
+) -> Sequence[Any]:
+    """Return what a question is asked of: models on problems; of several checkpoints each is one.
 
-        return stream_texts(model, texts, **options)
-    from latentcode.prompts.texts import read_texts
+    Several folders of codes are one subject: codes that are fitted to, and others.
+    """
+    check(len(models) > 0, "MODEL is missing; expected it before options that take several words")
+    for option, file in (("prompts", prompts), ("texts", texts)):
+        check(file is None or file.is_file(), f"--{option} is {str(file)!r}, which is no file; "
+              "expected one that holds them, one a line")
+    check(prompts is None or texts is None, f"--texts is {str(texts)!r} and --prompts "
+          f"{str(prompts)!r}; expected one or the other")
+    if texts is not None:
+        check(len(models) == 1, f"{len(models)} models are given; expected one, which is asked "
+              "about the texts")
+        if name == "heads":  # which streams them
+            from latentcode.subjects.streams import stream_texts
 
-    return subject(model, read_texts(texts), **options)
+            return [stream_texts(models[0], texts, **options)]
+        from latentcode.prompts.texts import read_texts
+
+        return [subject(models[0], read_texts(texts), **options)]
+    if len(models) > 1 and name not in NOT_OF_CODES:
+        folders = [folder_of(model) for model in models]
+        check(all((folder / "codes.safetensors").is_file() for folder in folders),
+              f"{len(models)} folders are given that are not all codes; expected one model, or "
+              "folders of codes", ProbeError)
+        check(prompts is None, f"--prompts is {str(prompts)!r}, but codes were read before; "
+              "expected no prompts", ProbeError)
+        others: Any = folders[1:]
+        return [subject(folders[0], others, **options)]
+    options = dict(options)
+    steps = as_tuple(options.pop("step", (None,)))
+    return [subject(model, prompts, step=step, **options) for model in models for step in steps]
 
 
 def patches(
@@ -267,67 +245,13 @@ def _tokens(words: Sequence[str] | None) -> str | tuple[int, ...] | None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a function that words can give, as tyro takes them."""
-    texts = {argument.arg_name: argument.description or "" for source in (subject, ask, function)
-             for argument in parse(inspect.getdoc(source) or "").params}
-    options = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        hint = (type(parameter.default) if parameter.annotation is parameter.empty
-                else _evaluated(parameter.annotation, function))
-        words = words_of(hint)
-        if words is not None:
-            options[name] = option_of(name, words, texts.get(name, ""), parameter.default)
-    return options
+    """Return the arguments of a question that words can give, as tyro takes them."""
+    return options.options_of(function, subject, ask, names=_names())
 
 
-def option_of(
-    name: str, kind: Any, text: str, default: Any = inspect.Parameter.empty
-) -> inspect.Parameter:
-    """Return an argument as tyro takes it; None stands for an option that is left out."""
-    if get_origin(kind) is tuple and default not in (None, inspect.Parameter.empty):
-        default = as_tuple(default)
-    hint = "" if default is None else None
-    note = tyro.conf.arg(help=" ".join(text.split()), help_behavior_hint=hint)
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default,
-        annotation=Annotated[kind | None if default is None else kind, note])
-
-
-def words_of(hint: Any) -> Any:
-    """Return the type of what words can give for an annotation; None if only code can give it.
-
-    Of a union several values rather than one, a choice rather than any text.
-    """
-    if hint in WORDS or get_origin(hint) is Literal:
-        return hint
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [words for part in get_args(hint) if (words := words_of(part)) is not None]
-        if kinds == [bool]:
-            return YesNo
-        choices = [kind for kind in kinds if get_origin(kind) is Literal]
-        several = [kind for kind in kinds if get_origin(kind) is tuple]
-        return next(iter([*several, *choices, *(kind for kind in WORDS if kind in kinds)]), None)
-    if get_origin(hint) in (Sequence, Iterable, tuple, list):
-        item = words_of(get_args(hint)[0])
-        return None if item is None else tuple[item, ...]  # type: ignore[valid-type]
-    return None
-
-
-def description(function: Callable[..., Any]) -> str:
-    """Return the text of `--help`: what the docstring says before its sections, with an example."""
-    name = function.__name__
-    summary, _, more = (parse(inspect.getdoc(function) or "").description or "").partition("\n")
-    words = EXAMPLES.get(name, f"{name.replace('_', '-')} runs/hyla --out results/{name}")
-    return "\n\n".join(filter(None, (summary, f"Example: latentcode {words}", more.strip())))
-
-
-def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return the type that an annotation of a question stands for."""
-    if not isinstance(annotation, str):
-        return annotation
-    names = {**vars(asked), **inspect.unwrap(ask).__globals__,
-             **inspect.unwrap(function).__globals__}
-    return eval(annotation, names)
+def _names() -> dict[str, Any]:
+    """Return what annotations of questions may name."""
+    return {**vars(asked), **inspect.unwrap(ask).__globals__}
 
 
 def _plain(parameter: inspect.Parameter) -> Any:

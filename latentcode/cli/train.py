@@ -10,11 +10,16 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
-from latentcode.cli.parsing import default_is
-from latentcode.cli.show import print_metrics
+from latentcode.cli.commands import print_metrics
 from latentcode.config import TASKS, RunConfig, TrainingConfig, follow_task, load_config, preset
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
+
+
+def default_is(text: str) -> Any:
+    """Say in `--help` what an option that is left out means, where its default does not tell."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {text})")
+
 
 ProblemT = TypeVar("ProblemT")
 TaskT = TypeVar("TaskT")

@@ -410,8 +410,8 @@ def _through(
     """Return the stream that leaves a block whose sites are written."""
     if "residual" in written:
         stream = written["residual"](stream)
-    write = partial(_behind, written) if written.keys() & BEHIND else None
-    whole = read if write is None else None  # edits of these are given those of all tokens
+    write, is_behind = partial(_behind, written), bool(written.keys() & BEHIND)
+    whole = None if is_behind else read  # edits of these are given those of all tokens
     put = {site for site, edit in written.items() if isinstance(edit, Put)}
     queries = last_tokens(stream, whole)
     if "z" in put and not written.keys() & {"code", "value", "message"}:
@@ -431,7 +431,7 @@ def _through(
         code = written["code"](stream)
         value = written["value"](stream) if "value" in put else block.values(stream)
     code, value = _written(code, value, written)
-    if not of_z and write is None:
+    if not of_z and not is_behind:
         return block.after_codes(queries, last_tokens(code, read), value)
     z = block.attn.z(last_tokens(code, computed_queries), value)
     if "message" in written:

@@ -45,7 +45,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").touch()
     for arguments, message in (
-        ([pickled], "only pytorch_model.bin, a pickle"),
+        ([pickled], "holds no weights in safetensors"),
         ([folder, "--lengths", "1"], "expected at least 2 tokens each"),
         ([folder, "--lengths", "99"], "expected at most 64, the context of the model"),
         ([folder, "--out", tmp_path / "thesis"], "exists already"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import latentcode as lc
-from latentcode.cli.parsing import in_one_line
+from latentcode.cli.options import in_one_line
 from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameError
 
 COMMANDS = [

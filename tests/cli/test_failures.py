@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.cli import main
-from latentcode.cli.show import Show
+from latentcode.cli import commands, main
 from latentcode.errors import RunError
 
 CPU = ("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
@@ -28,10 +27,10 @@ def failing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
             ) -> Callable[[BaseException], tuple[object, str]]:
     """Run a command in which an error is raised; return its exit status and what it says."""
     def run_command(error: BaseException) -> tuple[object, str]:
-        def run(self: Show) -> None:
+        def show(folder: str) -> None:
             raise error
 
-        monkeypatch.setattr(Show, "run", run)
+        monkeypatch.setattr(commands, "show", show)
         with pytest.raises(SystemExit) as stopped:
             main(["show", "runs/hyla"])
         return stopped.value.code, capsys.readouterr().err

@@ -18,7 +18,7 @@ import latentcode as lc
 from latentcode import devices
 from latentcode.errors import ConfigError
 from latentcode.models import pretrained
-from latentcode.models.pretrained import load_pretrained, n_weights, one_device
+from latentcode.models.pretrained import load_pretrained, one_device
 
 TOKENS = torch.tensor([[5, 60, 7, 9]])
 
@@ -63,8 +63,8 @@ def test_the_tokenizer_in_hand_is_the_one_that_is_used(small_models: SmallModels
 
 @pytest.mark.parametrize(("field", "value", "said"), [
     ("quantization_config", {"quant_method": "bitsandbytes", "load_in_4bit": True},
-     "bitsandbytes, 4 bits"),
-    ("quantization_config", {"quant_method": "gptq", "bits": 8}, "gptq, 8 bits"),
+     "bitsandbytes"),
+    ("quantization_config", {"quant_method": "gptq", "bits": 8}, "gptq"),
     ("quantization_config", {"quant_method": "fp8"}, "fp8"),
 ])
 def test_quantised_weights_are_refused(
@@ -99,7 +99,7 @@ def test_all_of_a_model_is_on_one_device(small_models: SmallModels) -> None:
     refused: tuple[tuple[Any, str], ...] = (
         ({"transformer": "cpu", "lm_head": "disk"}, "which spreads a model over devices"),
         ({"": "disk"}, "or the disk"), ("balanced", "expected 'auto', or one device"),
-        ({"transformer": 0, "lm_head": 1}, "spreads"), ("gpu", "device_map is 'gpu'; expected cpu"))
+        ({"transformer": 0, "lm_head": 1}, "spreads"), ("gpu", "device is 'gpu'; expected cpu"))
     for device_map, message in refused:
         with pytest.raises(ConfigError, match=message):
             load_pretrained(folder, device_map=device_map)
@@ -110,24 +110,15 @@ def test_all_of_a_model_is_on_one_device(small_models: SmallModels) -> None:
 def test_auto_is_the_gpu_with_the_most_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert one_device(None, "auto") == torch.device("cpu")
-    with pytest.raises(ConfigError, match=r"device is 'cuda', and torch .* finds 0 CUDA devices"):
+    with pytest.raises(ConfigError, match=r"device is 'cuda', but torch .* finds no CUDA device"):
         one_device("cuda", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(pretrained, "available_memory", lambda gpu: (5, 9, 2)[gpu.index])
     assert one_device(None, "auto") == torch.device("cuda", 1)
     assert one_device(None, {"": 2}) == one_device(None, 2) == torch.device("cuda", 2)
-    with pytest.raises(ConfigError, match="finds 3 CUDA devices"):
+    with pytest.raises(ConfigError, match="expected an index below 3"):
         one_device(None, 3)
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
-def test_weights_are_counted_without_reading_them(
-    small_models: SmallModels, architecture: str
-) -> None:
-    network, _ = _opened(small_models(architecture))
-    state = torch.random.get_rng_state()
-    assert n_weights(network.config, torch.float32) == sum(p.numel() for p in network.parameters())
-    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_memory_is_about_what_the_machine_has() -> None:
