@@ -503,8 +503,8 @@ def _fetch(name: str, revision: str | None, patterns: list[str]) -> Path:
         called = name if revision is None else f"{name}{AT}{revision}"
         raise ArtifactError(
             f"model {called!r} is no folder here, and could not be fetched from the Hugging Face "
-            f"hub ({first_line(error.__cause__ or error)}), nor is there a copy in its cache; expected a network, or "
-            "a folder") from error
+            f"hub ({first_line(error.__cause__ or error)}), nor is there a copy in its cache; "
+            "expected a network, or a folder") from error
 
 
 def is_run(name_or_folder: str | Path) -> bool:
