@@ -8,10 +8,10 @@
    process, and with it the best possible solver (`AnswerPosterior.best`), whose accuracy is the
    ceiling against which SRAVEN accuracies are read.
 
-All sum over the readings of a grid: which tokens are one feature, and which rule governs it. The
+All look at the readings of a grid: which tokens are one feature, and which rule governs it. The
 order of the features has no meaning, so a feature is named by its response token j, and a reading
 assigns to every j one partner token in each of the other G-1 columns, every token being used once
-(a relative permutation of the columns, (M!)^(G-1) of them), and a rule. A tuple of partners is
+(a relative permutation of the columns, A = (M!)^(G-1) of them), and a rule. A tuple of partners is
 numbered p = sum_c t_c M^c over the columns c < G-1; P = M^(G-1).
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import factorial
+from itertools import permutations, product
 
 import pandas as pd
 import torch
@@ -29,17 +29,13 @@ from latentcode.config import SravenConfig
 from latentcode.tasks.base import Batch
 from latentcode.tasks.sraven.task import DISTRIBUTE, Sraven, complete, feature_grids_per_rule
 
-ROWS_AT_ONCE = 2**22
-"""Most rows of one join, which bounds its memory at about a gigabyte."""
 
-_INSTANCE, _RULES, _USED = range(3)
-"""Columns of a partial reading; the used tokens and then the answers follow from `_USED` on."""
-
-
-def partner_tokens(n_features: int, grid_size: int) -> Tensor:
-    """Return the partner tokens of every tuple, int64 [P, G-1]."""
-    index = torch.arange(n_features ** (grid_size - 1))
-    return torch.stack([index // n_features**c % n_features for c in range(grid_size - 1)], -1)
+def alignments(n_features: int, grid_size: int) -> Tensor:
+    """Return the tuple of partners of each response token, int64 [A, M]; first unpermuted."""
+    orders = torch.tensor(list(permutations(range(n_features))))
+    columns = torch.tensor(list(product(range(len(orders)), repeat=grid_size - 1)))  # [A, G-1]
+    powers = n_features ** torch.arange(grid_size - 1)
+    return (orders[columns] * powers[:, None]).sum(1)
 
 
 def candidate_features(grid: Tensor) -> Tensor:
@@ -48,106 +44,21 @@ def candidate_features(grid: Tensor) -> Tensor:
     grid [B, G, G, M] -> [B, M, P, G, G].
     """
     batch, size, _, n_features = grid.shape
-    partners = partner_tokens(n_features, size).to(grid.device)
-    columns = [grid[:, :, c, partners[:, c]] for c in range(size - 1)]
+    number = torch.arange(n_features ** (size - 1), device=grid.device)
+    columns = [grid[:, :, c, number // n_features**c % n_features] for c in range(size - 1)]
     context = torch.stack(columns, -1).movedim(1, 2)[:, None]  # [B, 1, P, G, G-1]
     response = grid[:, :, -1].transpose(1, 2)[:, :, None, :, None]  # [B, M, 1, G, 1]
-    shape = (batch, n_features, len(partners), size)
+    shape = (batch, n_features, len(number), size)
     return torch.cat((context.expand(*shape, size - 1), response.expand(*shape, 1)), -1)
 
 
-def instances_at_once(n_features: int, grid_size: int) -> int:
-    """Return how many instances fit in a block, so that the candidates stay at about 100 MB."""
-    return int(max(1, 2**20 // (8 * n_features**grid_size)))
-
-
-@dataclass(frozen=True)
-class Readings:
-    """Sums over readings that agree in instance, multiset of rules and answers.
-
-    Attributes:
-        instance: int64 [N].
-        answers: int64 [N, M], the symbol of each response token.
-        weight: float64 [N], the sum over the readings of prod_j weight of the rule of j.
-    """
-
-    instance: Tensor
-    answers: Tensor
-    weight: Tensor
-
-
-def sum_readings(
-    fits: Tensor, answers: Tensor, rule_weights: Tensor, partners: Tensor
-) -> Readings:
-    """Sum over relative permutations and rule tuples r of prod_j fits_j(r_j) weight(r_j).
-
-    A tuple of rules weighs prod_k n_k! more (n_k the number of times that rule k occurs), so that
-    all multisets of rules weigh the same whatever their number of orders. The sum runs token by
-    token; partial readings that cannot differ in what follows are merged at once, so that the
-    (M!)^(G-1) R^M readings are never listed.
-
-    Args:
-        fits: Whether rule r fits response token j with partners p, bool [B, M, P, R].
-        answers: The symbol that the rule then prescribes, int64 [B, M, P, R].
-        rule_weights: float64 [R].
-        partners: The tokens of every tuple, as `partner_tokens` numbers them, int64 [P, G-1].
-
-    Returns:
-        The readings, sorted by instance.
-    """
-    device, (n, n_features) = fits.device, fits.shape[:2]
-    taken = (1 << partners).to(device)
-    used = slice(_USED, _USED + taken.shape[1])
-    # Used tokens are bits, one number per column.
-    state = torch.zeros(n, used.stop, dtype=torch.int64, device=device)
-    state[:, _INSTANCE] = torch.arange(n, device=device)
-    weight = torch.ones(n, dtype=torch.float64, device=device)
-    for token in range(n_features):
-        instance, option_partners, option_rule = fits[:, token].nonzero(as_tuple=True)
-        option_answer = answers[instance, token, option_partners, option_rule]
-        option_taken = taken[option_partners]
-        options = torch.bincount(instance, minlength=n)
-        first_option = options.cumsum(0) - options
-        grown = []
-        at_once = max(1, ROWS_AT_ONCE // max(1, int(options.max())))
-        for part, part_weight in zip(torch.split(state, at_once), torch.split(weight, at_once),
-                                     strict=True):
-            # Every partial reading meets every option of its instance.
-            repeats = options[part[:, _INSTANCE]]
-            source = torch.repeat_interleave(repeats)
-            option = torch.arange(len(source), device=device) + (
-                first_option[part[:, _INSTANCE]] - repeats.cumsum(0) + repeats)[source]
-            free = ((part[source, used] & option_taken[option]) == 0).all(1)
-            source, option = source[free], option[free]
-            rule = option_rule[option]
-            rows = torch.cat((part[source], option_answer[option, None]), 1)
-            rows[:, used] |= option_taken[option]
-            digit = (n_features + 1) ** rule
-            repeated = rows[:, _RULES] // digit % (n_features + 1) + 1
-            rows[:, _RULES] += digit
-            grown.append(_merge(rows, part_weight[source] * rule_weights[rule] * repeated))
-        state, weight = _merge(torch.cat([rows for rows, _ in grown]),
-                               torch.cat([w for _, w in grown]))
-    return Readings(state[:, _INSTANCE], state[:, used.stop:], weight)
-
-
-def _merge(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct rows in lexicographic order, and the summed weight of each."""
-    distinct, inverse = torch.unique(rows, dim=0, return_inverse=True)
-    return distinct, weight.new_zeros(len(distinct)).index_add_(0, inverse, weight)
-
-
-def count_alignments(allowed: Tensor, partners: Tensor) -> Tensor:
-    """Return in how many relative permutations every response token has an allowed tuple.
-
-    allowed bool [B, M, P], partners int64 [P, G-1] -> float64 [B].
-    """
-    weight = torch.ones(1, dtype=torch.float64, device=allowed.device)
-    no_answers = torch.zeros_like(allowed[..., None], dtype=torch.int64)
-    readings = sum_readings(allowed[..., None], no_answers, weight, partners)
-    # Of the one rule there is, every reading has M, which weighs M!.
-    return weight.new_zeros(len(allowed)).index_add_(
-        0, readings.instance, readings.weight / factorial(allowed.shape[1]))
+def blocks(grid: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield the number of the first instance and the grids [B, G, G, M] of blocks whose candidates
+    stay at about 100 MB."""
+    _, grid_size, _, n_features = grid.shape
+    size = max(1, 2**20 // (8 * n_features**grid_size))
+    for start in range(0, len(grid), size):
+        yield start, grid[start:start + size]
 
 
 @dataclass(frozen=True)
@@ -199,28 +110,37 @@ def answer_posterior(task: Sraven, batch: Batch) -> AnswerPosterior:
     that fits is one over the number of feature grids of that rule, and the answer then follows.
     Exact, in float64.
     """
-    config = task.config
-    device = batch.targets.device
+    config, device = task.config, batch.targets.device
     sizes = feature_grids_per_rule(config.n_values, config.grid_size)
     # Relative weights: only ratios matter, and large K would underflow.
     weights = torch.tensor([min(sizes) / s for s in sizes], dtype=torch.float64, device=device)
-    partners = partner_tokens(config.n_features, config.grid_size).to(device)
-    tokens = torch.arange(config.n_features, device=device)
-    unpermuted = (partners[None] == tokens[:, None, None]).all(-1)  # [M, P]
-    blocks = []
-    for start, grid in _blocks(batch.info["grid"]):
-        fits, answers = complete(candidate_features(grid), config.n_values)
-        if not config.permuted:
-            fits &= unpermuted[..., None]
-        readings = sum_readings(fits, answers, weights, partners)
-        rows = torch.cat((readings.instance[:, None] + start, readings.answers), 1)
-        blocks.append((rows, readings.weight))
-    rows, index = torch.unique(torch.cat([r for r, _ in blocks]), dim=0, return_inverse=True)
-    weight = torch.cat([w for _, w in blocks])
-    weight = weight.new_zeros(len(rows)).index_add_(0, index, weight)
-    instance = rows[:, 0]
-    total = weight.new_zeros(len(batch)).index_add_(0, instance, weight)
-    return AnswerPosterior(instance, rows[:, 1:], weight / total[instance], len(batch))
+    aligned = alignments(config.n_features, config.grid_size).to(device)
+    aligned = aligned if config.permuted else aligned[:1]
+    rows, weight = [], []
+    for start, grid in blocks(batch.info["grid"]):
+        fits, prescribed = complete(candidate_features(grid), config.n_values)  # [B, M, P, R]
+        tokens = torch.arange(config.n_features, device=device)
+        instance, chosen = fits.any(-1)[:, tokens, aligned].all(-1).nonzero(as_tuple=True)
+        tuples = aligned[chosen]  # [reading, M]
+        rules, answers = (tuples.new_empty((len(tuples), 0)) for _ in range(2))
+        likelihood = torch.ones(len(tuples), dtype=torch.float64, device=device)
+        for token in range(config.n_features):
+            # Every reading continues with every rule that fits the token.
+            reading, rule = fits[instance, token, tuples[:, token]].nonzero(as_tuple=True)
+            instance, tuples, rules = instance[reading], tuples[reading], rules[reading]
+            answer = prescribed[instance, token, tuples[:, token], rule]
+            answers = torch.cat((answers[reading], answer[:, None]), 1)
+            # A multiset of rules weighs the same whatever its number of orders, M! / prod n_k!.
+            repeated = (rules == rule[:, None]).sum(1) + 1
+            likelihood = likelihood[reading] * weights[rule] * repeated
+            rules = torch.cat((rules, rule[:, None]), 1)
+        rows.append(torch.cat((instance[:, None] + start, answers), 1))
+        weight.append(likelihood)
+    distinct, index = torch.unique(torch.cat(rows), dim=0, return_inverse=True)
+    summed = weights.new_zeros(len(distinct)).index_add_(0, index, torch.cat(weight))
+    instance = distinct[:, 0]
+    total = weights.new_zeros(len(batch)).index_add_(0, instance, summed)
+    return AnswerPosterior(instance, distinct[:, 1:], summed / total[instance], len(batch))
 
 
 def official_ambiguous(grid: Tensor, n_values: int) -> Tensor:
@@ -228,41 +148,28 @@ def official_ambiguous(grid: Tensor, n_values: int) -> Tensor:
 
     grid int64 [B, G, G, M] as shown, answer included -> bool [B]: what the official checker
     counts for the paper's Table A2. It differs from `AnswerPosterior.ambiguous` in that all M
-    features must go wrong at once, and in its looser distribute-three, see `_official_distribute`.
+    features must go wrong at once, and in its looser distribute-three: the full rows must hold the
+    same symbols, which may repeat, and the symbols of the last row must occur among them, each
+    maybe twice; the answer is the smallest of the symbols that the last row matches least often.
     It searches all permutations whether or not the instance was permuted.
     """
     _, grid_size, _, n_features = grid.shape
-    partners = partner_tokens(n_features, grid_size).to(grid.device)
-    blocks = []
-    for _, block in _blocks(grid):
+    aligned = alignments(n_features, grid_size).to(grid.device)
+    tokens = torch.arange(n_features, device=grid.device)
+    ambiguous = []
+    for _, block in blocks(grid):
         features = candidate_features(block)
         fits, answers = complete(features, n_values)
-        fits[..., DISTRIBUTE], answers[..., DISTRIBUTE] = _official_distribute(features)
-        wrong = (fits & (answers != features[..., -1, -1, None])).any(-1)
-        blocks.append(count_alignments(wrong, partners) > 0)
-    return torch.cat(blocks)
-
-
-def _official_distribute(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where the official checker lets distribute-three fit, and its answer, both [...].
-
-    The full rows must hold the same symbols, which may repeat, and the symbols of the last row
-    must occur among them, each maybe twice. The answer is the smallest of the symbols that the
-    last row matches least often. features [..., G, G].
-    """
-    rows = features[..., :-1, :].sort(-1).values
-    same = (rows == rows[..., :1, :]).all(-1).all(-1)
-    symbols = rows[..., 0, :]
-    matches = features[..., -1, :-1, None] == symbols[..., None, :]  # [..., G-1, G]
-    least = matches.sum(-2).argmin(-1, keepdim=True)
-    return same & matches.any(-1).all(-1), symbols.gather(-1, least)[..., 0]
-
-
-def _blocks(grid: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield the number of the first instance and the grids of blocks that fit in memory."""
-    size = instances_at_once(n_features=grid.shape[-1], grid_size=grid.shape[1])
-    for start in range(0, len(grid), size):
-        yield start, grid[start:start + size]
+        full_rows = features[..., :-1, :].sort(-1).values
+        symbols = full_rows[..., 0, :]
+        matches = features[..., -1, :-1, None] == symbols[..., None, :]  # [..., G-1, G]
+        least = matches.sum(-2).argmin(-1, keepdim=True)
+        fits[..., DISTRIBUTE] = ((full_rows == full_rows[..., :1, :]).all(-1).all(-1)
+                                 & matches.any(-1).all(-1))
+        answers[..., DISTRIBUTE] = symbols.gather(-1, least)[..., 0]
+        wrong = (fits & (answers != features[..., -1, -1, None])).any(-1)  # [B, M, P]
+        ambiguous.append(wrong[:, tokens, aligned].all(-1).any(-1))
+    return torch.cat(ambiguous)
 
 
 def fresh_instances(
