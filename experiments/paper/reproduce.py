@@ -27,13 +27,12 @@ from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfCha
 from latentcode.experiments.paper.report import FORMAT, N_SPLITS, RESULT, read_result
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, needs_runs
 from latentcode.experiments.paper.reproductions import (
-    ablations,
-    curves,
     decoded,
     definitions,
     fig6,
     mean_codes,
     planes,
+    scores,
 )
 from latentcode.experiments.paper.runs import (
     KnownRuns,
@@ -61,7 +60,7 @@ from latentcode.sweep.texts import make_texts
 
 REPRODUCTIONS: Mapping[str, Reproduction] = {
     result.name: result
-    for module in (ablations, curves, decoded, definitions, fig6, mean_codes, planes)
+    for module in (decoded, definitions, fig6, mean_codes, planes, scores)
     for result in module.REPRODUCTIONS}
 UNUSED = "runs that it can be judged by: all are there, and none can (why: notes in result.json)"
 """What a claim needs whose runs gave no value."""

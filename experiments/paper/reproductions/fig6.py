@@ -31,7 +31,7 @@ from latentcode.experiments.paper.reproduction import (
     metric_evidence,
     sentences,
 )
-from latentcode.experiments.paper.reproductions.curves import short
+from latentcode.experiments.paper.reproductions.scores import short
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
 from latentcode.figures.style import Figure
 from latentcode.models.hooks import evaluating

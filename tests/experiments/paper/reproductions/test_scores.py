@@ -18,9 +18,12 @@ from latentcode.experiments.paper.reproduction import (
     learning,
     scores,
 )
-from latentcode.experiments.paper.reproductions.ablations import ROWS, beside
-from latentcode.experiments.paper.reproductions.curves import no_kind_is_always_lowest
 from latentcode.experiments.paper.reproductions.definitions import TABLE_A3, compare
+from latentcode.experiments.paper.reproductions.scores import (
+    ROWS,
+    beside,
+    no_kind_is_always_lowest,
+)
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.sraven_answers import fresh_instances
 from latentcode.models.config import TABLE_A1
@@ -133,14 +136,14 @@ def test_where_nothing_is_held_out_figa5_shows_combinations_of_training(tmp_path
 
 
 def test_runs_that_share_a_split_count_as_their_mean() -> None:
-    ours = pd.DataFrame({"split_seed": [0, 0, 1, 2], "value": [0.5, 0.7, 0.6, 0.9]})
-    number = claim("tabA1-logic-softmax")
-    row = beside([("Softmax", number, ours)], comparable=True).iloc[0]
+    ours = pd.DataFrame({"kind": "softmax", "split_seed": [0, 0, 1, 2],
+                         "value": [0.5, 0.7, 0.6, 0.9]})
+    row = beside("tabA1", "logic", "kind", ours, "paper").iloc[0]
     assert (row["published"], row["published_error"], row["n"]) == (63.28, 2.31, 3)
     assert row["ours"] == pytest.approx(70.0)
     assert row["ours_error"] == pytest.approx(10.0)
     assert row["difference"] == pytest.approx(6.72)
-    assert "difference" not in beside([("Softmax", number, ours)], comparable=False)
+    assert "difference" not in beside("tabA1", "logic", "kind", ours, "small")
 
 
 @pytest.mark.slow

@@ -1,0 +1,487 @@
+"""Scores at the end of training, over what was varied, and beside the printed ones.
+
+Fig. 2C, 4, 5C, 5D, A3, A4 and A5 are curves of what each kind of attention scores; Table A1, the 14
+ablations, and the reviews' table of nonlinearities have ours beside the printed numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from textwrap import fill
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from latentcode.experiments.paper.claims import Claim, Setting, printed
+from latentcode.experiments.paper.reproduction import (
+    KIND_STYLES,
+    KIND_TITLES,
+    KINDS,
+    LETTERS_PER_INCH,
+    METRIC,
+    NOTHING,
+    Findings,
+    Reproduction,
+    Work,
+    beside_ceiling,
+    by_preset,
+    final_metrics,
+    learning,
+    metric_evidence,
+    of_kinds,
+    scores,
+    sentences,
+)
+from latentcode.experiments.paper.verdicts import COMPARED, evidence
+from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.models.config import kind_of
+from latentcode.probes.common.figures import panels
+
+# Curves
+
+AXIS_TITLES: Mapping[str, str] = {
+    "n_examples": "sequence length", "ood_fraction": "held-out share", "d_model": "d_model",
+    "n_layers": "layers", "instances": "training instances", "n_heads": "heads",
+    "n_features": "features M"}
+"""Columns of tables in words."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of every run at its last update: a table, and a row of panels.
+
+    Attributes:
+        table: Its name; rows of the same name are kept as one.
+        split: Where the metric is measured.
+        metric: Its name.
+        ylabel: Of the picture, of which a loss has a logarithmic axis; empty: there is none.
+        across: Column on the horizontal axis.
+        panels: Column that tells panels apart; None: one panel.
+        opening: How a sentence on it begins; with {} there is one for each value of `across`;
+            empty: the summary says nothing of it.
+        setting: Which of the settings it is of; default: all.
+        whole: Split that is shown where nothing is held out.
+    """
+
+    table: str
+    split: str
+    metric: str
+    ylabel: str
+    across: str
+    panels: str | None = None
+    opening: str = ""
+    setting: int | None = None
+    whole: str | None = None
+
+    def scores(
+        self, work: Work, settings: tuple[Setting, ...], axes: tuple[str, ...]
+    ) -> pd.DataFrame:
+        """Return the metric of every run, with the figure's axes."""
+        chosen = settings if self.setting is None else settings[self.setting:self.setting + 1]
+        table = scores(work, chosen, self.split, self.metric, axes)
+        if self.whole is None:
+            return table
+        other = scores(work, chosen, self.whole, self.metric, axes)
+        return pd.concat([other[other["ood_fraction"] == 0.0], table], ignore_index=True)
+
+    def in_words(self, table: pd.DataFrame) -> str:
+        """Return the sentences on a table; combinations of `whole` are not spoken of."""
+        table = table[table["split"] == self.split]
+        if "{}" not in self.opening or table.empty:
+            return of_kinds(table, self.opening) if self.opening else ""
+        return sentences(*(of_kinds(rows, self.opening.format(short(float(str(value)))))
+                           for value, rows in table.groupby(self.across)))
+
+
+@dataclass(frozen=True)
+class CurveFigure:
+    """A figure of curves, by what tells it from others.
+
+    Attributes:
+        name: One of `RESULTS`.
+        title: What it shows.
+        shows: Preset -> settings.
+        axes: Fields of the configurations that it varies.
+        rows: Its tables and rows of panels.
+        note: What a reader must know of it beside the runs.
+        judged: Claim -> its evidence; default: the metric of the first row.
+    """
+
+    name: str
+    title: str
+    shows: Mapping[str, tuple[Setting, ...]]
+    axes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+    judged: Mapping[str, Callable[[Work, Claim], pd.DataFrame]] = field(default_factory=dict)
+
+    def measure(self, work: Work) -> Findings:
+        """Return the tables of all rows, in words, drawn and as evidence."""
+        settings, first = self.shows[work.preset], self.rows[0]
+        heading, notes = learning(work, settings)
+        tables = [(row, row.scores(work, settings, self.axes)) for row in self.rows]
+        drawn = [(row, table) for row, table in tables if row.ylabel and len(table)]
+        judged: dict[str, pd.DataFrame] = {}
+        for claim in work.claims:
+            values = self.judged.get(claim.id, partial(
+                metric_evidence, metric=first.metric, split=first.split))
+            judged[claim.id] = values(work, claim)
+        return Findings(
+            summary=sentences(*(row.in_words(table) for row, table in tables),
+                              beside_ceiling(tables[0][1])),
+            tables={name: pd.concat([table for row, table in tables if row.table == name],
+                                    ignore_index=True)
+                    for name in dict.fromkeys(row.table for row in self.rows)},
+            figures={self.name: curves_figure(drawn, heading)} if drawn else {},
+            evidence=judged, notes=(*notes, *filter(None, [self.note])))
+
+
+def curves_figure(rows: Sequence[tuple[Row, pd.DataFrame]], heading: str) -> Figure:
+    """Return a figure with a row of panels for each table, which has a row per run.
+
+    A point is the mean over the runs of a kind, with its standard error where there are several.
+    """
+    parts = [[("", table)] if row.panels is None else [
+        (f"{AXIS_TITLES[row.panels]} {short(float(str(value)))}", block)
+        for value, block in table.groupby(row.panels)] for row, table in rows]
+    n_columns = max(map(len, parts))
+    width = max(1.75 * n_columns + 1.6, 4.2)
+    with panels(len(rows), n_columns, width, 2.2 * len(rows) + 0.3,
+                fill(heading, int(LETTERS_PER_INCH * width)), sharey="row") as (figure, grid):
+        for line, (row, table), blocks in zip(grid, rows, parts, strict=True):
+            for axes in line[len(blocks):]:
+                axes.set_visible(False)
+            for axes, (title, block) in zip(line, blocks, strict=False):
+                _curves(axes, row, table, block)
+                axes.set_title(title)
+            line[0].set_ylabel(row.ylabel)
+        labels = {label: handle for axes in grid.flat
+                  for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(labels.values(), labels.keys(), loc="outside right center")
+    return figure
+
+
+def _curves(axes: Axes, row: Row, table: pd.DataFrame, block: pd.DataFrame) -> None:
+    """Draw one panel, `block`, of a row whose panels share their axes."""
+    ticks = sorted(table[row.across].unique())
+    place = pd.Series(range(len(ticks)), index=ticks)
+    for number, (kind, title) in enumerate(KIND_TITLES.items()):
+        values = block[block["kind"] == kind].groupby(row.across)["value"]
+        if values.ngroups:
+            color, marker = KIND_STYLES[kind]
+            mean = values.mean()
+            # Beside each other, or error bars would hide one another.
+            axes.errorbar(place[mean.index] + 0.06 * (number - 1), mean,
+                          yerr=values.sem().fillna(0.0), color=color, marker=marker, markersize=4,
+                          capsize=2, label=title)
+    if "ceiling" in block:
+        best = block.groupby(row.across)["ceiling"].mean()
+        axes.hlines(best, place[best.index] - 0.35, place[best.index] + 0.35, color=GREY,
+                    linestyle="dashed", linewidth=1.0, label="Bayes-optimal")
+    axes.set_xticks(range(len(ticks)), [short(value) for value in ticks])
+    axes.set(xlim=(-0.5, len(ticks) - 0.5), xlabel=AXIS_TITLES[row.across])
+    if row.metric == "loss":
+        axes.set_yscale("log")
+        # Losses span less than a decade or two: a few plain numbers rather than powers of ten.
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    elif table["value"].between(0.0, 1.0).all():
+        axes.set_ylim(-0.03, 1.03)
+
+
+def short(value: float) -> str:
+    """Return a number as ticks have it: 0.3, 96, 96 k, 20 M."""
+    if value >= 1e6:
+        return f"{value / 1e6:.3g} M"
+    return f"{value / 1e3:.3g} k" if value >= 1e4 else f"{value:g}"
+
+
+def largest_difference(work: Work, claim: Claim) -> pd.DataFrame:
+    """Return the largest difference between two kinds in R² on `test`, one value per seed."""
+    table = final_metrics(work, [claim.setting], "test", "r2")
+    kinds = table.groupby(["split_seed", "seed", "kind"])["value"].mean().unstack("kind")
+    kinds = kinds.reindex(columns=list(KIND_TITLES)).dropna()
+    spread = (kinds.max(axis=1) - kinds.min(axis=1)).rename("value").reset_index()
+    return evidence(spread.to_dict("records"), member=COMPARED)
+
+
+def no_kind_is_always_lowest(work: Work, claim: Claim) -> pd.DataFrame:
+    """Has no kind the lowest mean loss on `train` in every cell? Evidence of an exact rule.
+
+    A cell is a member of the setting but for the kind; those without all three kinds are left out.
+    """
+    table = final_metrics(work, [claim.setting], "train", "loss")
+    cells = table["member"].str.replace(r"kind=[a-z]+,?", "", regex=True)
+    means = table.groupby([cells, "kind"])["value"].mean().unstack("kind")
+    means = means.reindex(columns=list(KIND_TITLES)).dropna()
+    if means.empty:
+        return evidence([])
+    lowest = means.idxmin(axis=1)
+    return evidence([{"member": "no kind is lowest in every cell",
+                      "value": float(lowest.nunique() > 1), "n": len(means)}])
+
+
+REDUCED = ("task.n_features=2", "training.steps=750")
+HELD_OUT = by_preset(
+    "logic", paper=("task.n_examples=16,32,64,96", "task.ood_fraction=0.3,0.5,0.7"),
+    small=("task.n_examples=16,32", "task.ood_fraction=0.3,0.7", "training.steps=1000"),
+    smoke=("task.n_examples=6,8",))
+"""Examples in context, and shares of functions that are held out."""
+WIDTHS = "model.n_heads+model.d_model+model.d_mlp="
+"""The width factor scales the heads too, as the official code does."""
+INSTANCES = "training.steps=78125,156250,312500"
+SIZES: Mapping[str, tuple[Setting, ...]] = {
+    "paper": (
+        Setting("paper", "sraven", (
+            KINDS, f"{WIDTHS}[16,128,256],[32,256,512],[64,512,1024]", INSTANCES)),
+        Setting("paper", "sraven", (KINDS, "model.n_layers=4,8,16", INSTANCES))),
+    "small": (
+        Setting("small", "sraven", (KINDS, f"{WIDTHS}[8,64,128],[16,128,256]",
+                                    "task.n_features=2", "training.steps=750,1500")),
+        Setting("small", "sraven", (KINDS, "model.n_layers=4,8", *REDUCED))),
+    "smoke": (
+        Setting("smoke", "sraven", (KINDS, f"{WIDTHS}[4,16,32]", "training.steps=15,30")),
+        Setting("smoke", "sraven", (KINDS, "model.n_layers=1,2", "training.steps=30")))}
+"""Widths, and depths, each over instances."""
+SCALED = ("model.n_heads", "model.d_model", "model.n_layers", "training.steps")
+HEADS = "model.n_heads+model.d_head+model.d_head_v="
+"""The sum of the head dimensions stays what it is with 16 heads of 4."""
+LOSS_NOTE = ("The training loss is that of the finished model without dropout, on fresh instances "
+             "of the {} of training.")
+
+FIGURES: tuple[CurveFigure, ...] = (
+    CurveFigure(
+        "fig2c", "R² on held-out functions, over the examples in context and the held-out share",
+        HELD_OUT, ("task.n_examples", "task.ood_fraction"),
+        (Row("r2", "ood", "r2", "R² on held-out functions", "n_examples", "ood_fraction",
+             opening="R² on held-out functions"),)),
+    CurveFigure(
+        "figA3",
+        "Fuzzy logic on held-out functions, on those of training and on unknown terms; training "
+        "loss", HELD_OUT, ("task.n_examples", "task.ood_fraction"),
+        (Row("scores", "ood", "r2", "A held out, R²", "n_examples", "ood_fraction"),
+         Row("scores", "test", "r2", "B training, R²", "n_examples", "ood_fraction",
+             opening="R² on functions of training"),
+         Row("scores", "unknown", "r2", "C unknown terms, R²", "n_examples", "ood_fraction",
+             opening="R² on unknown terms"),
+         Row("scores", "train", "loss", "D training loss", "n_examples", "ood_fraction")),
+        LOSS_NOTE.format("functions"),
+        judged={"figA3-unknown-terms-fail": partial(metric_evidence, metric="r2", split="unknown"),
+                "figA3-alike-in-distribution": largest_difference,
+                "figA3-no-consistent-order-of-training-loss": no_kind_is_always_lowest}),
+    CurveFigure(
+        "fig4", "OOD accuracy on SRAVEN over training instances, for several widths and depths",
+        SIZES, SCALED,
+        (Row("widths", "ood", "accuracy", "A width, OOD accuracy", "instances", "d_model",
+             opening="OOD accuracy over widths and instances", setting=0),
+         Row("depths", "ood", "accuracy", "B depth, OOD accuracy", "instances", "n_layers",
+             opening="Over depths and instances", setting=1)),
+        "The width factor scales the number of heads too, as the official code does."),
+    CurveFigure(
+        "figA4", "Training loss on SRAVEN over training instances, for several widths and depths",
+        SIZES, SCALED,
+        (Row("widths", "train", "loss", "A width, training loss", "instances", "d_model",
+             opening="Training loss over widths and instances", setting=0),
+         Row("depths", "train", "loss", "B depth, training loss", "instances", "n_layers",
+             opening="Over depths and instances", setting=1)),
+        LOSS_NOTE.format("combinations"),
+        judged=dict.fromkeys(("figA4-no-consistent-order-over-widths",
+                              "figA4-no-consistent-order-over-depths"), no_kind_is_always_lowest)),
+    CurveFigure(
+        "fig5c", "OOD accuracy on SRAVEN over the number of heads",
+        by_preset("sraven", paper=(f"{HEADS}[1,64,64],[2,32,32],[4,16,16],[8,8,8],[16,4,4]",),
+              small=(f"{HEADS}[1,64,64],[4,16,16],[16,4,4]", *REDUCED),
+              smoke=(f"{HEADS}[1,8,8],[4,2,2]",)),
+        ("model.n_heads", "model.d_head", "model.d_head_v"),
+        (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_heads",
+             opening="OOD accuracy with {} heads"),),
+        "The sum of the head dimensions is the same for every number of heads."),
+    CurveFigure(
+        "fig5d", "OOD accuracy on SRAVEN over the number of features",
+        by_preset("sraven", paper=("task.n_features=2,3,4",),
+              small=("task.n_features=2,3", "training.steps=750"), smoke=("task.n_features=2,3",)),
+        ("task.n_features",),
+        (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_features",
+             opening="OOD accuracy with {} features"),),
+        "A single feature is left out: a held-out combination would then be a rule that training "
+        "never had."),
+    CurveFigure(
+        "figA5", "OOD accuracy on SRAVEN over the held-out share of rule combinations",
+        by_preset("sraven", paper=("task.ood_fraction=0.0,0.25,0.5,0.75",),
+              small=("task.ood_fraction=0.0,0.25,0.5,0.75", *REDUCED),
+              smoke=("task.ood_fraction=0.0,0.25",)),
+        ("task.ood_fraction",),
+        (Row("accuracy", "ood", "accuracy", "OOD accuracy", "ood_fraction",
+             opening="OOD accuracy over held-out shares", whole="test"),
+         Row("training", "test", "accuracy", "", "ood_fraction")),
+        "At a share of 0 no combination is held out: the accuracy there is on fresh instances of "
+        "all combinations."),
+)
+
+# Tables of printed numbers
+
+ROWS = {
+    "softmax": "Softmax attention",
+    "linear": "Linear attention",
+    "hyla": "HYLA",
+    "linear_rms_head": "Linear + RMSHead",
+    "linear_rms_head_relu": "Linear + RMSHead + nonlinear value ?",
+    "hyla_no_rms_head": "HYLA − RMSHead",
+    "hyla_linear": "HYLA − nonlinearity",
+    "hyla_linear_no_rms_head": "HYLA − nonlinearity − RMSHead",
+    "hyla_softmax": "HYLA − RMSHead + softmax ?",
+    "hyla_deep": "HYLA + deep value network",
+    "hyla_softmax_rms_head": "HYLA + softmax ?",
+    "softmax_moe": "Softmax attention + MoE",
+    "linear_moe": "Linear attention + MoE",
+    "hyla_moe": "HYLA + MoE",
+}
+"""The rows of Table A1 as they are printed; `?`: another reading is possible, and the table says
+ours."""
+ALL_KINDS = f"kind={','.join(ROWS)}"
+OF_TABLE = {
+    "paper": (Setting("paper", "logic", (ALL_KINDS,)), Setting("paper", "sraven", (ALL_KINDS,))),
+    "small": (Setting("small", "logic", (ALL_KINDS, "training.steps=500")),
+              Setting("small", "sraven", (ALL_KINDS, "task.n_features=2", "training.steps=750"))),
+    "smoke": (Setting("smoke", "logic", ("kind=softmax,linear,hyla,hyla_deep",)),
+              Setting("smoke", "sraven", ("kind=softmax,linear,hyla",)))}
+COLUMNS = {"logic": "Fuzzy logic, 100 × R² on held-out functions",
+           "sraven": "SRAVEN, 100 × OOD accuracy"}
+NONLINEARITIES = "model.nonlinearity=gelu,relu,sigmoid,silu,tanh"
+OF_REVIEWS = {
+    preset: (Setting(preset, "sraven", ("kind=hyla", nonlinearities, *reduced)),
+             Setting(preset, "sraven", ("kind=softmax", *reduced)))
+    for preset, nonlinearities, reduced in (
+        ("paper", NONLINEARITIES, ()),
+        ("small", NONLINEARITIES, ("task.n_features=2", "training.steps=750")),
+        ("smoke", "model.nonlinearity=relu,silu", ()))}
+
+
+def ablations(work: Work) -> Findings:
+    """Return R² and accuracy on `ood` of every row, beside the published ones."""
+    settings = OF_TABLE[work.preset]
+    runs = {setting.task: scores(work, [setting], "ood", METRIC[setting.task])
+            for setting in settings}
+    rows = pd.concat([beside("tabA1", task, "kind", table, work.preset)
+                      for task, table in runs.items()], ignore_index=True)
+    rows["row"] = rows["row"].map(ROWS)
+    measured = [table for table in runs.values() if len(table)]
+    fuzzy, sraven = runs["logic"], runs["sraven"]
+    summary = sentences(
+        f"Of the {len(ROWS)} rows {fuzzy['kind'].nunique()} have runs on fuzzy logic and "
+        f"{sraven['kind'].nunique()} on SRAVEN.",
+        *(of_kinds(table, quantity) for table, quantity in (
+            (fuzzy, "R² on held-out functions"), (sraven, "OOD accuracy on SRAVEN"))
+          if table["kind"].isin(list(KIND_TITLES)).any()),
+        beside_ceiling(sraven))
+    return _beside_printed(
+        "tabA1", work, settings, summary if measured else NOTHING, rows,
+        pd.concat(measured or list(runs.values()), ignore_index=True),
+        {title: rows[rows["task"] == task] for task, title in COLUMNS.items()},
+        "Rows marked ? leave room for another reading; the column `reading` says which one was "
+        "run.")
+
+
+def nonlinearities(work: Work) -> Findings:
+    """Return accuracy on `ood` of HYLA with every nonlinearity, and that of softmax attention."""
+    settings = OF_REVIEWS[work.preset]
+    runs = scores(work, settings, "ood", "accuracy", ["model.nonlinearity"])
+    rows = beside("nonlinearity", "sraven", "nonlinearity", runs[runs["kind"] != "softmax"],
+                  work.preset)
+    numbers = ", ".join(f"{row.row} {row.ours:.1f}" for row in rows[rows["n"] > 0].itertuples())
+    softmax = in_points(runs[runs["kind"] == "softmax"])
+    return _beside_printed(
+        "nonlinearity", work, settings,
+        sentences(f"OOD accuracy of HYLA in points: {numbers}." if numbers else "",
+                  f"Softmax attention: {softmax['ours']:.1f}." if softmax["n"] else "",
+                  beside_ceiling(runs)) or NOTHING,
+        rows, runs, {"100 × OOD accuracy": rows})
+
+
+def _beside_printed(
+    name: str, work: Work, settings: Sequence[Setting], summary: str, rows: pd.DataFrame,
+    runs: pd.DataFrame, columns: Mapping[str, pd.DataFrame], *notes: str,
+) -> Findings:
+    """Return the findings of a table; `columns` are its rows by what the numbers are."""
+    heading, of_runs = learning(work, settings)
+    return Findings(
+        summary=summary,
+        tables={"rows": rows, "runs": runs},
+        figures={name: _figure(columns, heading)} if rows["ours"].notna().any() else {},
+        evidence={claim.id: metric_evidence(work, claim, METRIC[claim.setting.task], "ood")
+                  for claim in work.claims},
+        notes=(*of_runs, *notes))
+
+
+def in_points(values: pd.DataFrame) -> dict[str, float]:
+    """Return 100 x the mean of `value` over splits, its standard error, and how many splits.
+
+    Runs that share a split count as their mean, as the published seed draws the split too.
+    """
+    splits = 100.0 * values.groupby("split_seed")["value"].mean().astype(float)
+    return {"ours": splits.mean(), "ours_error": splits.sem(), "n": len(splits)}
+
+
+def beside(result: str, task: str, axis: str, runs: pd.DataFrame, preset: str) -> pd.DataFrame:
+    """Return a row per printed number of a task, in points, with ours beside it.
+
+    Args:
+        result: The printed table.
+        task: The task.
+        axis: The column of runs that names the rows, `kind` or `nonlinearity`.
+        runs: Our scores.
+        preset: At `paper` ours are of the published setting, so that a difference says something.
+    """
+    rows = []
+    for claim in printed(result):
+        if claim.setting.task != task:
+            continue
+        assert claim.published is not None
+        config, = claim.setting.grid.members().values()
+        name = kind_of(config.model) if axis == "kind" else config.model.nonlinearity
+        ours = in_points(runs[runs[axis] == name])
+        difference = {"difference": ours["ours"] - claim.published.value}
+        rows.append({"row": name, "task": task, "published": claim.published.value,
+                     "published_error": claim.published.error, **ours,
+                     **(difference if preset == "paper" else {}), "reading": claim.reading})
+    return pd.DataFrame(rows)
+
+
+def _figure(columns: Mapping[str, pd.DataFrame], heading: str) -> Figure:
+    """Return numbers of ours beside published ones: a panel per column, a line per row."""
+    n_rows, width = max(map(len, columns.values())), 4.1 * len(columns) + 2.2
+    with panels(1, len(columns), width, 0.27 * n_rows + 1.3,
+                fill(heading, int(LETTERS_PER_INCH * width)), sharey=True) as (figure, (row,)):
+        for axes, (xlabel, table) in zip(row, columns.items(), strict=True):
+            lines = np.arange(len(table))
+            axes.errorbar(table["published"], lines - 0.13, xerr=table["published_error"], fmt="D",
+                          color=GREY, markersize=3.5, capsize=2, label="published")
+            axes.errorbar(table["ours"], lines + 0.13, xerr=table["ours_error"].fillna(0.0),
+                          fmt="o", color=PALETTE[0], markersize=4, capsize=2, label="ours")
+            axes.set_yticks(lines, table["row"])
+            axes.set(xlabel=xlabel, ylim=(len(table) - 0.5, -0.5))
+            axes.grid(False, axis="y")
+            for line, values in zip(lines, table.to_dict("records"), strict=True):
+                theirs = f"{values['published']:.1f} ± {values['published_error']:.1f}"
+                error = f" ± {values['ours_error']:.1f}" if values["n"] > 1 else ""
+                ours = f"{values['ours']:.1f}{error} ({values['n']:.0f})"
+                for text, points, color in (
+                        (theirs, 6, GREY), (ours if values["n"] else "no run", 64, PALETTE[0])):
+                    axes.annotate(text, (1.0, line), xycoords=axes.get_yaxis_transform(),
+                                  xytext=(points, 0), textcoords="offset points", va="center",
+                                  fontsize=7.5, color=color)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+REPRODUCTIONS = (
+    *(Reproduction(figure.name, figure.title, figure.shows, figure.measure) for figure in FIGURES),
+    Reproduction("tabA1", "The ablations of Table A1 on held-out functions and rule combinations",
+                 OF_TABLE, ablations),
+    Reproduction("nonlinearity", "Nonlinearities in the value network of HYLA, on SRAVEN",
+                 OF_REVIEWS, nonlinearities))
