@@ -16,10 +16,8 @@ from latentcode.experiments.paper.sraven_answers import fresh_instances
 from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.files.storage import replace_file
-from latentcode.metrics import mean_metric
 from latentcode.models.config import kind_of
 from latentcode.probes.common.results import TableResult
-from latentcode.progress import Bar, reported
 from latentcode.runs import Run
 
 R = TypeVar("R", bound=TableResult)
@@ -43,8 +41,6 @@ LEARNT = 0.5
 KNOWN = 0.90
 """A model knows its rules where it is right about each in at least this share of held-out
 instances (`claims.yaml`)."""
-CHUNK = 2_000
-"""Instances of SRAVEN that are drawn and kept at once."""
 FOR_CEILING = 8_000
 """Instances from which a ceiling is estimated: a standard error of 0.003 for M = 4, K = 8."""
 LETTERS_PER_INCH = 12
@@ -57,12 +53,13 @@ ONE_SETTING = "One setting for every row, where the paper takes the best of the 
 class Findings:
     """What a figure or table says, of the runs that are there.
 
-    summary   what the numbers say, in one to three sentences
-    tables    name -> every number, a row each; kept as CSV and in result.json
-    figures   name -> picture, in the paper's arrangement
-    evidence  claim -> values by which it is judged (`verdicts.COLUMNS`)
-    notes     what a reader must know, a sentence each
-    raw       name -> longer tables that lie behind the pictures; kept as CSV alone
+    Attributes:
+        summary: What the numbers say, in one to three sentences.
+        tables: Name -> every number, a row each; kept as CSV and in result.json.
+        figures: Name -> picture, in the paper's arrangement.
+        evidence: Claim -> values by which it is judged (`verdicts.COLUMNS`).
+        notes: What a reader must know, a sentence each.
+        raw: Name -> longer tables that lie behind the pictures; kept as CSV alone.
     """
 
     summary: str
@@ -77,10 +74,11 @@ class Findings:
 class Reproduction:
     """A figure or table of the paper.
 
-    name     one of `RESULTS`
-    title    what it shows, as its caption says
-    shows    preset -> the settings whose runs it shows; none where no run is needed
-    measure  what the runs say; called with those that are finished
+    Attributes:
+        name: One of `RESULTS`.
+        title: What it shows, as its caption says.
+        shows: Preset -> the settings whose runs it shows; none where no run is needed.
+        measure: What the runs say; called with those that are finished.
     """
 
     name: str
@@ -120,11 +118,13 @@ def needs_runs(claim: Claim) -> bool:
 class Work:
     """What a measurement works with.
 
-    preset  `paper`, `small` or `smoke`
-    known   the runs that were found
-    folder  where the measurements of single runs are kept
-    claims  the claims that are judged: those of the result at `paper`, else none
-    say     told of every measurement that is begun, as each can take minutes
+    Attributes:
+        preset: `paper`, `small` or `smoke`.
+        known: The runs that were found.
+        folder: Where the measurements of single runs are kept.
+        device: `cpu` or `cuda`.
+        claims: The claims that are judged: those of the result at `paper`, else none.
+        say: Called with a line on every measurement that is begun, as each can take minutes.
     """
 
     preset: str
@@ -149,9 +149,9 @@ class Work:
     ) -> R:
         """Return `function(run, **arguments)`, of class `kind`, which is computed once for a run.
         """
-        folder = self.folder / self._name(run, function, arguments)
+        folder = self.folder / _name(run, function, arguments)
         if not (folder / kind.marker()).exists():
-            self._announce(function, run)
+            self._begin(function, run)
             function(run, device=self.device, **arguments).save(folder, figures=False)
         return kind.load(folder)
 
@@ -162,30 +162,29 @@ class Work:
 
         Without a run it is `function(**arguments)`.
         """
-        name = f"{self._name(run, function, arguments)}.parquet"
+        name = f"{_name(run, function, arguments)}.parquet"
         if (MEASURED / name).exists():
             return pd.read_parquet(MEASURED / name)
         path = self.folder / name
         if not path.exists():
-            self._announce(function, run)
+            self._begin(function, run)
             measured = (function(**arguments) if run is None
                         else function(run, device=self.device, **arguments))
             with replace_file(path) as temporary:
                 measured.to_parquet(temporary, index=False)
         return pd.read_parquet(path)
 
-    def _name(
-        self, run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]
-    ) -> str:
-        # Whatever becomes of the function: what it measured of a published run cannot be measured
-        # again without weights.
-        words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
-        return "-".join(words if run is None else [*words, run.id, str(run.checkpoints()[-1])])
-
-    def _announce(self, function: Callable[..., Any], run: Run | None) -> None:
+    def _begin(self, function: Callable[..., Any], run: Run | None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.say("measuring " + function.__name__.replace("_", " ")
                  + ("" if run is None else f", {run.name}"))
+
+
+def _name(run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    # Whatever becomes of the function: what it measured of a published run cannot be measured again
+    # without weights.
+    words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
+    return "-".join(words if run is None else [*words, run.id, str(run.checkpoints()[-1])])
 
 
 def about(member: str, run: Run) -> dict[str, Any]:
@@ -199,7 +198,7 @@ def final_metrics(
 ) -> pd.DataFrame:
     """Return a metric of every run at its last evaluation, with its standard error; a row each.
 
-    fields  of the configurations, as further columns: `task.n_examples` makes one of `n_examples`
+    The `fields` of the configurations are columns, too: `task.n_examples` makes `n_examples`.
     """
     names = [name.rpartition(".")[2] for name in fields]
     rows = []
@@ -232,19 +231,6 @@ def controls_of(claim: Claim) -> tuple[str, ...]:
     return claim.rule.controls
 
 
-def instances(
-    work: Work, n: int, n_features: int, n_values: int, permuted: bool = True
-) -> pd.DataFrame:
-    """Return `fresh_instances` of SRAVEN, in chunks that are kept."""
-    sizes = [min(CHUNK, n - start) for start in range(0, n, CHUNK)]
-    progress = None if work.preset == "smoke" else Bar(f"SRAVEN, M = {n_features}, K = {n_values}")
-    return pd.concat([
-        work.table(None, fresh_instances, n_features=n_features, n_values=n_values,
-                   permuted=permuted, n=size, seed=seed)
-        for seed, size in reported(list(enumerate(sizes)), len(sizes), progress)],
-        ignore_index=True)
-
-
 def scores(
     work: Work, settings: Iterable[Setting], split: str, metric: str, fields: Sequence[str] = ()
 ) -> pd.DataFrame:
@@ -262,9 +248,10 @@ def scores(
     table["instances"] = table["steps"] * table["batch_size"]
     if of_sraven and metric == "accuracy":
         n = 200 if work.preset == "smoke" else FOR_CEILING
-        table["ceiling"] = [mean_metric(instances(
-            work, n, row["n_features"], row["n_values"], row["permuted"])["solved"].to_numpy()).mean
-            for row in table.to_dict("records")]
+        table["ceiling"] = [
+            work.table(None, fresh_instances, n=n, **{
+                axis: row[axis] for axis in ("n_features", "n_values", "permuted")})[
+                "solved"].mean() for row in table.to_dict("records")]
     return table.rename(columns={"name": "task"}).drop(columns="batch_size")
 
 
@@ -280,26 +267,6 @@ def learning(work: Work, settings: Iterable[Setting]) -> tuple[str, tuple[str, .
         heading = [f"reduced models (preset {work.preset})"]
         notes = [f"Reduced models and tasks (preset {work.preset}): the numbers do not compare "
                  "with the paper's, and say nothing about which kind of attention is better."]
-
-    def listed(values: Iterable[float]) -> str:
-        return ", ".join(f"{value:g}" if value < 1e5 else f"{value:.0f}"
-                         for value in sorted(set(values)))
-
-    configs = [run.config for _, run in work.runs_of(settings)]
-    for name, title, axes in (
-            ("logic", "Fuzzy logic", {"n_examples": "sequence length "}),
-            ("sraven", "SRAVEN", {"n_features": "M = ", "n_values": "K = "})):
-        trained = [config for config in configs if config.task.name == name]
-        if not trained:
-            continue
-        words = [f"{words}{listed(getattr(config.task, axis) for config in trained)}"
-                 for axis, words in (axes | {"ood_fraction": "held-out share "}).items()]
-        if name == "sraven":
-            words.append(" and ".join(sorted({
-                "permuted" if config.task.permuted else "not permuted" for config in trained})))
-        notes.append(f"{title}: {', '.join(words)}; "
-                     f"{listed(config.training.steps for config in trained)} updates of "
-                     f"{listed(config.training.batch_size for config in trained)} instances.")
     values = pd.concat([final_metrics(work, [setting], "test", METRIC[setting.task])
                         for setting in settings]).drop_duplicates("id")["value"]
     n_unlearnt = int((values < LEARNT).sum())

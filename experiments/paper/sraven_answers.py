@@ -29,6 +29,9 @@ from latentcode.config import SravenConfig
 from latentcode.tasks.base import Batch
 from latentcode.tasks.sraven.task import DISTRIBUTE, Sraven, complete, feature_grids_per_rule
 
+CHUNK = 2_000
+"""Instances that are drawn with one seed."""
+
 
 def alignments(n_features: int, grid_size: int) -> Tensor:
     """Return the tuple of partners of each response token, int64 [A, M]; first unpermuted."""
@@ -172,20 +175,21 @@ def official_ambiguous(grid: Tensor, n_values: int) -> Tensor:
     return torch.cat(ambiguous)
 
 
-def fresh_instances(
-    n_features: int, n_values: int, permuted: bool, n: int, seed: int
-) -> pd.DataFrame:
+def fresh_instances(n_features: int, n_values: int, permuted: bool, n: int) -> pd.DataFrame:
     """Return, for n instances of all combinations of rules, what determines their answers.
 
-    official   the official checker counts it as ambiguous (Table A2)
-    ambiguous  other rules and permutations fit the context and give another answer (B.2)
-    solved     the Bayes-optimal solver, which knows the rules, gets all features right
+    The columns are `official`, the official checker counts it as ambiguous (Table A2); `ambiguous`,
+    other rules and permutations fit the context and give another answer (B.2); and `solved`, the
+    Bayes-optimal solver, which knows the rules, gets all features right.
     """
     task = Sraven(SravenConfig(n_features=n_features, n_values=n_values, permuted=permuted,
                                ood_fraction=0.0))
-    batch = task.sample("test", n, torch.Generator().manual_seed(seed))
-    posterior = answer_posterior(task, batch)
-    return pd.DataFrame({
-        "official": official_ambiguous(batch.info["grid"], n_values).numpy(),
-        "ambiguous": posterior.ambiguous(batch.targets).numpy(),
-        "solved": (posterior.best()[0] == batch.targets).all(1).numpy()})
+    parts = []
+    for seed, start in enumerate(range(0, n, CHUNK)):
+        batch = task.sample("test", min(CHUNK, n - start), torch.Generator().manual_seed(seed))
+        posterior = answer_posterior(task, batch)
+        parts.append(pd.DataFrame({
+            "official": official_ambiguous(batch.info["grid"], n_values).numpy(),
+            "ambiguous": posterior.ambiguous(batch.targets).numpy(),
+            "solved": (posterior.best()[0] == batch.targets).all(1).numpy()}))
+    return pd.concat(parts, ignore_index=True)

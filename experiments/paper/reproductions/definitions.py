@@ -44,8 +44,8 @@ from latentcode.experiments.paper.reproduction import (
     Work,
     about,
     by_preset,
-    instances,
 )
+from latentcode.experiments.paper.sraven_answers import fresh_instances
 from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.panels import signed_norm
 from latentcode.figures.style import DIVERGING, GREY, PALETTE, Figure
@@ -72,7 +72,8 @@ def ambiguity(work: Work) -> Findings:
     theirs = {_value(claim, "task.n_values"): claim.published for claim in printed("tabA2")}
     rows = []
     for k in N_VALUES:
-        drawn = instances(work, N_INSTANCES[work.preset], N_FEATURES, k)
+        drawn = work.table(None, fresh_instances, n_features=N_FEATURES, n_values=k, permuted=True,
+                           n=N_INSTANCES[work.preset])
         for sense in SENSES:
             share = mean_metric(drawn[sense].to_numpy())
             row = {"n_features": N_FEATURES, "n_values": k, "sense": sense, "value": share.mean,

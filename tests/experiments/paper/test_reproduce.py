@@ -20,6 +20,7 @@ from latentcode.experiments.paper.reproduce import (
     judged_claim,
     reproduce,
 )
+from latentcode.experiments.paper.reproductions import definitions
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.sweep import executors
 from latentcode.sweep.grid import with_fields
@@ -141,11 +142,11 @@ def test_what_needs_no_run_can_be_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published 0.0032 +- 0.0009 for K = 8: undecided, however many instances there are."""
-    def few(work: object, n: int, m: int, k: int) -> pd.DataFrame:
+    def few(n: int, **_: object) -> pd.DataFrame:
         return pd.DataFrame({name: [i < 0.0032 * n for i in range(n)]
                              for name in ("official", "ambiguous", "solved")})
 
-    monkeypatch.setattr("latentcode.experiments.paper.reproductions.definitions.instances", few)
+    monkeypatch.setattr(definitions, "fresh_instances", few)
     assert reproduce(["tabA2"], request(tmp_path, preset="paper", train=False)) == ["tabA2"]
     claims = read_result(tmp_path / "out" / "paper" / "tabA2")["claims"]
     undecided = next(claim for claim in claims if claim["id"] == "tabA2-k-8")

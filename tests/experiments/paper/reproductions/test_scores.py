@@ -12,9 +12,7 @@ from latentcode.config import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.reproduce import REPRODUCTIONS
 from latentcode.experiments.paper.reproduction import (
-    CHUNK,
     NOTHING,
-    instances,
     learning,
     scores,
 )
@@ -25,7 +23,7 @@ from latentcode.experiments.paper.reproductions.scores import (
     no_kind_is_always_lowest,
 )
 from latentcode.experiments.paper.runs import KnownRuns
-from latentcode.experiments.paper.sraven_answers import fresh_instances
+from latentcode.experiments.paper.sraven_answers import CHUNK, fresh_instances
 from latentcode.models.config import TABLE_A1
 from latentcode.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up, work
@@ -81,7 +79,7 @@ def test_accuracies_stand_beside_the_solver_of_their_own_task(tmp_path: Path) ->
     known = made_up([SRAVEN], lambda member, config: {("ood", "accuracy"): 0.5})
     table = scores(work(known, tmp_path), [SRAVEN], "ood", "accuracy")
     task = preset("smoke", "sraven").task
-    drawn = fresh_instances(task.n_features, task.n_values, task.permuted, 200, 0)
+    drawn = fresh_instances(task.n_features, task.n_values, task.permuted, 200)
     assert table["ceiling"].tolist() == [drawn["solved"].mean()] * 3
 
 
@@ -166,14 +164,14 @@ def test_table_a1_has_every_kind_with_its_numbers_for_both_tasks(tmp_path: Path)
 
 
 def test_fresh_instances_are_drawn_in_chunks_of_different_seeds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latentcode.experiments.paper.reproduction.CHUNK", 40)
+    monkeypatch.setattr("latentcode.experiments.paper.sraven_answers.CHUNK", 40)
     assert CHUNK > 40
-    found = instances(work(KnownRuns({}), tmp_path), 100, 2, 4)
+    found = fresh_instances(2, 4, True, 100)
     assert len(found) == 100
     assert not found[:40].equals(found[40:80].reset_index(drop=True))
-    first = fresh_instances(2, 4, True, 40, 0)
+    first = fresh_instances(2, 4, True, 40)
     pd.testing.assert_frame_equal(found[:40], first)
     # What the official checker counts, and what a perfect solver misses, is ambiguous.
     assert not (~first["solved"] & ~first["ambiguous"]).any()
