@@ -7,12 +7,12 @@ every run of such a setting counts, whatever its seeds. `verdicts` judges by the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Literal
 
-from latentcode.config import LATER, from_dict, later, parse_yaml, preset
+from latentcode.config import from_dict, parse_yaml, preset
 from latentcode.sweep.grid import Grid, parse_axis
 
 RESULTS: tuple[str, ...] = (
@@ -179,37 +179,42 @@ class Claim:
     """What is claimed, in one sentence."""
     kind: Literal["number", "comparison", "picture"]
     """`picture`: judged by a number that the picture stands for."""
-    published: Published | None = field(default=None, metadata={LATER: True})
+    published: Published | None = None
     """The printed number; None where none is printed."""
     setting: Setting
     """Which runs count."""
     rule: Rule
     """How ours will be judged."""
-    margin: float | None = later(None)
+    margin: float | None = None
     """For numbers: the largest difference that is no disagreement, in the unit of `published`."""
-    reading: str | None = later(None)
+    reading: str | None = None
     """What ours does where the paper leaves room, or its code does something else."""
     seen: str | None
     """What of our own numbers was known when the rule was fixed; None: nothing."""
-    observation: str | None = later(None)
+    observation: str | None = None
     """What several claims say in other words: those of one observation that have the same verdict
     are counted once."""
-    questioned: str | None = later(None)
+    questioned: str | None = None
     """Why the threshold of the rule is in doubt; the verdict stays that of the rule."""
-    printing: bool = later(False)
+    printing: bool = False
     """Whether a difference would be one of how something is printed, like an erratum, and not one
     from a finding."""
 
 
 @cache
 def load_claims() -> tuple[Claim, ...]:
-    """Return the claims that come with the library, in the order of the file.
-
-    `ConfigError` names the claim and the key that is unknown, missing or of another type.
-    """
+    """Return the claims that come with the library, in the order of the file."""
+    rules = {rule.name: rule for rule in (
+        Welch, Permutation, PermutationOfChanges, Bound, Excess, Exact)}
     text = files("latentcode.experiments.paper").joinpath("claims.yaml").read_text("utf-8")
-    return tuple(from_dict(Claim, entry, f"claim {entry.get('id')}")
-                 for entry in parse_yaml(text, "claims.yaml"))
+    claims = []
+    for entry in parse_yaml(text, "claims.yaml"):
+        where, published, rule = f"claim {entry['id']}", entry.get("published"), entry["rule"]
+        claims.append(Claim(**entry | {
+            "published": published and from_dict(Published, published, f"{where}.published"),
+            "setting": from_dict(Setting, entry["setting"], f"{where}.setting"),
+            "rule": from_dict(rules[rule["name"]], rule, f"{where}.rule")}))
+    return tuple(claims)
 
 
 def printed(result: str) -> tuple[Claim, ...]:
