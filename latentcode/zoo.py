@@ -133,9 +133,9 @@ class Card:
                                    if key not in header(FORMAT)}, what="card")
         except (ConfigError, ArtifactError) as error:
             raise ArtifactError(f"{path}: {error}") from None
-        for split, found in card.metrics.items():
-            check(card.headline in found, f"{path} quotes {card.headline!r} first; expected one of "
-                  f"the metrics on {split}: {', '.join(found)}", ArtifactError)
+        for split, metrics in card.metrics.items():
+            check(card.headline in metrics, f"{path} quotes {card.headline!r} first; expected one "
+                  f"of the metrics on {split}: {', '.join(metrics)}", ArtifactError)
         return card
 
     def write(self, folder: Path) -> None:
@@ -199,8 +199,8 @@ def constituent_metrics(run: Run) -> pd.DataFrame:
     if not measured.empty or not (run.path / CARD).is_file():
         return measured
     return pd.DataFrame({
-        split: {name: metric.mean for name, metric in found.items() if is_by_constituent(name)}
-        for split, found in Card.read(run.path).metrics.items()})
+        split: {name: metric.mean for name, metric in metrics.items() if is_by_constituent(name)}
+        for split, metrics in Card.read(run.path).metrics.items()})
 
 
 def load_card(name_or_path: str | Path) -> Card:
@@ -220,7 +220,7 @@ def list_models() -> pd.DataFrame:
         rows.append({
             "name": name, "task": card.task.partition(":")[0], "kind": card.kind,
             "parameters": card.parameters, "metric": card.headline,
-            **{split: found[card.headline].mean for split, found in card.metrics.items()},
+            **{split: metrics[card.headline].mean for split, metrics in card.metrics.items()},
             "megabytes": sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 1e6,
             "summary": card.summary})
     columns = ["name", "task", "kind", "parameters", "metric", "train", "test", "ood", "unknown",

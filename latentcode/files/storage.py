@@ -329,9 +329,9 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 def check_checksum(path: Path, recorded: object) -> None:
     """Raise `ArtifactError` unless a file has the SHA-256 that was recorded when it was written."""
-    found = checksum(path)
-    check(found == recorded, f"{path} was damaged or changed after it was "
-          f"written: its SHA-256 is {found}; expected {recorded}", ArtifactError)
+    present = checksum(path)
+    check(present == recorded, f"{path} was damaged or changed after it was "
+          f"written: its SHA-256 is {present}; expected {recorded}", ArtifactError)
 
 
 JSON_COLUMNS = b"latentcode.json_columns"

@@ -102,10 +102,10 @@ class Checkpoint:
         run."""
         file = path / STATE
         state = check_format(read_json(file), FORMAT, file)
-        told = {key: value for key, value in state.items() if key not in (
-            *header(FORMAT), "provenance")}
+        fields = {key: value for key, value in state.items()
+                  if key not in (*header(FORMAT), "provenance")}
         try:
-            checkpoint = from_dict(cls, {"path": path, **told}, what="checkpoint")
+            checkpoint = from_dict(cls, {"path": path, **fields}, what="checkpoint")
         except ConfigError as error:
             raise ArtifactError(f"{file}: {error}") from None
         check(checkpoint.config_hash == config_hash, f"{path} belongs to a run with configuration "

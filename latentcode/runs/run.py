@@ -595,15 +595,15 @@ def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[s
     """
     from latentcode.files.provenance import environment, now
 
-    told = []
+    lines = []
     for newer, problem in damaged.items():
         path = run.checkpoint_path(newer)
         aside = path.with_name(f"damaged_{path.name}")
         while aside.exists():  # from an earlier time
             aside = aside.with_name(f"{aside.name}_again")
         os.rename(path, aside)
-        told.append(f"the checkpoint of step {newer} is damaged ({problem}); training goes on from "
-                    f"step {step or 0}, and the damaged one is kept as {aside}")
+        lines.append(f"the checkpoint of step {newer} is damaged ({problem}); training goes on "
+                     f"from step {step or 0}, and the damaged one is kept as {aside}")
     for newer in run.checkpoints():
         if step is None or newer > step:
             run.delete_checkpoint(newer)
@@ -614,7 +614,7 @@ def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[s
         note["damaged"] = {str(newer): problem for newer, problem in damaged.items()}
     known = read_json(run.path / PROVENANCE)
     write_json(run.path / PROVENANCE, {**known, "resumed": [*known["resumed"], note]})
-    return told
+    return lines
 
 
 ZOO = Path(__file__).parents[1] / "models" / "zoo"

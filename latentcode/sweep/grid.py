@@ -179,23 +179,37 @@ def check_field(axis: str) -> None:
         raise UnknownNameError("axis", axis, (KIND, *dict.fromkeys(fields)))
 
 
-@dataclass(frozen=True)
-class GridFile:
-    """A grid as a file has it."""
-
-    base: dict[str, Any]
-    """A preset and its task, with a kind and any dotted fields; or `config`, every field."""
-    axes: dict[str, tuple[Any, ...]]
-    """Axis -> its values."""
-
-
 def read_grid(data: object, where: str) -> Grid:
     """Build a grid from plain data; `ConfigError` begins with `where`."""
     try:
-        written = from_dict(GridFile, data, what="the grid")
-        return Grid(_base(written.base), written.axes)
+        written = from_dict(_GridFile, data, what="the grid")
+        base = written.base
+        if "config" in base:
+            _check_keys(base, {"config"}, {"config"})
+            return Grid(from_dict(RunConfig, base["config"]), written.axes)
+        fields = {key: value for key, value in base.items() if "." in key}
+        _check_keys(base.keys() - fields.keys(), {"preset", "task"}, {"preset", "task", KIND})
+        for field in fields:
+            check_field(field)
+        start = preset(base["preset"], base["task"], base.get(KIND, "hyla"))
+        return Grid(with_fields(start, fields), written.axes)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+@dataclass(frozen=True)
+class _GridFile:
+    """A grid as a file has it: a preset with its task, kind and fields, or `config`; and axes."""
+
+    base: dict[str, Any]
+    axes: dict[str, tuple[Any, ...]]
+
+
+def _check_keys(given: Iterable[str], required: set[str], known: set[str]) -> None:
+    unknown, missing = set(given) - known, required - set(given)
+    check(not unknown, f"base has unknown key(s) {', '.join(sorted(unknown))}; expected: "
+          f"{', '.join(sorted(known))}")
+    check(not missing, f"base lacks key(s) {', '.join(sorted(missing))}")
 
 
 def load_grid(name: str | Path) -> Grid:
@@ -224,24 +238,6 @@ def parse_axis(text: str, flag: str = "--axis") -> tuple[str, tuple[Any, ...]]:
     check(bool(axis and equals and values.strip()),
           f"{flag} is {text!r}; expected a field and values, such as training.seed=0,1,2")
     return axis.strip(), tuple(parse_yaml(f"[{values}]", f"{flag} {text}"))
-
-
-def _base(data: Mapping[str, Any]) -> RunConfig:
-    if "config" in data:
-        _check_keys(data, {"config"}, {"config"})
-        return from_dict(RunConfig, data["config"])
-    fields = {key: value for key, value in data.items() if "." in key}
-    _check_keys(data.keys() - fields.keys(), {"preset", "task"}, {"preset", "task", KIND})
-    for field in fields:
-        check_field(field)
-    return with_fields(preset(data["preset"], data["task"], data.get(KIND, "hyla")), fields)
-
-
-def _check_keys(given: Iterable[str], required: set[str], known: set[str]) -> None:
-    unknown, missing = set(given) - known, required - set(given)
-    check(not unknown, f"base has unknown key(s) {', '.join(sorted(unknown))}; expected: "
-          f"{', '.join(sorted(known))}")
-    check(not missing, f"base lacks key(s) {', '.join(sorted(missing))}")
 
 
 def _text(value: Any) -> str:

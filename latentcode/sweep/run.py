@@ -444,9 +444,10 @@ def render(summary: pd.DataFrame, headline: str) -> str:
         line = {name.rpartition(".")[2]: "" if value is None else str(value)
                 for name, value in condition.items()}
         for split in splits:
-            found = rows[(rows["split"] == split) & (rows["metric"] == headline)]
-            line[f"{split} {headline}"] = "" if found.empty else f"{found['mean'].iloc[0]:.4f}" + (
-                "" if math.isnan(found["se"].iloc[0]) else f" +- {found['se'].iloc[0]:.4f}")
+            scores = rows[(rows["split"] == split) & (rows["metric"] == headline)]
+            line[f"{split} {headline}"] = "".join(
+                f"{mean:.4f}" + ("" if math.isnan(se) else f" +- {se:.4f}")
+                for mean, se in zip(scores["mean"], scores["se"], strict=True))
         seeds = rows["n"].dropna()
         line["seeds"] = str(seeds.iloc[0]) if len(seeds) else ""
         line["settings"] = (f"{rows['settings_complete'].iloc[0]} of "

@@ -100,7 +100,19 @@ def write_packages(
     about: list[dict[str, Any]] = []
     with replace_folder(Path(out), overwrite=overwrite, marker=ABOUT) as folder:
         for name in packages:
-            version, files = _version_and_files(name)
+            if name == "python":
+                version, library = platform.python_version(), Path(sysconfig.get_path("stdlib"))
+                files = {path.relative_to(library).as_posix(): path for path in library.rglob("*")}
+            else:
+                try:
+                    installed = distribution(name)
+                except PackageNotFoundError:
+                    continue
+                version = installed.version
+                files = {path.as_posix(): Path(str(path.locate()))
+                         for path in installed.files or ()}
+            files = {file: path for file, path in files.items()
+                     if path.suffix in SUFFIXES and not LEFT_OUT.search(file)}
             if not files:
                 continue
             chosen = list(_documents(name, files, most_megabytes * 1e6, seen))
@@ -113,24 +125,6 @@ def write_packages(
             folder / PARQUET, index=False)
         write_json(folder / ABOUT, {"made_with": software(), "packages": about})
     return about
-
-
-def _version_and_files(package: str) -> tuple[str, dict[str, Path]]:
-    """Return a package's version and its files by their names; none if it is not installed."""
-    files: dict[str, Path]
-    if package == "python":
-        library = Path(sysconfig.get_paths()["stdlib"])
-        version = platform.python_version()
-        files = {file.relative_to(library).as_posix(): file for file in library.rglob("*")}
-    else:
-        try:
-            installed = distribution(package)
-        except PackageNotFoundError:
-            return "", {}
-        version = installed.version
-        files = {file.as_posix(): Path(str(file.locate())) for file in installed.files or ()}
-    return version, {name: file for name, file in files.items()
-                     if file.suffix in SUFFIXES and not LEFT_OUT.search(name)}
 
 
 def _documents(

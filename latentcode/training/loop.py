@@ -482,10 +482,10 @@ class Pace:
         tokens = (step - self._step) * self.tokens_per_step
         self._step, self._began, self._aside = step, now, 0.0
         speed = tokens / max(seconds, 1e-9)
-        found = {"tokens_per_second": round(speed, 1)}
+        pace = {"tokens_per_second": round(speed, 1)}
         if self.peak is not None:
-            found["model_flop_utilisation"] = round(speed * self.flops_per_token / self.peak, 4)
-        return found
+            pace["model_flop_utilisation"] = round(speed * self.flops_per_token / self.peak, 4)
+        return pace
 
 
 def request_stop() -> None:

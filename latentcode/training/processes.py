@@ -89,9 +89,9 @@ class Group:
         """Whether the flag of any process is set."""
         if self.size == 1:
             return flag
-        found = torch.tensor(int(flag))
-        dist.all_reduce(found, dist.ReduceOp.MAX, self.control)
-        return bool(found)
+        total = torch.tensor(int(flag))
+        dist.all_reduce(total, dist.ReduceOp.MAX, self.control)
+        return bool(total)
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean over processes of a tensor on the device of the model."""
@@ -111,9 +111,9 @@ class Group:
 
     def check_same(self, what: str, value: str) -> None:
         """Raise `ConfigError` unless a value is the same in every process."""
-        found = self.texts(value)
-        other = next((rank for rank, text in enumerate(found) if text != found[0]), 0)
-        check(not other, f"{what} is {found[0]!r} in process 0 and {found[other]!r} in process "
+        values = self.texts(value)
+        other = next((rank for rank, text in enumerate(values) if text != values[0]), 0)
+        check(not other, f"{what} is {values[0]!r} in process 0 and {values[other]!r} in process "
               f"{other}; expected the same in all of them")
 
     @contextmanager
@@ -126,19 +126,19 @@ class Group:
         error: Exception | None = None
         try:
             yield
-        except (LatentCodeError, OSError) as found:
-            error = found
+        except (LatentCodeError, OSError) as raised:
+            error = raised
             if self.size == 1:
                 raise
-        said = self.texts("" if error is None else str(error).strip() or type(error).__name__)
-        failed = next((rank for rank, text in enumerate(said) if text), None)
+        messages = self.texts("" if error is None else str(error).strip() or type(error).__name__)
+        failed = next((rank for rank, text in enumerate(messages) if text), None)
         if failed is None:
             return
         if not self.leads:
             raise SystemExit(1)
         if error is not None:
             raise error
-        raise TrainingError(f"process {failed}: {said[failed]}")
+        raise TrainingError(f"process {failed}: {messages[failed]}")
 
 
 @contextmanager
@@ -163,9 +163,9 @@ def processes(device: str) -> Iterator[Group]:
     if on_gpu:
         check(device == "cuda", f"training.device is {device!r} with {size} processes; expected "
               "cuda, of which each takes its own")
-        found = torch.cuda.device_count()
-        check(here <= found, f"{here} processes were started on a machine with {found} GPUs; "
-              f"expected at most {found}: torchrun --nproc-per-node {found}")
+        n_gpus = torch.cuda.device_count()
+        check(here <= n_gpus, f"{here} processes were started on a machine with {n_gpus} GPUs; "
+              f"expected at most {n_gpus}: torchrun --nproc-per-node {n_gpus}")
         torch.cuda.set_device(local)
     ours = not dist.is_initialized()
     if ours:
