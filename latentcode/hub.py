@@ -159,9 +159,9 @@ def fetch(
         try:
             folder, sizes = _download(address, token)
         except unreachable() as error:
-            cached = _in_cache(address)
-            if cached is None or (getattr(error, "response", None) is not None and (
-                    error.response.status_code < 500)):  # the hub answered, and said no
+            cached, response = _in_cache(address), getattr(error, "response", None)
+            refused = response is not None and response.status_code < 500
+            if cached is None or refused:
                 raise
             folder = cached
     try:

@@ -233,9 +233,13 @@ def load_model(
 ) -> HookedTransformer:
     """Return a trained model of the zoo, such as `sraven-hyla`, or of a run, for evaluation.
 
-    step  the checkpoint; default: the newest
+    Args:
+        run: A model of the zoo, a run, its folder or its address.
+        step: The checkpoint; default: the newest.
+        device: Where the model is wanted.
 
-    Raises what `load_run` and `Run.load_model` raise.
+    Raises:
+        LatentCodeError: What `load_run` and `Run.load_model` raise.
     """
     return load_run(run).load_model(step, device)
 

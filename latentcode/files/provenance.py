@@ -21,6 +21,11 @@ from latentcode.devices import device_name
 from latentcode.errors import ArtifactError, LatentCodeError, check
 from latentcode.files.storage import check_checksum, read_json
 
+VERSION = "2.0"
+"""A string, so that no number of an older format can be taken for it."""
+CONVERTER = "experiments/convert_1_0.py"
+"""The script of a checkout that converts what latentcode 1.0 wrote."""
+Data = dict[str, Any]
 KEYS = frozenset({
     "format", "format_version", "id", "created", "config_hash", "latentcode", "git_commit",
     "torch", "transformer_lens", "numpy", "python", "platform", "device", "device_name",
@@ -116,14 +121,6 @@ def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
         isinstance(files, dict) and all(isinstance(file, str) for file in files.values())
         for files in names.values()), f"{path} has registered {names!r}; expected an object of "
           "names and files", ArtifactError)
-
-
-VERSION = "2.0"
-"""A string, so that no number of an older format can be taken for it."""
-CONVERTER = "experiments/convert_1_0.py"
-"""The script of a checkout that converts what latentcode 1.0 wrote."""
-
-Data = dict[str, Any]
 
 
 def header(name: str) -> Data:

@@ -27,6 +27,10 @@ from filelock import FileLock, Timeout
 
 from latentcode.errors import ArtifactError, RunError, check, check_no_pipe, reason
 
+JSON_COLUMNS = b"latentcode.json_columns"
+"""Metadata of a file: columns of mixed types, such as layers 0, 1 and "all", one JSON a cell."""
+VARIABLE = "LATENTCODE_CACHE"
+"""Environment variable with the folder of the cache."""
 TEMPORARY = ".tmp-"
 """Prefix of files and folders that are still being written."""
 
@@ -334,10 +338,6 @@ def check_checksum(path: Path, recorded: object) -> None:
           f"written: its SHA-256 is {present}; expected {recorded}", ArtifactError)
 
 
-JSON_COLUMNS = b"latentcode.json_columns"
-"""Metadata of a file: columns of mixed types, such as layers 0, 1 and "all", one JSON a cell."""
-
-
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a table without its index, all or nothing."""
     from pyarrow import Table
@@ -408,10 +408,6 @@ def is_locked(path: Path) -> bool:
         return True
     lock.release()
     return False
-
-
-VARIABLE = "LATENTCODE_CACHE"
-"""Environment variable with the folder of the cache."""
 
 
 def default_cache() -> Path:

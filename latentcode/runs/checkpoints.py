@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+METRICS = "metrics.jsonl"
+COLUMNS = ("step", "split", "metric", "mean", "se", "n")
+TAIL = 1_000
+"""Bytes at the end of the file that hold its last whole line."""
 FORMAT = "latentcode.checkpoint"
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds them."""
@@ -226,12 +230,6 @@ def step_folders(run: Path) -> dict[int, Path]:
     named = [(re.fullmatch(r"step_(\d{7,})", entry.name), entry)
              for entry in (folder.iterdir() if folder.is_dir() else ())]
     return dict(sorted((int(match[1]), entry) for match, entry in named if match))
-
-
-METRICS = "metrics.jsonl"
-COLUMNS = ("step", "split", "metric", "mean", "se", "n")
-TAIL = 1_000
-"""Bytes at the end of the file that hold its last whole line."""
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:

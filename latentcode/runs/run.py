@@ -10,9 +10,8 @@
     card.json          of a model of the zoo, see `latentcode.zoo`
 
 Whatever is here is whole: files and folders are written under a temporary name, flushed and
-renamed.
-
-Listing and reading runs needs no torch.
+renamed. Below the class: from which step training may go on (`check_resumable`, `newest_whole`,
+`go_back_to`), and runs by name (`load_run`). Listing and reading runs needs no torch.
 """
 
 from __future__ import annotations
@@ -90,6 +89,10 @@ if TYPE_CHECKING:
     from latentcode.figures.style import Figure
     from latentcode.models.transformer import HookedTransformer
 
+ZOO = Path(__file__).parents[1] / "models" / "zoo"
+"""The folder of the models that come with the library."""
+ZOO_PREFIX = "zoo:"
+"""What a name may begin with, to say that no folder of that name is meant."""
 FORMAT = "latentcode.run"
 CONFIG, PROVENANCE, TIMING, TEXT, LOCK, RESULTS, CARD = (
     "config.yaml", "provenance.json", "timing.jsonl", "text", ".lock", "results", "card.json")
@@ -117,10 +120,15 @@ class Run:
     ) -> Run:
         """Make a run folder without checkpoints.
 
-        imported  where the weights come from, if they were not trained here; see `imported`
+        Args:
+            path: The folder.
+            config: What is trained.
+            overwrite: Replace a run that is there.
+            imported: Where the weights come from, if they were not trained here; see `imported`.
 
-        `RunError` when the folder already holds something: a run is replaced with `overwrite`
-        only, and not while it is being trained; anything else is never touched.
+        Raises:
+            RunError: The folder already holds something: a run is replaced with `overwrite` only,
+                and not while it is being trained; anything else is never touched.
         """
         from latentcode.files.provenance import environment, now
 
@@ -334,15 +342,21 @@ class Run:
     ) -> str:
         """Share what `publish` copies, and the run's results, on the Hugging Face hub.
 
-        repo            `user/name`, a repository of models; made if it does not exist
-        step            the checkpoint, or several; default: the newest
-        private         whether a new repository is
-        license         what its page says, such as `mit`; default: nothing
-        token           of an account that may write; default: the one that was saved
-        commit_message  default: "Push a shared run"
+        It is one commit, or none.
 
-        Returns the address of the commit, which `load_run` opens. It is one commit, or none. Raises
-        what `publish` raises, and `HubError` that says why nothing was pushed.
+        Args:
+            repo: `user/name`, a repository of models; made if it does not exist.
+            step: The checkpoint, or several; default: the newest.
+            private: Whether a new repository is.
+            license: What its page says, such as `mit`; default: nothing.
+            token: Of an account that may write; default: the one that was saved.
+            commit_message: Default: "Push a shared run".
+
+        Returns:
+            The address of the commit, which `load_run` opens.
+
+        Raises:
+            HubError: Why nothing was pushed; also what `publish` raises.
         """
         with TemporaryDirectory() as temporary:
             shared = self.publish(Path(temporary) / "run", step=step)
@@ -617,12 +631,6 @@ def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[s
     return lines
 
 
-ZOO = Path(__file__).parents[1] / "models" / "zoo"
-"""The folder of the entries."""
-ZOO_PREFIX = "zoo:"
-"""What a name may begin with, to say that no folder of that name is meant."""
-
-
 def zoo_folders() -> dict[str, Path]:
     """Return the folder of each entry of the zoo that is offered, for it has a card, by name."""
     return {path.name: path for path in all_folders() if (path / CARD).is_file()}
@@ -671,13 +679,14 @@ def load_run(
     """Open a model of the zoo, such as `sraven-hyla`, a run folder, or a run on the hub, such as
     `hf://user/name`; a `Run` is itself.
 
-    See `folder_of` for what is a name and what a path.
+    Args:
+        run: See `folder_of` for what is a name and what a path.
+        revision: Of a run on the hub: a branch, a tag or a commit; default: the newest commit.
+        token: Of an account that may read it; default: the one that was saved.
 
-    revision  of a run on the hub: a branch, a tag or a commit; default: the newest commit
-    token     of an account that may read it; default: the one that was saved
-
-    Raises what `folder_of` and `Run.open` raise, and `ConfigError` for a revision or a token of
-    what is not on the hub.
+    Raises:
+        ConfigError: A revision or a token is given for what is not on the hub.
+        LatentCodeError: What `folder_of` and `Run.open` raise.
     """
     if isinstance(run, str) and is_address(run):
         return Run.open(fetch(run, kind="run", revision=revision, token=token))

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -378,9 +378,20 @@ def member_table(
     and `error` why it was not. A member without any value has one row.
     """
     rows: list[dict[str, Any]] = []
+    values: list[Any]
+    order = {split: number for number, split in enumerate(("train", "test", "ood", "unknown"))}
     for member, point in points.items():
-        complete, values = _newest(out / member)
-        fixed = {"member": member, **{axis: _cell(value) for axis, value in point.items()}}
+        complete, values = False, []
+        with suppress(LatentCodeError):  # not begun, or damaged, which its error says
+            run = Run.open(out / member)
+            metrics = run.newest_metrics().sort_values(
+                ["split", "metric"], kind="stable",
+                key=lambda column: column.map(order) if column.name == "split" else column)
+            complete = run.is_complete
+            values = metrics[["split", "metric", "mean", "se", "n", "step"]].to_dict("records")
+        fixed = {"member": member, **{
+            axis: json.dumps(value) if isinstance(value, (list, dict)) else value
+            for axis, value in point.items()}}
         state = {"complete": complete, "error": None if complete else errors.get(member)}
         rows += [{**fixed, **value, **state} for value in values] or [{**fixed, **state}]
     axes = list(next(iter(points.values())))
@@ -412,13 +423,18 @@ def summarize(
     hyperparameters = [axis for axis in axes if axis in HYPERPARAMETERS]
     conditions = [axis for axis in axes if axis not in (*HYPERPARAMETERS, *SEEDS)]
     rows = []
-    for condition, of_condition in _groups(table, conditions):
-        settings = list(_groups(of_condition, hyperparameters))
-        candidates = [(_score(rows_of, headline, select_on), setting, rows_of)
-                      for setting, rows_of in settings if rows_of["complete"].all()]
+    for condition, members in _groups(table, conditions):
+        settings = _groups(members, hyperparameters)
+        complete = [(setting, results) for setting, results in settings
+                    if results["complete"].all()]
         fixed = {**condition, "selected_on": select_on, "settings": len(settings),
-                 "settings_complete": len(candidates)}
-        ranked = [candidate for candidate in candidates if not math.isnan(candidate[0])]
+                 "settings_complete": len(complete)}
+        ranked = []
+        for setting, results in complete:
+            scores = results.loc[
+                (results["split"] == select_on) & (results["metric"] == headline), "mean"]
+            if len(scores) == results["member"].nunique() and not scores.isna().any():
+                ranked.append((float(scores.mean()), setting, results))
         if not ranked:
             rows.append(fixed)
             continue
@@ -466,33 +482,6 @@ def write_tables(out: Path, table: pd.DataFrame, summary: pd.DataFrame) -> None:
         table.to_parquet(temporary, index=False)
     write_text(out / TABLE_CSV, table.to_csv(index=False))
     write_text(out / SUMMARY_CSV, summary.to_csv(index=False))
-
-
-def _newest(path: Path) -> tuple[bool, list[dict[str, Any]]]:
-    """Return whether a run is complete, and the newest value of every split and metric."""
-    try:
-        run = Run.open(path)
-        metrics = run.newest_metrics()
-    except LatentCodeError:  # not begun, or damaged, which its error tells
-        return False, []
-    order = {split: number for number, split in enumerate(("train", "test", "ood", "unknown"))}
-    metrics = metrics.sort_values(["split", "metric"], kind="stable", key=lambda column: (
-        column.map(order) if column.name == "split" else column))
-    records = metrics[["split", "metric", "mean", "se", "n", "step"]].to_dict("records")
-    return run.is_complete, [{str(key): value for key, value in record.items()}
-                             for record in records]
-
-
-def _cell(value: Any) -> Any:
-    """Return a value as a cell: lists as JSON."""
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
-
-
-def _score(rows: pd.DataFrame, headline: str, split: str) -> float:
-    """Return the mean over members, NaN if one has no value."""
-    values = rows.loc[(rows["split"] == split) & (rows["metric"] == headline), "mean"]
-    complete = len(values) == rows["member"].nunique()
-    return float(values.mean(skipna=False)) if complete else math.nan
 
 
 def _groups(

@@ -28,6 +28,13 @@ from latentcode.tasks import make_task, try_task
 from latentcode.tasks.base import DRAW, Batch, Task
 from latentcode.training.processes import ALONE, Group
 
+COMPILER = "inductor"
+"""What `torch.compile` makes of a step."""
+CHUNK = 32
+"""Updates whose batches are drawn together: drawing is many small operations, whose overhead
+would otherwise be paid in every update."""
+DATA = "data"
+"""What a checkpoint calls the place in a text."""
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 FINAL_FRACTION = 0.1
@@ -194,15 +201,6 @@ def batches_of(
         drawn = task.sample(split, min(DRAW, n - start), generator)
         for first in range(0, len(drawn), batch_size):
             yield drawn[first:first + batch_size]
-
-
-COMPILER = "inductor"
-"""What `torch.compile` makes of a step."""
-CHUNK = 32
-"""Updates whose batches are drawn together: drawing is many small operations, whose overhead
-would otherwise be paid in every update."""
-DATA = "data"
-"""What a checkpoint calls the place in a text."""
 
 
 class TrainingBatches:

@@ -88,7 +88,7 @@ def test_names_tell_members_apart_and_are_names_of_files() -> None:
     ({"axes": [1]}, "axes is [1]; expected a mapping"),
     ({"axes": {"training.seed": []}}, "axis training.seed is empty"),
     ({"axes": {"training.seed": 3}}, "axes.training.seed is 3; expected a list"),
-    ({"axes": {3: [3]}}, "unknown axis '3'"),
+    ({"axes": {3: [3]}}, "a key of axes is 3; expected str"),
     *(({"axes": {axis: [1]}}, f"unknown axis '{axis}'")
       for axis in ("training.sed", "seed", "training", "task.name")),
     ({"base": {**BASE, "training.size": 3}}, "unknown axis 'training.size'"),
