@@ -46,8 +46,16 @@ from latentcode.probes.interventions.outcomes import (
     is_target,
 )
 from latentcode.probes.interventions.patch import Added, Patch, Patches, edits_of
-from latentcode.probes.interventions.patches import PATCHES, Frozen, Mean, Problem, lacked
-from latentcode.probes.interventions.references import References, measure
+from latentcode.probes.interventions.patches import (
+    PATCHES,
+    Frozen,
+    Mean,
+    Problem,
+    References,
+    Sources,
+    lacked,
+    measure,
+)
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
@@ -61,8 +69,6 @@ DRAWS = 8
 """How often each control is drawn: one same-rule source or random code more or less says little."""
 KEPT = 256
 """Minimal pairs that are kept: what shows an outcome asks for the same ones again."""
-Sources = Mapping[str, Mapping[Place, Tensor]]
-"""Name of a batch of `MinimalPairs` -> place -> its activations."""
 
 
 @dataclass(frozen=True)
@@ -634,7 +640,7 @@ class Bench:
             edits.append(edits_of(group.patch, self.model, [Problem(
                 of_rows, group.sources, part.cells(self.task, of_rows), group.generator,
                 references=(self.references_at(ask.measured) if part.kind.needs == "means"
-                            else None))
+                            else References()))
                 for part in group.patch.parts]))
         sizes = [len(group.rows) for group in groups]
 

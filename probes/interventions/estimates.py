@@ -94,29 +94,27 @@ class Setting:
         """Return those of the pairs that count, with their attribution; None where there are none.
         """
         task, name = self.task, SOURCES[self.source][0]
-        activations: Mapping[Place, Tensor] = {}
-        clean, _ = capture(self.model, pairs.bases.inputs, ())
-        kept, answered = pairs.counts & task.right(pairs, clean, "bases"), clean
+        bases, _ = capture(self.model, pairs.bases.inputs, ())
+        kept, logits, sources = pairs.counts & task.right(pairs, bases, "bases"), bases, {}
         for batch in dict.fromkeys(("sources", *(CORE if task.factorial else ()), name)):
-            logits, computed = capture(self.model, pairs.batch(batch).inputs,
-                                    self.places if batch == name else ())
-            kept = kept & task.right(pairs, logits, batch)
+            answered, computed = capture(self.model, pairs.batch(batch).inputs,
+                                         self.places if batch == name else ())
+            kept = kept & task.right(pairs, answered, batch)
             if batch == name:
-                answered, activations = logits, computed
+                logits, sources = answered, computed
         rows = kept.nonzero()[:, 0]
         if not len(rows):
             return None
         pairs = pairs[rows].with_sources(name)
-        sources = {place: x[rows] for place, x in activations.items()}
-        own, theirs = known_answers(task, pairs, self.source, clean[rows])
-        names, role = task.roles(pairs)
-        parts = self.estimates(pairs, own, theirs, sources)
+        sources = {place: x[rows] for place, x in sources.items()}
+        own, theirs = known_answers(task, pairs, self.source, bases[rows])
         # Once more, because the last digits depend on which instances are computed together.
         unpatched = clean_pass(self.model, pairs.bases.inputs, self.places, shared=self.shared)
-        return Known(pairs, own, theirs, role, unpatched, answered[rows], sources, {
-            (method, (site, layer)): by_cell(site, part, cells(site, role, len(names)),
-                                             n_cells(site, len(names)))
-            for (method, (site, layer)), part in parts.items()})
+        names, role = task.roles(pairs)
+        parts = {(method, place): by_cell(
+            place[0], part, cells(place[0], role, len(names)), n_cells(place[0], len(names)))
+            for (method, place), part in self.estimates(pairs, own, theirs, sources).items()}
+        return Known(pairs, own, theirs, role, unpatched, logits[rows], sources, parts)
 
     def estimates(
         self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, sources: Mapping[Place, Tensor]
@@ -134,11 +132,11 @@ class Setting:
         difference = {place: sources[place] - live[place] for place in live}
         parts = {("gradient", place): slopes[place] * difference[place] for place in live}
         for site in {site for site, _ in self.places}:
-            of_site = [place for place in live if place[0] == site]
+            places = [place for place in live if place[0] == site]
             for point in range(self.n_points):
                 share = (point + 0.5) / self.n_points
-                _, slopes = gradients(self.model, inputs, of_site, measure, {
-                    place: live[place] + share * difference[place] for place in of_site})
+                _, slopes = gradients(self.model, inputs, places, measure, {
+                    place: live[place] + share * difference[place] for place in places})
                 for place, slope in slopes.items():
                     part = slope * difference[place] / self.n_points
                     parts["path", place] = parts.get(("path", place), 0.0) + part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from functools import partial
 from hashlib import sha256
 from itertools import product
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from latentcode.models.patched.sites import (
     normalization_of,
 )
 from latentcode.probes.interventions.patches import (
+    ERASABLE,
     HOW,
     PATCHES,
     ByHand,
@@ -42,7 +43,6 @@ from latentcode.probes.interventions.patches import (
     name_of,
     plain,
 )
-from latentcode.probes.interventions.references import ERASABLE
 from latentcode.tasks.counterfactuals import PLACES, SCOPES, Counterfactuals, MinimalPairs
 
 Tokens: TypeAlias = str | int | Sequence[int] | None
@@ -72,7 +72,7 @@ class Mask:
               f"{list(array.shape)}; expected bool [query, key]")
         check(bool(array.any()), "where is a mask without a code; expected at least one that is "
               "True")
-        return cls(tuple(tuple(map(bool, row)) for row in array))
+        return cls(tuple(map(tuple, array.tolist())))
 
 
 class Added:
@@ -119,14 +119,16 @@ class Added:
     def row(self) -> dict[str, Any]:
         """Return the columns that name this intervention in tables."""
         rows = [part.own_row() for part in self.parts]
-        if len(rows) == 1:
-            return rows[0]
-        joined: dict[str, Any] = {}
-        for name in rows[0]:
-            different = list(dict.fromkeys(row[name] for row in rows if row[name] == row[name]))
-            joined[name] = (different[0] if len(different) == 1 else float("nan")
-                            if name == "alpha" else any(different) if name == "renormalized"
-                            else " + ".join(map(str, different)))
+        joined = rows[0]
+        for name in joined if len(rows) > 1 else ():
+            values = list(dict.fromkeys(row[name] for row in rows if row[name] == row[name]))
+            if len(values) == 1:
+                joined[name] = values[0]
+            elif name == "alpha":
+                joined[name] = float("nan")
+            else:
+                joined[name] = (any(values) if name == "renormalized"
+                                else " + ".join(map(str, values)))
         return joined
 
 
@@ -170,16 +172,14 @@ class Patch(Added):
             numbers = getattr(self, name)
             if numbers is not None and not isinstance(numbers, str):
                 object.__setattr__(self, name, plain(numbers))
+            check(getattr(self, name) not in ((), ""), f"{name} is empty; expected at least one"
+                  f"{'' if name == 'layers' else ', or None for all'}")
         object.__setattr__(self, "alpha", float(self.alpha))
         for site in self.sites:
             check_choice("site", site, SITES)
-        check(len(set(self.sites)) == len(self.sites), f"site is {self.site!r}; expected each of "
-              "its parts once")
-        for name in ("layers", "heads", "queries", "keys"):
-            check(getattr(self, name) not in ((), ""), f"{name} is empty; expected at least one"
-                  f"{'' if name == 'layers' else ', or None for all'}")
-        check(len(set(self.layers)) == len(self.layers), f"layers is {self.layers}; expected each "
-              "layer once")
+        for name, parts in (("site", self.sites), ("layers", self.layers)):
+            check(len(set(parts)) == len(parts), f"{name} is {getattr(self, name)!r}; expected "
+                  f"each {'layer' if name == 'layers' else 'of its parts'} once")
         check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
               f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
@@ -203,7 +203,7 @@ class Patch(Added):
         if isinstance(self.value, ByHand):
             return Formula(f"numbers set by hand: {HOW[self.value.how]}", sites=("code",),
                            function=self.value)
-        return Function(name_of(self.value), "sources", function=self.value, name=self.named)
+        return Function(self.named, "sources", function=self.value, name=self.named)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class Patch(Added):
     @property
     def own_places(self) -> tuple[Place, ...]:
         """Every site in every layer that is written."""
-        return tuple((site, layer) for site in self.sites for layer in self.layers)
+        return tuple(product(self.sites, self.layers))
 
     def cells(self, task: Counterfactuals, pairs: MinimalPairs) -> Tensor:
         """Return which codes are written, bool [B, Q, K].
@@ -222,28 +222,35 @@ class Patch(Added):
         nothing is left to be written in some problem.
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
+        device = pairs.slot.device
         if isinstance(self.where, str):
-            scope = task.scope(self.where, pairs, elsewhere=isinstance(self.kind, Elsewhere))
+            whole = task.scope(self.where, pairs, elsewhere=isinstance(self.kind, Elsewhere))
         else:
-            scope = (torch.tensor(self.where.cells).expand(n, -1, -1)
-                     if isinstance(self.where, Mask) else
-                     called(f"where is {self._where()}, which", ConfigError, self.where, pairs))
-            shape = list(getattr(scope, "shape", ()))
-            check(shape == [n, n_tokens, n_tokens] and scope.dtype == torch.bool,
-                  f"where is {self._where()}, which gives {getattr(scope, 'dtype', scope)} {shape} "
-                  f"for {n} problems of {n_tokens} tokens; expected bool "
+            chosen = (torch.tensor(self.where.cells).expand(n, -1, -1)
+                      if isinstance(self.where, Mask) else
+                      called(f"where is {self._where()}, which", ConfigError, self.where, pairs))
+            shape = list(getattr(chosen, "shape", ()))
+            check(shape == [n, n_tokens, n_tokens] and chosen.dtype == torch.bool,
+                  f"where is {self._where()}, which gives {getattr(chosen, 'dtype', chosen)} "
+                  f"{shape} for {n} problems of {n_tokens} tokens; expected bool "
                   f"{[n, n_tokens, n_tokens]}")
-            scope = scope.to(pairs.slot.device)
-        whole = scope
+            whole = chosen.to(device)
+        scope = whole
         for name, axis in (("queries", 2), ("keys", 1)):
-            tokens = getattr(self, name)
-            if tokens is not None:
-                chosen = _chosen(name, tokens, task, pairs)  # [B, T]
+            tokens: Any = getattr(self, name)
+            if isinstance(tokens, str):
+                scope = scope & task.place(tokens, pairs).unsqueeze(axis)
+            elif tokens is not None:
+                for token in tokens:
+                    check(token in range(-n_tokens, n_tokens), f"{name} has {token}; expected 0 to "
+                          f"{n_tokens - 1}, or negative ones from the end")
+                chosen = torch.zeros(1, n_tokens, dtype=torch.bool, device=device)
+                chosen[:, list(tokens)] = True
                 scope = scope & chosen.unsqueeze(axis)
         if scope is not whole or not isinstance(self.where, str):
-            left = scope.any(2).any(1)
-            check(bool(left.all()), f"{self.restriction() or 'where is ' + self._where()}, of "
-                  f"which {self._where()} has none; expected some of its queries "
+            check(bool(scope.any(2).any(1).all()),
+                  f"{self.restriction() or 'where is ' + self._where()}, of which {self._where()} "
+                  f"has none; expected some of its queries "
                   f"{whole[0].any(1).nonzero().flatten().tolist()} and keys "
                   f"{whole[0].any(0).nonzero().flatten().tolist()}")
         return scope
@@ -255,78 +262,76 @@ class Patch(Added):
 
     def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
         """Raise what `check` does."""
-        how = self.kind
+        kind, sites, n_heads = self.kind, self.sites, model.cfg.n_heads
         if isinstance(self.where, str):
             task.check_scope(self.where)
-        for name in ("queries", "keys"):
-            tokens = getattr(self, name)
+        for tokens in (self.queries, self.keys):
             if isinstance(tokens, str):
                 check_choice("place", tokens, task.places)
-        for site in self.sites:
-            for layer in self.layers:
-                check_layer(model, layer, attention=SITES[site].attention)
-        lacks = lacked(how, lacking)
-        if lacks:
-            raise ConfigError(f"{self.named!r} cannot be written: {lacking[lacks]}")
-        if isinstance(self.value, ByHand):
-            self.value.check(model.cfg.n_heads)
-        for site in self.sites:
-            check(site in how.sites, f"{self.named!r} at site {self.site!r}; expected "
-                  f"{' or '.join(map(repr, how.sites))}, where it can be put (a registered "
+        for site, layer in self.own_places:
+            check_layer(model, layer, attention=SITES[site].attention)
+        lacks = lacked(kind, lacking)
+        check(not lacks, f"{self.named!r} cannot be written: {lacking.get(lacks)}")
+        check(not isinstance(self.value, ByHand) or len(self.value.numbers) == n_heads,
+              f"numbers are {getattr(self.value, 'numbers', ())}; expected {n_heads}, one per head")
+        for site in sites:
+            check(site in kind.sites, f"{self.named!r} at site {self.site!r}; expected "
+                  f"{' or '.join(map(repr, kind.sites))}, where it can be put (a registered "
                   "function at those that lc.register_patch(sites=) names)")
-        check(not isinstance(how, Elsewhere) or (
-            isinstance(self.where, str) and not self.restriction()
-            and self.where not in ("examples", "everything", *task.place_scopes)),
+        whole = isinstance(self.where, str) and not self.restriction()
+        check(not isinstance(kind, Elsewhere) or (
+            whole and self.where not in ("examples", "everything", *task.place_scopes)),
               f"{self.named!r} at scope {self._where()!r}, which leaves no other position; "
               "expected another scope")
+        check(not isinstance(kind, Erased) or (whole and self.where in ERASABLE),
+              f"scope is {self._where()!r}; expected one of {', '.join(ERASABLE)}, whole, to erase "
+              "a label")
+        for name, other in (("queries", "keys"), ("keys", "queries")):
+            alone = [site for site in sites if SITES[site].of == other]
+            check(getattr(self, name) is None or not alone, f"{name} is {getattr(self, name)} at "
+                  f"site {self.site!r}; expected None, or "
+                  f"{f'{other}=' if len(sites) == 1 else 'a patch of each site, a + b'}, as "
+                  f"{alone[0] if alone else ''} is of {other} alone")
         every_key = ("row", "feature", *(
             name for name in task.place_scopes if not name.startswith("within")))
-        for name, of in (("queries", "keys"), ("keys", "queries")):
-            whose = next((site for site in self.sites if SITES[site].of == of), None)
-            instead = f"{of}=" if len(self.sites) == 1 else "a patch of each site, a + b"
-            check(getattr(self, name) is None or whose is None, f"{name} is {getattr(self, name)} "
-                  f"at site {self.site!r}; expected None, or {instead}, as {whose} is of {of} "
-                  "alone")
-        check("value" not in self.sites or self.keys is not None or self.where not in every_key,
+        check("value" not in sites or self.keys is not None or self.where not in every_key,
               f"scope is {self._where()!r} at site {self.site!r}, where it covers every key, for "
               "all queries; expected 'everything', the keys of a place with 'within ...', single "
               "keys with 'pair' or 'pairs', or keys=")
-        check(not isinstance(how, Erased) or (self.where in ERASABLE and not self.restriction()),
-              f"scope is {self._where()!r}; expected one of {', '.join(ERASABLE)}, whole, to erase "
-              "a label")
         if self.renormalize:
             check_constraint(normalization_of(model))
-        groups = getattr(model.cfg, "n_key_value_heads", None) or model.cfg.n_heads
-        check(self.heads is None or "value" not in self.sites or groups == model.cfg.n_heads,
+        groups = getattr(model.cfg, "n_key_value_heads", None) or n_heads
+        check(self.heads is None or "value" not in sites or groups == n_heads,
               f"heads is {self.heads} at site {self.site!r}; expected None, as the "
-              f"{model.cfg.n_heads} heads of this model share the values of {groups}")
+              f"{n_heads} heads of this model share the values of {groups}")
         for head in self.heads or ():
-            check(all(SITES[site].heads is not None for site in self.sites)
-                  and head in range(model.cfg.n_heads),
-                  f"head {head} at site {self.site!r}; expected 0 to {model.cfg.n_heads - 1}, "
-                  "heads of codes, values, messages or z")
+            check(head in range(n_heads) and all(SITES[site].heads is not None for site in sites),
+                  f"head {head} at site {self.site!r}; expected 0 to {n_heads - 1}, heads of "
+                  "codes, values, messages or z")
 
     def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
         """Return what puts the value into the codes, or whatever the site holds, of each layer."""
-        how = self.kind
-        masks = {site: SITES[site].mask(problem.scope, self.heads, model.cfg.n_heads)
-                 for site in self.sites}
+        kind = self.kind
         normalization = normalization_of(model) if self.renormalize else None
+        everywhere = (self.where == "everything" and self.heads is None and normalization is None
+                      and not self.restriction())
 
-        def put(place: Place, base: Tensor) -> Tensor:
-            source = problem.sources[how.source][place] if how.source else None
-            return how.value(base, source, replace(problem, place=place, alpha=self.alpha))
+        def value(place: Place, base: Tensor) -> Tensor:
+            source = problem.sources[kind.source][place] if kind.source else None
+            return kind.value(base, source, replace(
+                problem, place=place, alpha=self.alpha, where=str(self.where)))
 
-        def edit_of(place: Place) -> Edit:
-            if type(how) not in GIVEN:
-                return InScope(partial(put, place), masks[place[0]], problem.scope, normalization)
-            given = Put(problem.sources[how.source][place])
-            whole = (self.where == "everything" and self.heads is None and normalization is None
-                     and not self.restriction())
-            return given if whole else InScope(given, masks[place[0]], problem.scope,
-                                               normalization)
-
-        return {place: edit_of(place) for place in self.own_places}
+        edits: dict[Place, Edit] = {}
+        for place in self.own_places:
+            put: Edit = partial(value, place)
+            if type(kind) in (Source, Frozen, Elsewhere):  # whatever is computed at the place
+                put = Put(problem.sources[kind.source][place])
+                if everywhere:
+                    edits[place] = put
+                    continue
+            mask = SITES[place[0]].mask(problem.scope, self.heads, model.cfg.n_heads)
+            edits[place] = InScope(put, mask, problem.scope, normalization)
+        return edits
 
     def own_row(self) -> dict[str, Any]:
         """Return the columns that name this patch in tables."""
@@ -342,22 +347,19 @@ class Patch(Added):
     def _where(self) -> str:
         if isinstance(self.where, str):
             return self.where
-        return (self.where.named if isinstance(self.where, Mask)
-                else name_of(self.where))
+        return self.where.named if isinstance(self.where, Mask) else name_of(self.where)
 
     def __str__(self) -> str:
         """What it does, in words."""
         row = self.own_row()
-        where = next((of for name, of in (SCOPES | PLACES).items() if name == self.where), "")
+        about = (SCOPES | PLACES).get(self._where(), "")
         heads = "" if self.heads is None else f", heads {row['heads']} alone"
-        return (f"{row['site']} at {row['scope']}{f' ({where})' if where else ''}, layers "
+        return (f"{row['site']} at {row['scope']}{f' ({about})' if about else ''}, layers "
                 f"{row['layers']}{heads} <- {self.named}: {self.kind.description}"
                 + (f", alpha {self.alpha:g}" if row["alpha"] == row["alpha"] else "")
                 + (", renormalized" if self.renormalize else ""))
 
 
-GIVEN = (Source, Frozen, Elsewhere)
-"""Kinds that put a source's activations, whatever is computed at the place."""
 FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Patch))
 
 
@@ -380,37 +382,23 @@ class Patches(Added):
         return "\n+ ".join(map(str, self.parts))
 
 
-def edits_of(patch: Added, model: Any, problems: Sequence[Problem]) -> dict[Place, Edit]:
+def edits_of(
+    patch: Added, model: Any, problems: Sequence[Problem], first: Mapping[Place, Edit] | None = None
+) -> dict[Place, Edit]:
     """Return what every part of a patch puts at each place, one after the other.
 
     problems  one per part, which differ in their scopes
+    first     what is put before all of them
     """
-    found: dict[Place, list[Edit]] = {}
+    edits = dict(first or {})
     for part, problem in zip(patch.parts, problems, strict=True):
         for place, edit in part.edits(model, problem).items():
-            found.setdefault(place, []).append(edit)
-    return {place: in_turn(*edits) for place, edits in found.items()}
+            edits[place] = partial(_in_turn, edits[place], edit) if place in edits else edit
+    return edits
 
 
-def in_turn(*edits: Edit | None) -> Edit:
-    """Return the edit that puts what one after the other makes of what is there; None: nothing."""
-    some = [edit for edit in edits if edit is not None]
-    return some[0] if len(some) == 1 else lambda base: reduce(lambda x, edit: edit(x), some, base)
-
-
-def _chosen(
-    name: str, tokens: str | tuple[int, ...], task: Counterfactuals, pairs: MinimalPairs
-) -> Tensor:
-    """Return which tokens are chosen, bool [B, T]."""
-    n, n_tokens = pairs.bases.inputs.shape[:2]
-    if isinstance(tokens, str):
-        return task.place(tokens, pairs)
-    for token in tokens:
-        check(token in range(-n_tokens, n_tokens), f"{name} has {token}; expected 0 to "
-              f"{n_tokens - 1}, or negative ones from the end")
-    chosen = torch.zeros(n_tokens, dtype=torch.bool, device=pairs.slot.device)
-    chosen[list(tokens)] = True
-    return chosen.expand(n, -1)
+def _in_turn(first: Edit, second: Edit, live: Tensor) -> Tensor:
+    return second(first(live))
 
 
 LAYERS: dict[str, str] = {
@@ -433,22 +421,23 @@ def layer_sets(words: Any, layers: Sequence[int]) -> tuple[tuple[int, ...], ...]
     `UnknownNameError` for what is neither.
     """
     every = tuple(layers)
+    n = len(every)
     named: dict[str, list[tuple[int, ...]]] = {
-        "each": [(layer,) for layer in every],
-        "upward": [every[:last] for last in range(2, len(every) + 1)], "first": [every[:1]],
-        "lower": [every[:max(1, len(every) // 2)]],
-        "upper": [every[len(every) // 2:]], "above": [every[1:]] if len(every) > 1 else [],
-        "all": [every]}
-    found: list[tuple[int, ...]] = []
+        "each": [(layer,) for layer in every], "upward": [every[:i] for i in range(2, n + 1)],
+        "first": [every[:1]], "lower": [every[:max(1, n // 2)]], "upper": [every[n // 2:]],
+        "above": [every[1:]] if n > 1 else [], "all": [every]}
+    sets: list[tuple[int, ...]] = []
     for word in as_tuple(words):
-        if isinstance(word, str) and word not in named:
+        if not isinstance(word, str):
+            sets.append(as_tuple(word))
+        elif word in named:
+            sets += named[word]
+        else:
             parts = word.split(",")
             check(all(part.isdecimal() for part in parts), f"layers is {word!r}; expected "
                   f"{', '.join(LAYERS)}, or numbers such as 2,3")
-            found.append(tuple(map(int, parts)))
-        else:
-            found += named[word] if isinstance(word, str) else [as_tuple(word)]
-    return tuple(dict.fromkeys(found))
+            sets.append(tuple(map(int, parts)))
+    return tuple(dict.fromkeys(sets))
 
 
 def every_patch(
@@ -463,23 +452,18 @@ def every_patch(
     """
     for name in words:
         check_choice("field of a patch", name, FIELDS)
-    listed = {name: as_tuple(words[name]) for name in ("site", "where", "alpha", "value")
-              if name in words}
-    rest = {name: words[name] for name in words if name not in {*listed, "layers"}}
-    for site, where, some, alpha, value in product(
-            listed.get("site", ("code",)), listed.get("where", ("row",)),
-            layer_sets(words.get("layers", "upper"), layers), listed.get("alpha", (1.0,)),
-            listed.get("value", ("interchange",))):
-        lacked = places is not None and _place(where) not in (None, *places)
+    usual: dict[str, Any] = {"site": "code", "where": "row", "layers": "upper", "alpha": 1.0,
+                             "value": "interchange"}
+    listed = {name: as_tuple(words.get(name, word)) for name, word in usual.items()}
+    rest = {name: words[name] for name in words if name not in usual}
+    listed["layers"] = layer_sets(listed["layers"], layers)
+    for site, where, some, alpha, value in product(*listed.values()):
+        place = next((place for place in PLACES if place in where.split()), None)
         kind = Patch(value).kind
         steers = kind.steers or kind.own
-        if not lacked and (steers or alpha == listed.get("alpha", (1.0,))[0]):
+        if (places is None or place in (None, *places)) and (
+                steers or alpha == listed["alpha"][0]):
             yield Patch(value, where, some, site, alpha if steers else 1.0, **rest)
-
-
-def _place(where: str) -> str | None:
-    """Return the place that a scope is at; None for a scope that is at none."""
-    return next((place for place in PLACES if place in where.split()), None)
 
 
 def as_patches(given: Any) -> tuple[Added, ...]:
@@ -490,40 +474,35 @@ def as_patches(given: Any) -> tuple[Added, ...]:
 
 def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:
     """Return a patch as JSON holds it, a dictionary; of several a list of them."""
-    plain = [{name: _plain(getattr(part, name)) for name in FIELDS} for part in patch.parts]
-    return plain[0] if len(plain) == 1 else plain
+    def as_json(value: Any) -> Any:
+        if isinstance(value, ByHand):
+            return {"numbers": list(value.numbers), "how": value.how}
+        if isinstance(value, Mask):
+            return {"mask": [[int(cell) for cell in row] for row in value.cells]}
+        if callable(value):
+            return {"function": name_of(value)}
+        return list(value) if isinstance(value, tuple) else value
+
+    parts = [{name: as_json(getattr(part, name)) for name in FIELDS} for part in patch.parts]
+    return parts[0] if len(parts) == 1 else parts
 
 
-def from_plain(parts: Any) -> Patch | Patches:
+def from_plain(data: Any) -> Patch | Patches:
     """Return the patch that `to_plain` wrote, to be run again.
 
     `ConfigError` for a function that is not registered, of which the name alone is known.
     """
-    found = [_part(part) for part in ([parts] if isinstance(parts, Mapping) else parts)]
-    return found[0] if len(found) == 1 else Patches(tuple(found))
-
-
-def _part(plain: Mapping[str, Any]) -> Patch:
-    known = dict(plain)
-    for name in known:
-        check_choice("field of a patch", name, FIELDS)
-    for name in ("value", "where"):
-        value = known.get(name)
-        if isinstance(value, Mapping):
-            instead = ("a patch that is registered with lc.register_patch" if name == "value"
-                       else "a scope, a mask, or queries and keys")
-            check("function" not in value, f"{name} is the function {value.get('function')!r}, "
-                  f"which a result does not hold; expected {instead}")
-            known[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
-                           else Mask.of(np.asarray(value["mask"], dtype=bool)))
-    return Patch(**known)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, ByHand):
-        return {"numbers": list(value.numbers), "how": value.how}
-    if isinstance(value, Mask):
-        return {"mask": [[int(cell) for cell in row] for row in value.cells]}
-    if callable(value):
-        return {"function": name_of(value)}
-    return list(value) if isinstance(value, tuple) else value
+    parts = []
+    for part in map(dict, [data] if isinstance(data, Mapping) else data):
+        for name in part:
+            check_choice("field of a patch", name, FIELDS)
+        for name, instead in (("value", "a patch that is registered with lc.register_patch"),
+                              ("where", "a scope, a mask, or queries and keys")):
+            value = part.get(name)
+            if isinstance(value, Mapping):
+                check("function" not in value, f"{name} is the function {value.get('function')!r}, "
+                      f"which a result does not hold; expected {instead}")
+                part[name] = (ByHand(tuple(value["numbers"]), value["how"]) if "numbers" in value
+                              else Mask.of(np.asarray(value["mask"], dtype=bool)))
+        parts.append(Patch(**part))
+    return parts[0] if len(parts) == 1 else Patches(tuple(parts))

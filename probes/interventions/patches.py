@@ -2,13 +2,14 @@
 
 A value is a function of the activation that is computed in the patched run, of the source's, and of
 the problem (`Problem`). Each family of them is a class; users add functions with `register_patch`.
+Means, and erasers of labels, are measured on training instances first (`measure`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,37 +17,142 @@ import torch
 from torch import Tensor
 
 from latentcode.config import LogicConfig, model_for
+from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, ProbeError, as_tuple, called, check, check_choice
 from latentcode.models.config import with_kind
-from latentcode.models.patched.sites import SITES, Edit, Place, capture
-from latentcode.models.registering import try_function
+from latentcode.models.patched.sites import SITES, Place, capture
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.interventions.references import References, measure
+from latentcode.progress import Progress
 from latentcode.registry import Registry
 from latentcode.tasks import make_counterfactuals, make_task
 from latentcode.tasks.counterfactuals import OTHERS, Counterfactuals, MinimalPairs
 
+ERASABLE: tuple[str, ...] = ("pair", "pairs", "row")
+"""Scopes in which labels can be erased; others have too many positions, each with its eraser."""
+NOTHING = torch.zeros(0)
+Sources: TypeAlias = Mapping[str, Mapping[Place, Tensor]]
+"""Name of a batch of `MinimalPairs` -> place -> its activations [B, ...]."""
+
 
 @dataclass(frozen=True)
-class Clean:
-    """What the model computes for a batch before anything is written.
+class Erasers:
+    """x -> x - P (x - mean): LEACE (Belrose et al. 2023) of codes x at each position of a scope.
 
-    pairs       the B pairs of the batch that count: the model gives both answers
-    answered    the logits of their sources
-    sources     name of a batch of `MinimalPairs` -> place -> its activations [B, ...]
-    right       name of a batch -> bool [B]: the model answers it rightly
-    pool        place -> activations of the whole batch, to resample from
-    own         place -> activations of the pairs themselves
-    membership  which constituents the whole batch has, bool [N, S, C]
+    matrices  float [slot, label, position, H, H], the projections P; a single label where a slot
+              holds exactly one constituent
+    means     float [slot, position, H]
     """
 
-    pairs: MinimalPairs
-    answered: Tensor
-    sources: Mapping[str, Mapping[Place, Tensor]]
-    right: Mapping[str, Tensor]
-    pool: Mapping[Place, Tensor]
-    own: Mapping[Place, Tensor]
-    membership: Tensor
+    matrices: Tensor
+    means: Tensor
+
+    @classmethod
+    def fit(cls, codes: Tensor, slot: Tensor, label: Tensor, task: Counterfactuals) -> Erasers:
+        """Fit an eraser per slot, label and position to codes [N, P, H] with labels [N, C]."""
+        from concept_erasure import LeaceFitter
+
+        n_positions, n_heads = codes.shape[1:]
+        labels = [label] if task.exclusive else list(label[..., None].unbind(1))  # [N, classes]
+        matrices = codes.new_zeros(task.n_slots, len(labels), n_positions, n_heads, n_heads,
+                                   dtype=torch.float64)
+        means = codes.new_zeros(task.n_slots, n_positions, n_heads, dtype=torch.float64)
+        for s in range(task.n_slots):
+            x = codes[slot == s].double()
+            means[s] = x.mean(0)
+            for i, every in enumerate(labels):
+                z = every[slot == s].double()
+                if bool((z == z[:1]).all()):
+                    continue  # the label does not occur: there is nothing to erase
+                for p in range(n_positions):
+                    fitter = LeaceFitter(n_heads, z.shape[1], device=x.device, dtype=torch.float64)
+                    eraser = fitter.update(x[:, p], z).eraser
+                    matrices[s, i, p] = eraser.proj_left @ eraser.proj_right
+        return cls(matrices, means)
+
+    def erase(self, code: Tensor, scope: Tensor, slot: Tensor, label: Tensor) -> Tensor:
+        """Return codes [B, H, Q, K] without label [B] in a scope [B, Q, K] of slots [B]."""
+        projections = self.matrices[slot, label.clamp_max(self.matrices.shape[1] - 1)]
+        last = code.movedim(1, -1).clone()  # [B, Q, K, H]
+        x = last[scope].view(len(code), -1, code.shape[1]).to(projections.dtype)
+        removed = (projections @ (x - self.means[slot])[..., None])[..., 0]
+        last[scope] = (x - removed).flatten(0, 1).to(code.dtype)
+        return last.movedim(-1, 1)
+
+
+@dataclass(frozen=True)
+class References:
+    """What was measured on training instances.
+
+    count    float [slot, constituent], how many instances have that constituent in that slot
+    means    place -> [slot, constituent, ...], their mean activation; zero where there is none
+    groups   place -> [slot, constituent, ...], the mean of as many instances drawn at random
+    overall  place -> the mean activation of all instances
+    erasers  (scope, shuffled) -> place -> `Erasers`
+    """
+
+    count: Tensor = NOTHING
+    means: Mapping[Place, Tensor] = field(default_factory=dict)
+    groups: Mapping[Place, Tensor] = field(default_factory=dict)
+    overall: Mapping[Place, Tensor] = field(default_factory=dict)
+    erasers: Mapping[tuple[str, bool], Mapping[Place, Erasers]] = field(default_factory=dict)
+
+
+def measure(
+    model: Any, task: Counterfactuals, places: Collection[Place], *,
+    erase: Collection[tuple[str, bool]] = (), split: str = "train", n: int = 4_096, seed: int = 0,
+    batch_size: int = 256, progress: Progress | None = None,
+) -> References:
+    """Return means over n instances of a split, and erasers fitted on them.
+
+    erase  (scope, shuffled) of the erasers that are wanted; shuffled ones are fitted to the labels
+           of other instances
+
+    The instances are others than those that `intervene_model` writes to, of the same split too;
+    of restricted pairs any that the task draws (`Counterfactuals.unrestricted`).
+    """
+    device = next(model.parameters()).device
+    generator = make_generator(seed, f"interventions reference {split}", device)
+    shuffling = make_generator(seed, f"interventions groups {split}", device)
+    task = task.unrestricted
+    sums: dict[str, dict[Place, Tensor]] = {"means": {}, "groups": {}, "overall": {}}
+    count = torch.zeros((), device=device)
+    codes: dict[tuple[str, Place], list[Tensor]] = {}
+    slots, labels = [], []
+    n_drawn = 0
+    for pairs in task.batches(split, n, batch_size, generator):
+        n_drawn += len(pairs)
+        member = task.membership(pairs.bases).float()  # [B, slot, constituent]
+        others = member[torch.randperm(len(member), generator=shuffling, device=device)]
+        count = count + member.sum(0)
+        _, activations = capture(model, pairs.bases.inputs, places)
+        for place, x in activations.items():
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            for name, added in (
+                    ("means", torch.einsum("bsc,b...->sc...", member.to(x), x)),
+                    ("groups", torch.einsum("bsc,b...->sc...", others.to(x), x)),
+                    ("overall", x.sum(0))):
+                sums[name][place] = sums[name].get(place, 0.0) + added
+        for scope in {scope for scope, _ in erase}:
+            where = task.scope(scope, pairs)
+            for place, x in activations.items():
+                if place[0] == "code":
+                    codes.setdefault((scope, place), []).append(
+                        x.movedim(1, -1)[where].view(len(x), -1, x.shape[1]))
+        slots.append(pairs.slot)
+        labels.append(member[torch.arange(len(pairs), device=device), pairs.slot])
+        if progress is not None:
+            progress(n_drawn, n)
+    means, groups = (
+        {place: total / count.clamp_min(1.0).view(*count.shape, *[1] * (total.ndim - 2))
+         for place, total in sums[name].items()} for name in ("means", "groups"))
+    slot, label = torch.cat(slots), torch.cat(labels)
+    order = torch.randperm(n, generator=generator, device=device)
+    return References(
+        count, means, groups, {place: x / n_drawn for place, x in sums["overall"].items()},
+        {(scope, shuffled): {
+            place: Erasers.fit(torch.cat(parts), slot, label[order] if shuffled else label, task)
+            for (of_scope, place), parts in codes.items() if of_scope == scope}
+         for scope, shuffled in erase})
 
 
 @dataclass(frozen=True)
@@ -59,8 +165,9 @@ class Problem:
     generator  for noise
     place      the site and layer at which something is put
     alpha      how far to steer
-    references means over training instances; None where they are not measured
-    erasers    place -> what erases the label from activations, given the scope; or empty
+    where      the name of the scope, by which erasers are known
+    references means over training instances, and erasers; empty where they are not measured
+    right      name of a batch -> bool [B], whether the model answers it rightly
     pool       place -> activations of the whole batch, to resample from
     resampled  int64 [B], which of the pool has the source's constituent in the same slot; -1 none
     third      int64 [B], a constituent that neither the base nor its source has, drawn among
@@ -68,27 +175,21 @@ class Problem:
     """
 
     pairs: MinimalPairs
-    sources: Mapping[str, Mapping[Place, Tensor]]
+    sources: Sources
     scope: Tensor
     generator: torch.Generator
     place: Place = ("code", 0)
     alpha: float = 1.0
-    references: References | None = None
-    erasers: Mapping[Place, Edit] | None = None
-    pool: Mapping[Place, Tensor] | None = None
-    resampled: Tensor | None = None
-    third: Tensor | None = None
-
-    @property
-    def measured(self) -> References:
-        """The references, where a patch has said that it needs them."""
-        assert self.references is not None
-        return self.references
+    where: str = ""
+    references: References = References()
+    right: Mapping[str, Tensor] = field(default_factory=dict)
+    pool: Mapping[Place, Tensor] = field(default_factory=dict)
+    resampled: Tensor = NOTHING
+    third: Tensor = NOTHING
 
     def constituent(self, name: str) -> Tensor:
         """Return the `base_label`, the `source_label` or the `third` constituent, int64 [B]."""
-        constituent = self.third if name == "third" else getattr(self.pairs, name)
-        assert constituent is not None
+        constituent: Tensor = getattr(self if name == "third" else self.pairs, name)
         return constituent
 
     def mean(self, constituent: Tensor) -> Tensor:
@@ -96,10 +197,9 @@ class Problem:
 
         `ProbeError` for a function that has not said that it needs them.
         """
-        if self.references is None or self.place not in self.references.means:
-            raise ProbeError(f"problem.mean is asked for at {self.place}, where no means are "
-                             "measured; expected a patch that is registered with "
-                             "lc.register_patch(..., means=True)")
+        check(self.place in self.references.means, f"problem.mean is asked for at {self.place}, "
+              "where no means are measured; expected a patch that is registered with "
+              "lc.register_patch(..., means=True)", ProbeError)
         return self.references.means[self.place][self.pairs.slot, constituent]
 
     def noise(self, x: Tensor) -> Tensor:
@@ -150,11 +250,11 @@ class Kind:
         """Constituents that must have been measured: `base_label`, `source_label`, `third`."""
         return ()
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         """Return what is put at a place (`Value`)."""
         raise NotImplementedError
 
-    def possible(self, problem: Problem, clean: Clean) -> Tensor:
+    def possible(self, problem: Problem) -> Tensor:
         """Return which instances something can be written to, bool [B]; others do not count.
 
         Not those whose control the model itself answers wrongly, or whose constituents were not
@@ -162,11 +262,11 @@ class Kind:
         """
         pairs = problem.pairs
         rows = torch.ones_like(pairs.counts)
-        if self.source in ("control", *OTHERS) and self.source in clean.right:
-            rows = clean.right[self.source]
+        if self.source in ("control", *OTHERS) and self.source in problem.right:
+            rows = problem.right[self.source]
         for name in self.measured:
             constituent = problem.constituent(name)
-            count = problem.measured.count[pairs.slot, constituent.clamp_min(0)]
+            count = problem.references.count[pairs.slot, constituent.clamp_min(0)]
             rows = rows & (constituent >= 0) & (count > 0)
         return rows
 
@@ -177,9 +277,9 @@ class Source(Kind):
 
     real: ClassVar[bool] = True
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        assert source is not None
-        return source
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+        result: Tensor = source
+        return result
 
 
 @dataclass(frozen=True)
@@ -200,16 +300,14 @@ class Shuffled(Source):
 
     needs: ClassVar[str] = "another"
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        assert source is not None
-        n = len(problem.pairs)
-        order = torch.randperm(n, generator=problem.generator, device=source.device)
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+        order = torch.randperm(len(source), generator=problem.generator, device=base.device)
         other = torch.empty_like(order)
         other[order] = order.roll(1)
-        return source[other]
+        return super().value(base, source[other], problem)
 
-    def possible(self, problem: Problem, clean: Clean) -> Tensor:
-        return super().possible(problem, clean) & (len(problem.pairs) > 1)
+    def possible(self, problem: Problem) -> Tensor:
+        return super().possible(problem) & (len(problem.pairs) > 1)
 
 
 @dataclass(frozen=True)
@@ -219,27 +317,19 @@ class Resampled(Kind):
     needs: ClassVar[str] = "pool"
     real: ClassVar[bool] = True
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        assert problem.pool is not None
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         return problem.pool[problem.place][problem.resampled]
 
-    def possible(self, problem: Problem, clean: Clean) -> Tensor:
-        assert problem.resampled is not None
-        return super().possible(problem, clean) & (problem.resampled >= 0)
-
-
-MEANS: Mapping[str, str] = {
-    "source_label": "instances with the source's constituent",
-    "base_label": "instances with the base's own constituent",
-    "third": "instances with a third constituent", "group": "as many instances drawn at random"}
-"""Over which training instances a mean can be."""
+    def possible(self, problem: Problem) -> Tensor:
+        return super().possible(problem) & (problem.resampled >= 0)
 
 
 @dataclass(frozen=True)
 class Mean(Kind):
     """A mean over training instances.
 
-    over    of `MEANS`; `any`, the mean of a constituent drawn at random; `all`, of all instances
+    over    those with the constituent `base_label`, `source_label` or `third`; `any`, those with
+            one drawn at random; `group`, as many as have the source's; or `all`
     pooled  one code for all positions of the scope, the mean over them
     """
 
@@ -252,14 +342,14 @@ class Mean(Kind):
     def measured(self) -> tuple[str, ...]:
         return {"group": ("source_label",), "any": (), "all": ()}.get(self.over, (self.over,))
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        measured, slot = problem.measured, problem.pairs.slot
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+        references, slot = problem.references, problem.pairs.slot
         if self.over == "all":
-            return measured.overall[problem.place].expand_as(base)
+            return references.overall[problem.place].expand_as(base)
         if self.over == "group":
-            mean = measured.groups[problem.place][slot, problem.pairs.source_label]
+            mean = references.groups[problem.place][slot, problem.pairs.source_label]
         elif self.over == "any":
-            known = measured.count[slot] > 0  # [B, C]
+            known = references.count[slot] > 0  # [B, C]
             keys = torch.rand(known.shape, generator=problem.generator, device=known.device)
             mean = problem.mean(torch.where(known, keys, -1.0).argmax(1))
         else:
@@ -289,9 +379,10 @@ class Steer(Kind):
     def measured(self) -> tuple[str, ...]:
         return "base_label", self.towards
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        step = (problem.mean(problem.constituent(self.towards))
-                - problem.mean(problem.pairs.base_label))
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+        towards, own = (problem.mean(problem.constituent(name))
+                        for name in (self.towards, "base_label"))
+        step = towards - own
         return base + problem.alpha * (problem.noise(step) if self.random else step)
 
 
@@ -307,9 +398,9 @@ class Erased(Kind):
     def measured(self) -> tuple[str, ...]:
         return ("base_label",)
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
-        assert problem.erasers is not None
-        return problem.erasers[problem.place](base)
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
+        erasers = problem.references.erasers[problem.where, self.shuffled][problem.place]
+        return erasers.erase(base, problem.scope, problem.pairs.slot, problem.pairs.base_label)
 
 
 @dataclass(frozen=True)
@@ -318,7 +409,7 @@ class Formula(Kind):
 
     function: Value = lambda base, source, problem: base
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         return self.function(base, source, problem)
 
 
@@ -350,23 +441,23 @@ class Function(Formula):
     def measured(self) -> tuple[str, ...]:
         return ("base_label", "source_label") if self.means else ()
 
-    def value(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
+    def value(self, base: Tensor, source: Any, problem: Problem) -> Tensor:
         """Return what the function returns; `ProbeError` unless it can be put at the place.
 
         It is a tensor of the shape of `base`, finite, and neither `base` nor `source` is changed:
         it is given copies of these.
         """
         at = "site {!r} of layer {}".format(*problem.place)
-        given = {"base": (base, base.clone())} | (
-            {} if source is None else {"source": (source, source.clone())})
-        value = called(f"the patch {self.name!r} at {at}", ProbeError, self.function,
-                       given["base"][1], None if source is None else given["source"][1], problem)
-        described = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
-                     else f"a {type(value).__name__}")
+        own, theirs = base.clone(), None if source is None else source.clone()
+        value = called(f"the patch {self.name!r} at {at}", ProbeError, self.function, own, theirs,
+                       problem)
+        shape = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
+                 else f"a {type(value).__name__}")
         check(isinstance(value, Tensor) and value.shape == base.shape,
-              f"the patch {self.name!r} returned {described} at {at}; expected a tensor "
+              f"the patch {self.name!r} returned {shape} at {at}; expected a tensor "
               f"{list(base.shape)}, the shape of base", ProbeError)
-        changed = [name for name, both in given.items() if not torch.equal(*both)]
+        changed = ["base"] * (not torch.equal(base, own)) + ["source"] * (
+            source is not None and not torch.equal(source, theirs))
         check(not changed, f"the patch {self.name!r} changes {' and '.join(changed)} in place at "
               f"{at}; expected a new tensor, which is put where the patch says and nowhere "
               "else", ProbeError)
@@ -391,19 +482,14 @@ class ByHand:
     how: str = "set"
 
     def __post_init__(self) -> None:
-        try:
-            object.__setattr__(self, "numbers", tuple(map(float, plain(self.numbers))))
-        except (TypeError, ValueError):
-            raise ConfigError(f"numbers are {self.numbers!r}; expected finite ones, one per head"
-                              ) from None
         check_choice("how", self.how, HOW)
-        check(bool(np.isfinite(self.numbers).all()), f"numbers are {self.numbers}; expected "
-              "finite ones, one per head")
-
-    def check(self, n_heads: int) -> None:
-        """Raise `ConfigError` unless there is one for each head."""
-        check(len(self.numbers) == n_heads, f"numbers are {self.numbers}; expected {n_heads}, one "
-              "per head")
+        try:
+            numbers = tuple(map(float, plain(self.numbers)))
+        except (TypeError, ValueError):
+            numbers = (float("nan"),)
+        check(bool(np.isfinite(numbers).all()), f"numbers are {self.numbers!r}; expected finite "
+              "ones, one per head")
+        object.__setattr__(self, "numbers", numbers)
 
     def __call__(self, base: Tensor, source: Tensor | None, problem: Problem) -> Tensor:
         numbers = base.new_tensor(self.numbers)[None, :, None, None]
@@ -425,17 +511,16 @@ def plain(numbers: Any) -> tuple[Any, ...]:
         n.item() if hasattr(n, "item") else n for n in as_tuple(numbers)])
 
 
-def _means(over: str, *, control: bool) -> dict[str, Kind]:
-    """Return the mean of some instances, and the same pooled over positions."""
-    name = {"source_label": "class_mean", "base_label": "class_mean_base"}.get(
-        over, f"class_mean_{over}")
-    return {name: Mean(f"the mean over {MEANS[over]}", control=control, over=over),
-            f"{name}_pooled": Mean(f"the mean over {MEANS[over]}, and over positions",
-                                   control=control, sites=("code",), over=over, pooled=True)}
-
-
-_CLASS_MEANS = {name: kind for over in MEANS
-                for name, kind in _means(over, control=over != "source_label").items()}
+_MEANS: dict[str, Kind] = {
+    "class_mean": Mean("the mean over instances with the source's constituent"),
+    "class_mean_base": Mean("the mean over instances with the base's own constituent",
+                            control=True, over="base_label"),
+    "class_mean_shuffled": Mean("the mean of a constituent drawn at random", control=True,
+                                over="any"),
+    "class_mean_third": Mean("the mean over instances with a third constituent", control=True,
+                             over="third"),
+    "class_mean_group": Mean("the mean over as many instances drawn at random", control=True,
+                             over="group")}
 
 PATCHES: Registry[Kind] = Registry("patch", "lc.register_patch", {
     "interchange": Source("the minimal pair's: another operation", "sources"),
@@ -450,11 +535,10 @@ PATCHES: Registry[Kind] = Registry("patch", "lc.register_patch", {
     "elsewhere": Elsewhere("the minimal pair's, at another position", "sources", control=True),
     "shuffled": Shuffled("the source's of another instance", "sources", control=True),
     "resample": Resampled("another instance's that has the source's constituent"),
-    **{name: _CLASS_MEANS[name] for name in ("class_mean", "class_mean_base")},
-    "class_mean_shuffled": Mean("the mean of a constituent drawn at random", control=True,
-                                over="any"),
-    **{name: _CLASS_MEANS[name] for name in ("class_mean_third", "class_mean_group")},
-    **{name: kind for name, kind in _CLASS_MEANS.items() if name.endswith("_pooled")},
+    **_MEANS,
+    **{f"{name}_pooled": replaced(kind, description=f"{kind.description}, and over positions",
+                                  sites=("code",), pooled=True)  # type: ignore[call-arg]
+       for name, kind in _MEANS.items() if name != "class_mean_shuffled"},
     "steer": Steer("plus alpha times the difference of the two means"),
     "steer_third": Steer("plus alpha times the difference of a third constituent's mean",
                          control=True, towards="third"),
@@ -478,37 +562,9 @@ def lacked(kind: Kind, lacks: Collection[str]) -> str:
     return next((name for name in (kind.needs, kind.source, *factorial) if name in lacks), "")
 
 
-def draw_thirds(pairs: MinimalPairs, count: Tensor, generator: torch.Generator) -> Tensor:
-    """Return for each base a measured constituent that is neither its own nor its source's.
-
-    count float [slot, constituent] -> int64 [B], uniform; -1 where there is none
-    """
-    keys = torch.rand(len(pairs), count.shape[1], generator=generator, device=pairs.slot.device)
-    keys = torch.where(count[pairs.slot] > 0, keys, -1.0)
-    taken = torch.stack([pairs.base_label, pairs.source_label], 1)
-    best = keys.scatter(1, taken, -1.0).max(1)
-    return torch.where(best.values >= 0.0, best.indices, -1)
-
-
-def draw_resampled(
-    pool_membership: Tensor, pairs: MinimalPairs, generator: torch.Generator
-) -> Tensor:
-    """Return for each base one of a pool that has its source's constituent in its slot.
-
-    pool_membership bool [N, S, C] -> int64 [B], -1 where the pool has none. (An instance is never
-    its own, because it lacks the source's constituent.)
-    """
-    fits = pool_membership[:, pairs.slot, pairs.source_label].T  # [B, N]
-    keys = torch.rand(fits.shape, generator=generator, device=fits.device)
-    best = torch.where(fits, keys, -1.0).max(1)
-    return torch.where(best.values >= 0.0, best.indices, -1)
-
-
 Registered = TypeVar("Registered", bound=Callable[..., Tensor])
 PAIRED = {"interchange": "sources", "control": "control"}
 """Sources of a minimal pair, and the batches of `MinimalPairs` that they are."""
-TRIED = ("code", "value", "z", "residual")
-"""Sites of a registered function that names none."""
 
 
 def register_patch(
@@ -518,7 +574,7 @@ def register_patch(
     source: str | None = "interchange",
     control: bool = False,
     means: bool = False,
-    sites: Collection[str] | str = TRIED,
+    sites: Collection[str] | str = ("code", "value", "z", "residual"),
     replace: bool = False,
 ) -> Callable[[Registered], Registered]:
     """Make a patch of one's own known by a name: a decorator of its function.
@@ -546,9 +602,9 @@ def register_patch(
     replace   take the place of an earlier patch of that name, as when a cell of a notebook runs
               again
 
-    The function is tried on a small model at each site: its result has the shape and type of
-    `base` and is finite, its gradients, where it has any, are finite, and it changes nothing that
-    it is given. Raises `ConfigError` that says which of these fails, and for a name that is taken.
+    The function is tried on a small model at each site: its result has the shape of `base` and is
+    finite, and it changes nothing that it is given. Raises `ConfigError` that says which of these
+    fails, and for a name that is taken.
     """
     PATCHES.check_name(name)
     if source is not None:
@@ -564,42 +620,30 @@ def register_patch(
             description or first or f"what {getattr(function, '__name__', name)} returns",
             "" if source is None else PAIRED.get(source, source), control, sites, function, name,
             means)
-        _try(name, kind)
+        _try(kind)
         PATCHES.add(name, kind, replace=replace)
         return function
 
     return register
 
 
-@cache
-def _small() -> tuple[Any, Counterfactuals]:
-    """Return a small model with fresh weights, and the pairs of its task."""
-    config = LogicConfig(n_variables=3, n_examples=4)
-    return HookedTransformer(with_kind(model_for(
-        config, n_layers=1, d_model=8, n_heads=3, d_head=2, d_head_v=2, d_mlp=8), "hyla"),
-        seed=0).eval(), make_counterfactuals(make_task(config))
-
-
-def _try(name: str, kind: Function) -> None:
+def _try(kind: Function) -> None:
     """Raise `ConfigError` unless a patch gives finite values at all its sites, in a small model."""
-    model, task = _small()
-    pairs = task.sample("train", 5, torch.Generator().manual_seed(0))
+    config = LogicConfig(n_variables=3, n_examples=4)
+    task = make_counterfactuals(make_task(config))
+    model = HookedTransformer(with_kind(model_for(
+        config, n_layers=1, d_model=8, n_heads=3, d_head=2, d_head_v=2, d_mlp=8), "hyla"),
+        seed=0).eval()
     places: list[Place] = [(site, 0) for site in kind.sites]
+    generator = torch.Generator().manual_seed(0)
+    pairs = task.sample("train", 5, generator)
     _, bases = capture(model, pairs.bases.inputs, places)
     sources = capture(model, pairs.batch(kind.source).inputs, places)[1] if kind.source else {}
-    references = measure(model, task, places, n=64) if kind.means else None
+    references = measure(model, task, places, n=64) if kind.means else References()
     for place in places:
-        problem = Problem(
-            pairs, {kind.source: sources}, task.scope("everything", pairs),
-            torch.Generator().manual_seed(0), place, references=references)
-
-        def call(base: Tensor, source: Tensor | None = None, problem: Problem = problem) -> Tensor:
-            problem.generator.manual_seed(0)
-            try:
-                return kind.function(base, source, problem)
-            except ProbeError as error:
-                raise ConfigError(f"patch {name!r}: {error}") from error
-
-        given = [bases[place], *([sources[place]] if kind.source else [])]
-        try_function(f"patch {name!r}", call, tuple(bases[place].shape), *given,
-                     note=f" at site {place[0]!r}")
+        problem = Problem(pairs, {kind.source: sources}, task.scope("everything", pairs), generator,
+                          place, references=references)
+        try:
+            kind.value(bases[place], sources.get(place), problem)
+        except ProbeError as error:
+            raise ConfigError(f"patch {kind.name!r}: {error}") from error

@@ -119,19 +119,15 @@ class InterventionResult(TableResult):
         if metrics is None:
             metrics = list(CLASSES) if len(self.classes) else ["flip", "unchanged", "others",
                                                                "moved"]
-        rows = []
-        for key, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
-            assert isinstance(key, tuple)
-            named: dict[str, Any] = dict(zip(PLACE, key, strict=True))
-            row: dict[str, Any] = {"patch": written(named),
-                                   **{k: named[k] for k in ("scope", "layers", "site")}}
-            values = block.set_index("metric")
-            for metric in metrics:
-                if metric in values.index:
-                    r = values.loc[metric]
-                    row[metric] = f"{r.value:.3f} [{r.low:.3f}, {r.high:.3f}]"
-            row["n"] = int(block["n"].iloc[0])
-            rows.append(row)
+        rows: list[dict[str, Any]] = []
+        for _, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
+            place = block.iloc[0]
+            rates = {rate.metric: f"{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+                     for rate in block.itertuples()}
+            rows.append({
+                "patch": written(place), **place[["scope", "layers", "site"]],
+                **{metric: rates[metric] for metric in metrics if metric in rates},
+                "n": int(place["n"])})
         return pd.DataFrame(rows)
 
     def figure(self) -> Figure:
@@ -192,54 +188,52 @@ def tables(
     instances  `intervention` (the number of one of the patches), `number`, which is that of the
                instance, `combination`, `base_label`, `source_label`, and one column per metric
     """
-    rows = [patch.row() for patch in patches]
-    metrics = [c for c in instances.columns
-               if c not in ("intervention", "number", "combination", "base_label", "source_label")]
-    classes = [c for c in CLASSES if c in metrics]
-    names = dict(enumerate(constituents))
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in InterventionResult.COLUMNS}
-    blocks = {number: instances[instances["intervention"] == number]
-              for number in range(len(rows))}
-    for number, place in enumerate(rows):
+    labels = ["base_label", "source_label"]
+    metrics = [name for name in instances
+               if name not in ("intervention", "number", "combination", *labels)]
+    classes = [name for name in CLASSES if name in metrics]
+    places = pd.DataFrame([patch.row() for patch in patches])
+    blocks = [instances[instances["intervention"] == number] for number in range(len(patches))]
+    rates: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
+    for number, (patch, place) in enumerate(zip(patches, places.to_dict("records"), strict=True)):
         block = blocks[number]
         means, low, high, n_clusters = mean_and_interval(
             block[metrics].to_numpy(), block["combination"].to_numpy(), n_bootstrap, seed)
-        found["table"] += [
-            {**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
-             "n": len(block), "n_combinations": n_clusters} for i, metric in enumerate(metrics)]
-        for (base, source), cell in block.groupby(["base_label", "source_label"], sort=True):
-            which = {**place, "base_label": names[int(str(base))],
-                     "source_label": names[int(str(source))]}
-            found["by_constituent"].append({
-                **which, "n": len(cell), "flip": cell["flip"].mean(),
-                "unchanged": cell["unchanged"].mean()})
-            found["classes"] += [{**which, "class": name, "n": len(cell),
-                                  "rate": cell[name].mean()} for name in classes]
-        for other in _beside(number, patches, controls=not classes):
-            asked = classes or ["flip"]
-            found["contrasts"] += [
+        rates += [{**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
+                   "n": len(block), "n_combinations": n_clusters}
+                  for i, metric in enumerate(metrics)]
+        # Other sources at the same place; of a minimal pair, those that are controls alone.
+        for other, beside in enumerate(patches):
+            if (other == number or not patch.source or not beside.source
+                    or _where(beside) != _where(patch)
+                    or (not classes and (patch.control or not beside.control))):
+                continue
+            compared = classes or ["flip"]
+            contrasts += [
                 {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
-                 "against": rows[other]["patch"], **row}
-                for name, row in zip(asked, paired_rates(
-                    block, blocks[other], asked, n_bootstrap, seed), strict=True)]
-    of_all = table_of(found.pop("contrasts"), InterventionResult.COLUMNS["contrasts"])
-    return {name: pd.DataFrame(rows_of, columns=list(InterventionResult.COLUMNS[name]))
-            for name, rows_of in found.items()} | {"contrasts": of_all}
+                 "against": places["patch"][other], **row}
+                for name, row in zip(compared, paired_rates(
+                    block, blocks[other], compared, n_bootstrap, seed), strict=True)]
+    grouped = instances.groupby(["intervention", *labels])
+    cells = grouped[metrics].mean().assign(n=grouped.size()).reset_index()
+    for label in labels:
+        cells[label] = np.array(constituents, dtype=object)[cells[label]]
+    cells = places.loc[cells["intervention"]].reset_index(drop=True).join(cells)
+    columns = {name: list(some) for name, some in InterventionResult.COLUMNS.items()}
+    by_class = pd.DataFrame(columns=columns["classes"])
+    if classes:  # cell by cell, each with all its classes
+        by_class = cells.melt([*places, *labels, "n"], classes, "class", "rate", ignore_index=False)
+        by_class = by_class.sort_index(kind="stable", ignore_index=True)
+    return {"table": pd.DataFrame(rates, columns=columns["table"]),
+            "by_constituent": cells[columns["by_constituent"]],
+            "classes": by_class[columns["classes"]],
+            "contrasts": table_of(contrasts, columns["contrasts"])}
 
 
-def _beside(number: int, patches: Sequence[Added], *, controls: bool) -> list[int]:
-    """Return the other sources' patches at the place of a source's patch, by their numbers.
-
-    controls  of a patch that is none those that are controls alone
-    """
-    def where(patch: Added) -> list[Patch]:
-        return [replace(part, value="", alpha=1.0) for part in patch.parts]
-
-    own = patches[number]
-    if not own.source or (controls and own.control):
-        return []
-    return [other for other, patch in enumerate(patches) if other != number
-            and patch.source and where(patch) == where(own) and (patch.control or not controls)]
+def _where(patch: Added) -> list[Patch]:
+    """Return a patch without what it puts."""
+    return [replace(part, value="", alpha=1.0) for part in patch.parts]
 
 
 def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
@@ -257,29 +251,35 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
     mapped = table[plain & table["metric"].eq("flip")]
     if len(mapped[["scope", "layers"]].drop_duplicates()) < 2:
         plain[:], mapped = False, mapped[:0]
-    listed = table[~plain]
-    names = [name_of(r) for r in listed.itertuples()]
-    order = list(dict.fromkeys(names))
-    scopes = list(dict.fromkeys(mapped["scope"]))
+    listed = table[~plain].assign(name=[name_of(row) for _, row in table[~plain].iterrows()])
+    names = list(listed["name"].unique())
+    scopes = list(mapped["scope"].unique())
     layers = sorted(mapped["layers"].unique(), key=_by_number)
-    height = max(0.15 * len(order) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
+    height = max(0.15 * len(names) + 1.0, 2 * (0.3 * len(scopes) + 1.1) if len(mapped) else 1.4)
     # Never narrower than the headings.
-    widths = [max(0.55 * len(layers) + 1.4, 4.0)] * bool(len(mapped)) + [5.2] * bool(order)
+    widths = [max(0.55 * len(layers) + 1.4, 4.0)] * bool(len(mapped)) + [5.2] * bool(names)
     with style():
         figure = Figure(figsize=(sum(widths) + 0.4, height), layout="constrained")
         grid = figure.add_gridspec(1, len(widths), width_ratios=widths)
-        if len(mapped):
-            maps = grid[0, 0].subgridspec(2, 1)
-            for row, (patch, heading) in enumerate(_MAPPED.items()):
-                axes = figure.add_subplot(maps[row, 0])
-                block = mapped[mapped["patch"] == patch]
-                rates = block.pivot(index="scope", columns="layers", values="value")
-                draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(
-                    columns=in_short))
-                axes.set(xlabel="layers", title=f"flip rate: {heading}")
-        if order:
+        for row, (patch, heading) in enumerate(_MAPPED.items() if len(mapped) else ()):
+            axes = figure.add_subplot(grid[0, 0].subgridspec(2, 1)[row, 0])
+            rates = mapped[mapped["patch"] == patch].pivot(
+                index="scope", columns="layers", values="value")
+            draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(columns=in_short))
+            axes.set(xlabel="layers", title=f"flip rate: {heading}")
+        if names:
             axes = figure.add_subplot(grid[0, -1])
-            _draw_list(axes, listed.assign(name=names), order)
+            for metric, (color, marker) in _RATES.items():
+                rows = listed[listed["metric"] == metric]
+                axes.errorbar(rows["value"], rows["name"].map(names.index), xerr=reach(rows),
+                              color=color, marker=marker, markersize=3.5, linestyle="",
+                              elinewidth=1.0)
+            axes.set_yticks(range(len(names)), names, fontsize=7)
+            axes.set(xlim=(-0.03, 1.03), ylim=(len(names) - 0.4, -0.6), xlabel="rate")
+            axes.legend(handles=[
+                Line2D([], [], color=color, marker=marker, linestyle="", label=metric)
+                for metric, (color, marker) in _RATES.items()],
+                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
             if chance is not None:
                 axes.axvline(chance, color=GREY, linestyle="--", linewidth=1.0, zorder=1)
     return figure
@@ -301,53 +301,6 @@ def draw_rates(axes: Axes, rates: pd.DataFrame, rotation: float = 0.0) -> None:
     heat_map(axes, rates, Normalize(0.0, 1.0), numbers=True, rotation=rotation)
 
 
-def _draw_list(axes: Axes, table: pd.DataFrame, order: Sequence[str]) -> None:
-    for metric, (color, marker) in _RATES.items():
-        rows = table[table["metric"] == metric]
-        y = [order.index(name) for name in rows["name"]]
-        axes.errorbar(rows["value"], y, xerr=reach(rows), color=color, marker=marker,
-                      markersize=3.5, linestyle="", elinewidth=1.0)
-    axes.set_yticks(range(len(order)), order, fontsize=7)
-    axes.set_ylim(len(order) - 0.4, -0.6)
-    axes.set_xlim(-0.03, 1.03)
-    axes.set_xlabel("rate")
-    axes.legend(handles=[Line2D([], [], color=color, marker=marker, linestyle="", label=metric)
-                         for metric, (color, marker) in _RATES.items()],
-                loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-
-
-def name_of(row: object) -> str:
-    """Return what was written, then where."""
-    what = written({name: getattr(row, name) for name in ("patch", "alpha", "heads",
-                                                          "renormalized")})
-    site = getattr(row, "site", "code")
-    where = f"{getattr(row, 'scope', '')}, layers {in_short(getattr(row, 'layers', ''))}"
-    return f"{what}: {where}" + ("" if site == "code" else f", {site}")
-
-
-def in_short(layers: str) -> str:
-    """Return 3-6 for 3,4,5,6, and whatever has gaps, few layers or several parts as it is."""
-    _, numbers = _by_number(layers)
-    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
-    whole = whole and "+" not in layers
-    return f"{numbers[0]}-{numbers[-1]}" if whole else layers
-
-
-def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
-    """Return by what sets of layers are ordered: single ones first, in their order."""
-    numbers = tuple(map(int, re.findall(r"\d+", layers)))
-    return len(numbers), numbers
-
-
-def written(named: dict[str, object]) -> str:
-    """Return an intervention's patch with whatever is not the ordinary: `steer 2`."""
-    alpha = named["alpha"]
-    extra = f" {alpha:g}" if isinstance(alpha, float) and not np.isnan(alpha) else ""
-    if named["heads"] != "all":
-        extra += f", heads {named['heads']}"
-    return f"{named['patch']}{extra}{', renormalized' if named['renormalized'] else ''}"
-
-
 def class_figure(table: pd.DataFrame) -> Figure:
     """Return the rates of `CLASSES` as stacked bars (of `InterventionResult.table`).
 
@@ -359,52 +312,69 @@ def class_figure(table: pd.DataFrame) -> Figure:
 
     table = table[table["metric"].isin(CLASSES)]
     check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
-    source = table["patch"].map(
-        lambda name: name in PATCHES and bool(PATCHES[name].source)) & table["heads"].eq("all")
-    parts = [part for part in (table[source], table[~source]) if len(part)]
-    bars = [_bars(part) for part in parts]
+    source = table["heads"].eq("all") & table["patch"].map(
+        lambda name: name in PATCHES and bool(PATCHES[name].source))
+    bars = [_bars(part) for part in (table[source], table[~source]) if len(part)]
+    height = max(block["y"].iloc[-1] + 0.5 + _GAP for block in bars)
     with style():
-        rows = max(map(_height, bars))
-        figure = Figure(figsize=(6.4 * len(parts), _ROW * rows + 1.0), layout="constrained")
-        for axes, block in zip(figure.subplots(1, len(bars), squeeze=False)[0], bars,
-                               strict=True):
-            _draw(axes, block, rows)
+        figure = Figure(figsize=(6.4 * len(bars), _ROW * height + 1.0), layout="constrained")
+        for axes, block in zip(figure.subplots(1, len(bars), squeeze=False)[0], bars, strict=True):
+            left = np.zeros(len(block))
+            for name, colour in COLOURS.items():
+                rates = block[name].fillna(0.0).to_numpy(dtype=np.float64)
+                axes.barh(block["y"], rates, 0.85, left=left, color=colour, label=name)
+                left += rates
+            for y, n in zip(block["y"], block["n"], strict=True):
+                axes.annotate(f"{n}", (1.01, y), va="center", fontsize=6)
+            axes.set_yticks(block["y"], block["name"], fontsize=6.5)
+            axes.set(xlim=(0.0, 1.08), ylim=(height, 0.0), xlabel="rate; at the end: instances")
+            axes.set_xticks(np.linspace(0.0, 1.0, 6))
+            axes.grid(axis="y", visible=False)
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
                       ncols=len(CLASSES))
     return figure
 
 
-def _height(bars: pd.DataFrame) -> float:
-    return len(bars) + _GAP * (float(bars["first"].sum()) + 1.0)
-
-
 def _bars(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per bar, place by place: `name`, `n`, `first` (of its place) and rates."""
-    places = ["site", "scope", "layers"]
+    """Return one row per bar, place by place: `name`, `n`, `y` in bars, and the rates."""
     rows: list[dict[str, object]] = []
-    for place, block in table.groupby(places, sort=False):
-        site, scope, layers = map(str, place)
-        where = f"{scope}, layers {in_short(layers)}" + ("" if site == "code" else f", {site}")
-        keys = ["patch", "alpha", "heads", "renormalized"]
-        for number, (_, one) in enumerate(block.groupby(keys, sort=False, dropna=False)):
-            what = written({key: one[key].iloc[0] for key in keys})
-            rates = dict(zip(one["metric"], one["value"], strict=True))
-            rows.append({"name": f"{where}: {what}" if number == 0 else what,
-                         "n": int(one["n"].iloc[0]), "first": number == 0, **rates})
+    keys = ["patch", "alpha", "heads", "renormalized"]
+    for first, (_, block) in enumerate(table.groupby(["site", "scope", "layers"], sort=False), 1):
+        for number, (_, rates) in enumerate(block.groupby(keys, sort=False, dropna=False)):
+            row = rates.iloc[0]
+            name = written(row) if number else f"{_place_of(row)}: {written(row)}"
+            # A gap above every place.
+            rows.append({"name": name, "n": int(row["n"]), "y": len(rows) + first * _GAP + 0.5,
+                         **dict.fromkeys(CLASSES, np.nan),
+                         **dict(zip(rates["metric"], rates["value"], strict=True))})
     return pd.DataFrame(rows)
 
 
-def _draw(axes: Axes, bars: pd.DataFrame, rows: float) -> None:
-    # A gap above every place.
-    y = np.arange(len(bars)) + _GAP * bars["first"].cumsum().to_numpy() + 0.5
-    left = np.zeros(len(bars))
-    for name, colour in COLOURS.items():
-        rates = np.nan_to_num(bars[name].to_numpy(dtype=np.float64))
-        axes.barh(y, rates, 0.85, left=left, color=colour, label=name)
-        left += rates
-    for at, n in zip(y, bars["n"], strict=True):
-        axes.annotate(f"{n}", (1.01, at), va="center", fontsize=6)
-    axes.set_yticks(y, bars["name"], fontsize=6.5)
-    axes.set(xlim=(0.0, 1.08), ylim=(rows, 0.0), xlabel="rate; at the end: instances")
-    axes.set_xticks(np.linspace(0.0, 1.0, 6))
-    axes.grid(axis="y", visible=False)
+def name_of(row: Mapping[str, Any] | pd.Series) -> str:
+    """Return what was written, then where."""
+    return f"{written(row)}: {_place_of(row)}"
+
+
+def written(row: Mapping[str, Any] | pd.Series) -> str:
+    """Return an intervention's patch with whatever is not the ordinary: `steer 2`."""
+    alpha = "" if np.isnan(row["alpha"]) else f" {row['alpha']:g}"
+    heads = "" if row["heads"] == "all" else f", heads {row['heads']}"
+    return f"{row['patch']}{alpha}{heads}{', renormalized' if row['renormalized'] else ''}"
+
+
+def _place_of(row: Mapping[str, Any] | pd.Series) -> str:
+    site = "" if row["site"] == "code" else f", {row['site']}"
+    return f"{row['scope']}, layers {in_short(row['layers'])}{site}"
+
+
+def in_short(layers: str) -> str:
+    """Return 3-6 for 3,4,5,6, and whatever has gaps, few layers or several parts as it is."""
+    _, numbers = _by_number(layers)
+    whole = len(numbers) > 2 and numbers == tuple(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]}-{numbers[-1]}" if whole and "+" not in layers else layers
+
+
+def _by_number(layers: str) -> tuple[int, tuple[int, ...]]:
+    """Return by what sets of layers are ordered: single ones first, in their order."""
+    numbers = tuple(map(int, re.findall(r"\d+", layers)))
+    return len(numbers), numbers

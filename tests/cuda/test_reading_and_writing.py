@@ -117,7 +117,7 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
         tables = len(result.settings["interventions"])
         once = {
             ("check_written", ITEM): len(SITES),  # one for each site: do zeros change the logits?
-            ("_clean", MASK): 1,  # which pairs count
+            ("clean_batch", MASK): 1,  # which pairs count
             ("outcomes_of_model", ITEM): 1 + tables,  # how many; whether the logits are finite
         }
         assert {key: waits[key] for key in once} == once
@@ -125,7 +125,8 @@ def test_interventions_wait_to_choose_pairs_and_to_make_tables(task: str) -> Non
             # Whether few queries are written, and whether anything that is written differs.
             ("CleanPass._leaving", ITEM),
             *once, ("outcomes_of_model", TO_HOST), ("check", ITEM), ("Site.mask", FROM_HOST),
-            ("measure", MASK), ("_fit", MASK), ("_fit", ITEM), ("Erasers.edit", MASK)}
+            ("measure", MASK), *(("Erasers.fit", how) for how in (MASK, ITEM)),
+            ("Erasers.erase", MASK)}
 
 
 @pytest.mark.slow

@@ -287,7 +287,7 @@ def test_a_mean_over_few_is_refused_where_it_is_needed() -> None:
     def check_means(*constituents: int) -> None:
         how: Any = SimpleNamespace(needs="means", measured=("third",))
         problem: Any = SimpleNamespace(
-            measured=SimpleNamespace(count=torch.tensor([[5, 99]])),
+            references=SimpleNamespace(count=torch.tensor([[5, 99]])),
             pairs=SimpleNamespace(slot=torch.zeros(2, dtype=torch.long)),
             constituent={"third": torch.tensor(constituents)}.get)
         task: Any = SimpleNamespace(least_problems=20, constituents=("sum", "constant"))

@@ -16,7 +16,7 @@ from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.patched.sites import SITES, capture, constrained, run_patched
 from latentcode.probes.interventions import Patch
 from latentcode.probes.interventions.intervention import intervene_model
-from latentcode.probes.interventions.references import measure
+from latentcode.probes.interventions.patches import measure
 from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 KINDS = tuple(ATTENTION_KINDS)
@@ -134,8 +134,8 @@ def test_erasers_are_those_of_the_package(logic: Counterfactuals) -> None:
     term = int(pairs.base_label[0])
     z = logic.membership(pairs.bases)[:, 0, term].double()
     eraser = LeaceFitter(4, 1, dtype=torch.float64).update(x, z[:, None]).eraser
-    erased = erasers.edit(logic.scope("pair", pairs), pairs.slot,
-                          torch.full_like(pairs.slot, term))(code)
+    erased = erasers.erase(code, logic.scope("pair", pairs), pairs.slot,
+                           torch.full_like(pairs.slot, term))
     torch.testing.assert_close(erased[:, :, -1, -1].double(), eraser(x), rtol=1e-4, atol=1e-5)
     assert torch.equal(erased[:, :, :-1], code[:, :, :-1])
     # No linear map of what is left tells the label on these instances.
