@@ -15,7 +15,8 @@ from latentcode.app.data.benches import OpenBench
 from latentcode.app.look import ACCENT
 from latentcode.app.state.messages import guarded
 from latentcode.app.words import literal
-from latentcode.probes.interventions.outcomes import ANSWERS, Ask, Replication
+from latentcode.probes.interventions.outcomes import ANSWERS, Ask
+from latentcode.probes.interventions.replication import Replication
 
 PROBLEMS = 200
 AT_ONCE = 20

@@ -13,13 +13,8 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.outcomes import (
-    ANSWERS,
-    Ask,
-    BenchOutcome,
-    Replication,
-    answer_text,
-)
+from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome, answer_text
+from latentcode.probes.interventions.replication import Replication
 
 if TYPE_CHECKING:
     from latentcode.probes.interventions.bench import Bench

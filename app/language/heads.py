@@ -11,8 +11,7 @@ import streamlit as st
 from latentcode.app.language.page import KNOWN_BY
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
-from latentcode.probes.heads.direct import DIRECT
-from latentcode.probes.heads.metrics import METRICS, OBSERVED, Scores
+from latentcode.probes.heads.metrics import DIRECT, METRICS, OBSERVED, Scores
 from latentcode.progress import Progress
 
 ABOUT: Mapping[str, str] = {**METRICS, DIRECT: "what the head adds to the logit of the next token",

@@ -1,4 +1,4 @@
-"""Effects of ablating each head by itself, beside a control.
+"""Effects of each head by itself, beside a control: ablation, and interchange.
 
     mean      z_h <- the mean of z_h over the tokens of some texts
     resample  z_h <- z_h of the same position of another text
@@ -25,6 +25,21 @@ from the control in
 (a prediction interval). `control_low`, `control_high` are the first; the interval of the difference
 is d +- the second, so that it is beyond 0 where the head does more, or less, than a head with a
 random output matrix would. Both are a little wide: c_k and d_k differ by their texts, too.
+
+Interchange asks whether a head brings the source's answer:
+
+    z     z_h <- z_h of the source (activation patching; path patching of one head's output)
+    code  a_h <- a_h of the source, over the base's own values: z_h = sum_k a'_hqk v_hk
+
+at all tokens. `flip` is how often the source's answer comes then. `moved` is how far the difference
+of logits D = answer - source's answer goes from where it is in the base (0) to where it is in the
+source (1), of means over pairs, as in path patching (Wang et al., arXiv 2211.00593):
+
+    moved = (<D base> - <D patched>) / (<D base> - <D source>)
+
+The control is another source: one with the base's answer where there is one, else an unrelated one,
+or that of another pair. Its answer is not the source's, which cannot come from it but by damage; a
+pair for which there is no such source has no control.
 """
 
 from __future__ import annotations
@@ -44,8 +59,8 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
-from latentcode.errors import ProbeError, check
-from latentcode.models.hooks import attention_layers, look
+from latentcode.errors import ProbeError, TooFewCountError, check
+from latentcode.models.hooks import attention_layers, evaluating, look, see
 from latentcode.models.patched.heads import (
     NUMBERS,
     TOKENS,
@@ -55,13 +70,16 @@ from latentcode.models.patched.heads import (
     unshared,
     z_hook,
 )
-from latentcode.probes.common.statistics import LEVEL, resampled_ratios
+from latentcode.models.pretrained import layout
+from latentcode.probes.common.statistics import LEVEL, cluster_sums, resampled_ratios
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
 from latentcode.probes.heads.result import EFFECTS, GROUPS
-from latentcode.progress import Progress
+from latentcode.progress import Progress, reported
 from latentcode.prompts import LanguageModel
 from latentcode.prompts.texts import TextBatch
+from latentcode.tasks.base import Batch
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 
 KINDS = ("mean", "resample")
 QUANTITIES: Mapping[str, str] = {
@@ -71,13 +89,20 @@ QUANTITIES: Mapping[str, str] = {
     "right_lost": "share of tokens after which the right one is the likeliest, before minus after"}
 """What is measured, as means over the tokens that are read."""
 CONTROL = "random direction"
-Key = TypeVar("Key")
 DIRECTIONS = 8
 """Random output matrices of each head, among which the groups of texts are divided."""
 REFERENCE = 64
 """Texts, the first ones, whose mean z is written."""
 KEPT = 2**26
 """Activations that are kept of the tokens of a part of a batch."""
+SITES = ("z", "code")
+INTERCHANGED = ("flip", "moved")
+SAME, UNRELATED, ANOTHER = "same answer", "unrelated", "another's source"
+"""Controls: a source with the base's answer; an unrelated one; that of another pair."""
+PATTERN = "blocks.{}.attn.hook_pattern"
+N_PAIRS, BATCH_SIZE = 200, 16
+"""Pairs that are drawn at most, and those of one pass."""
+Key = TypeVar("Key")
 
 
 class Ablation:
@@ -403,3 +428,168 @@ def in_random_direction(clean: HeadPass, write: Write, matrix: Float[Tensor, "B 
     across = (change - kept).norm(dim=-1, keepdim=True)
     return Write(write.layer,
                  added=kept + across * F.normalize(random - random_along, dim=-1))
+
+
+def interchange(
+    model: LanguageModel, task: Counterfactuals, *, sites: Sequence[str] = SITES,
+    split: str = "ood", n_bootstrap: int = 1_000, seed: int = 0, progress: Progress | None = None,
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the table of effects (`EFFECTS`, quantities `INTERCHANGED`), and settings.
+
+    Intervals resample whole combinations.
+
+    Args:
+        model: The language model.
+        task: Pairs of prompts (`subject(model, prompts).counterfactuals()`); those count of which
+            the model answers base and source rightly.
+        sites: Some of `SITES`; they stand in the column `patch`.
+        split: The split that pairs are drawn from.
+        n_bootstrap: Replicates of the intervals.
+        seed: Seed of the pairs and of the bootstrap.
+        progress: Called with batches done and batches in all.
+
+    Raises:
+        LatentCodeError: `ConfigError` where the model does not go on with codes that are written;
+            `TooFewCountError` where fewer than two pairs count.
+    """
+    if "code" in sites:
+        layout(model.model).check_writable()
+    bridge, whole_passes = model.model, unshared(model.model)
+    generator = make_generator(
+        checked_seed(seed), f"interchange {split}", next(bridge.parameters()).device)
+    count = getattr(task, "n_pairs", None)
+    n = N_PAIRS if count is None else min(N_PAIRS, count(split))
+    batches = list(task.batches(split, n, BATCH_SIZE, generator))
+    layers = list(attention_layers(bridge))
+    effects: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    controls: set[str] = set()
+    for pairs in reported(batches, len(batches), progress):
+        # Those count of which the model answers base and source rightly, and they differ.
+        right = [task.right(pairs, _pass(bridge, batch, shared=False).logits[:, None], name)
+                 for name, batch in (("bases", pairs.bases), ("sources", pairs.sources))]
+        pairs = pairs[(pairs.counts & right[0] & right[1]).nonzero()[:, 0]]
+        if len(pairs):
+            values, reach, control = _effects(bridge, task, pairs, sites, shared=not whole_passes)
+            controls.add(control)
+            effects.append((values, reach, pairs.bases.combination.cpu().numpy()))
+    n_known = sum(len(combination) for _, _, combination in effects)
+    check(n_known >= 2, f"of {n} pairs of split {split!r} the model answers {n_known} rightly, "
+          f"base and source; expected at least two. Is it trained?{getattr(task, 'doubt', '')}",
+          TooFewCountError)
+    values, reach, combination = (np.concatenate(x, -1) for x in zip(*effects, strict=True))
+
+    def scores(some: np.ndarray) -> Scores:
+        """Return the mean of flips, and how far D went as a share of how far it could."""
+        sums, sizes = cluster_sums(np.moveaxis(values[..., some], -1, 0), combination[some])
+        reaches, _ = cluster_sums(reach[some], combination[some])
+        sizes = np.stack([sizes, reaches], axis=1)[:, None, None, :, None, None]
+        return Scores.of(sums, sizes, int(some.sum()), n_bootstrap, seed)
+
+    has_control = np.isfinite(values).all((0, 1, 2))[layers].all((0, 1))
+    every = scores(np.ones_like(has_control))
+    paired = scores(has_control) if has_control.any() else None
+    table = pd.concat([effects_table(
+        site, layers, INTERCHANGED, every[s, 0][:, layers],
+        None if paired is None else (paired[s, 0][:, layers], paired[s, 1][:, layers]),
+        " or ".join(sorted(controls))) for s, site in enumerate(sites)], ignore_index=True)
+    return table, {
+        "sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
+        "passes": f"whole: {whole_passes}" if whole_passes else "layers below shared"}
+
+
+def _pass(bridge: Any, batch: Batch, *, shared: bool) -> HeadPass:
+    """Return a pass of prompts of one length, read at the last token."""
+    read = torch.zeros_like(batch.inputs, dtype=torch.bool)
+    read[:, -1] = True
+    return clean_heads(bridge, batch.inputs, read, shared=shared)
+
+
+def _effects(
+    bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return flips and how far D went [site, patch or control, quantity, L, H, B], how far it could
+    go [B], and the name of the control; NaN where there is none."""
+    clean, source = (_pass(bridge, batch, shared=shared)
+                     for batch in (pairs.bases, pairs.sources))
+    name, control, has_control = _control(task, pairs)
+    values = np.full((len(sites), 2, 2, bridge.cfg.n_layers, bridge.cfg.n_heads, len(pairs)),
+                     np.nan)
+
+    def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
+        after = task.outcomes(
+            pairs, clean.logits[:, None], source.logits[:, None], logits[:, None])
+        return after["flip"], after["logit_difference_clean"] - after["logit_difference"]
+
+    for which, batch in enumerate((pairs.sources, control)):
+        for s, site in enumerate(sites):
+            for layer, writes in _interchanged(bridge, pairs.bases, batch, site):
+                for head, logits in passes(clean, enumerate([write] for write in writes)):
+                    for q, outcome in enumerate(outcomes(logits)):
+                        values[s, which, q, layer, head] = outcome.double().cpu().numpy()
+    values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
+    return values, outcomes(source.logits)[1].double().cpu().numpy(), name
+
+
+def _control(task: Counterfactuals, pairs: MinimalPairs) -> tuple[str, Batch, Bool[Tensor, " B"]]:
+    """Return the other source of each pair, and which pairs have one."""
+    answers = pairs.sources.targets.flatten(1)
+    if "control" not in task.lacking:
+        return SAME, pairs.control, torch.ones(len(pairs), dtype=torch.bool, device=answers.device)
+    if "unrelated" in pairs.others:
+        other = pairs.others["unrelated"]
+        return UNRELATED, other, (other.targets.flatten(1) != answers).any(1)
+    # The pair before it, or the first before that, with another answer of its source.
+    n = len(pairs)
+    differs = (answers[:, None] != answers).any(-1)
+    at = torch.arange(n, device=answers.device)
+    near = torch.where(differs, (at[:, None] - at) % n, n)
+    return ANOTHER, pairs.sources[near.argmin(1)], differs.any(1)
+
+
+def _interchanged(
+    bridge: Any, bases: Batch, source: Batch, site: str
+) -> Iterator[tuple[int, list[Write]]]:
+    """Yield by layer the write of each head."""
+    if site == "z":
+        for layer, z in _pass(bridge, source, shared=False).z.items():
+            yield layer, [Write(layer, (head,), z[:, :, head:head + 1])
+                          for head in range(z.shape[2])]
+        return
+    hooks = {layer: PATTERN.format(layer) for layer in attention_layers(bridge)}
+    with evaluating(bridge):
+        _, patterns = see(bridge, source.inputs, list(hooks.values()))
+    for layer, hook in hooks.items():
+        yield layer, writes_of_codes(bridge, bases.inputs, layer, patterns[hook])
+
+
+def writes_of_codes(
+    bridge: Any, tokens: Int[Tensor, "B T"], layer: int, pattern: Float[Tensor, "B H T T"]
+) -> list[Write]:
+    """Return of each head the z that its codes of another pattern make of the values at hand.
+
+    Where heads come together in a value network that is not linear, as in HYLA, the codes of one
+    change z of all.
+    """
+    every = tuple(range(pattern.shape[1]))
+
+    def z_of(heads: tuple[int, ...]) -> Float[Tensor, "B T H d"]:
+        """Return z of the layer where the codes of some heads are those of the pattern."""
+        seen: list[Tensor] = []
+
+        def put(codes: Tensor, hook: object) -> Tensor:
+            codes = codes.clone()
+            codes[:, list(heads)] = pattern[:, list(heads)].to(codes.dtype)
+            return codes
+
+        def look(z: Tensor, hook: object) -> None:
+            seen.append(z.clone())
+
+        with evaluating(bridge):
+            bridge.run_with_hooks(tokens, fwd_hooks=[
+                (PATTERN.format(layer), put), (z_hook(layer), look)])
+        return seen[0]
+
+    if getattr(bridge.cfg, "value_network", "linear") != "linear":
+        return [Write(layer, every, z_of((head,))) for head in every]
+    z = z_of(every)
+    return [Write(layer, (head,), z[:, :, head:head + 1]) for head in every]

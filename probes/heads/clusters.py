@@ -94,13 +94,13 @@ def permuted(x: np.ndarray, text: np.ndarray, rng: np.random.Generator) -> np.nd
     Texts that follow each other are taken together until there are `LEAST` pairs of them.
     """
     order = np.argsort(text, kind="stable")
-    group, begun, number = np.empty(len(text), np.int64), 0, 0
-    for i, this in enumerate(text[order]):
-        if i - begun >= LEAST and this != text[order[i - 1]]:
-            begun, number = i, number + 1
-        group[i] = number
-    if number and len(text) - begun < LEAST:
-        group[begun:] = number - 1
+    begins = [0]  # of each group, in this order
+    for i in np.flatnonzero(np.diff(text[order])) + 1:
+        if i - begins[-1] >= LEAST:
+            begins.append(int(i))
+    if len(begins) > 1 and len(text) - begins[-1] < LEAST:
+        begins.pop()
+    group = np.searchsorted(begins, np.arange(len(text)), side="right") - 1
     keys = np.argsort(group[:, None] + rng.random(x.shape), axis=0, kind="stable")
     out = np.empty_like(x)
     out[order] = np.take_along_axis(x[order], keys, axis=0)
@@ -121,7 +121,8 @@ def together(
     seed = checked_seed(seed)
     x, text, heads = flat_codes(codes), texts_of(codes), heads_of(codes)
     choosing, measuring = parted(text, (1, 1), seed)
-    rows: list[dict[str, object]] = []
+    layer, head = np.array(heads).T
+    blocks = []
     for name, among in (("all", np.ones(len(x), bool)),
                         ("other", (codes.labels["kind"] == "other").to_numpy())):
         first, second = choosing & among, measuring & among
@@ -141,14 +142,10 @@ def together(
                        for y in (x[second], control))
         low, high = percentile_interval(here[1:], n_texts)
         apart = percentile_interval(here[1:] - there[1:], n_texts)
-        rows += [{
-            "pairs": name, "layer": heads[g[i]][0], "head": heads[g[i]][1],
-            "other_layer": heads[h[i]][0], "other_head": heads[h[i]][1],
-            "chosen_by": r[g[i], h[i]], "value": here[0, i], "low": low[i], "high": high[i],
-            "permuted": there[0, i], "difference": here[0, i] - there[0, i],
-            "difference_low": apart[0][i], "difference_high": apart[1][i],
-            "n": int(second.sum()), "n_texts": n_texts} for i in range(len(g))]
-    return pd.DataFrame(rows, columns=list(TOGETHER))
+        blocks.append(pd.DataFrame(dict(zip(TOGETHER, (
+            name, layer[g], head[g], layer[h], head[h], r[g, h], here[0], low, high, there[0],
+            here[0] - there[0], *apart, int(second.sum()), n_texts), strict=True))))
+    return pd.concat(blocks or [pd.DataFrame(columns=list(TOGETHER))], ignore_index=True)
 
 
 def correlations(x: np.ndarray) -> np.ndarray:
@@ -222,7 +219,7 @@ def cluster_codes(
           f"the {min(candidates)} clusters: draw more pairs", ProbeError)
     columns = {"quality": QUALITY, "clusters": CLUSTERS, "heads": CLUSTER_HEADS,
                "examples": EXAMPLES}
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in columns}
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in columns}
     assigned, centres = {}, {}
     for layer in (*codes.layers, *((None,) if len(codes.layers) > 1 else ())):
         place = ALL if layer is None else str(layer)
@@ -237,18 +234,20 @@ def cluster_codes(
                        for y, number in ((x, cluster), (control, cluster_control)))
         value, low, high, n_texts = mean_and_interval(
             np.stack([here, there, here - there], axis=1), text[parts[2]], n_bootstrap, seed)
-        rows["quality"].append({
-            "layer": place, "n_clusters": len(centres[place]), "silhouette": value[0],
-            "low": low[0], "high": high[0], "permuted": value[1], "difference": value[2],
+        quality = pd.DataFrame([{
+            "n_clusters": len(centres[place]), "silhouette": value[0], "low": low[0],
+            "high": high[0], "permuted": value[1], "difference": value[2],
             "difference_low": low[2], "difference_high": high[2], "stability": stability,
             "stability_permuted": stability_control, "n": int(parts[2].sum()),
-            "n_texts": n_texts})
+            "n_texts": n_texts}])
         described = _described(codes, x, cluster, text, ~parts[0], heads_of(codes, layer),
                                n_bootstrap, seed)
-        for name, block in zip(("clusters", "heads", "examples"), described, strict=True):
-            rows[name] += [{"layer": place} | row for row in block]
-    return Clusters(**{name: pd.DataFrame(rows[name], columns=list(columns[name]))
-                       for name in columns}, assigned=assigned, centres=centres)
+        for name, table in zip(columns, (quality, *described), strict=True):
+            tables[name].append(table.assign(layer=place))
+    return Clusters(**{
+        name: pd.concat([table for table in some if len(table)] or some, ignore_index=True).reindex(
+            columns=list(columns[name])) for name, some in tables.items()},
+        assigned=assigned, centres=centres)
 
 
 def _fit(
@@ -303,8 +302,8 @@ def means_of(x: np.ndarray, cluster: np.ndarray) -> np.ndarray:
 def _described(
     codes: LatentCodes, x: np.ndarray, cluster: np.ndarray, text: np.ndarray, unfitted: np.ndarray,
     heads: Sequence[tuple[int, int]], n_bootstrap: int, seed: int,
-) -> tuple[list[dict[str, object]], ...]:
-    """Return the rows of `Clusters.clusters`, `heads` and `examples` of one layer."""
+) -> tuple[pd.DataFrame, ...]:
+    """Return `Clusters.clusters`, `heads` and `examples` of one layer."""
     labels, texts = codes.labels, codes.labels["text"].to_numpy()
     weights = same_weights(int(text.max()) + 1, n_bootstrap, seed)
     silhouette = np.full(len(x), np.nan)
@@ -312,18 +311,16 @@ def _described(
     centres = means_of(x, cluster)
     truth = cluster[:, None] == np.arange(len(centres))
     share, low, high, _ = mean_and_interval(truth.astype(np.float64), text, n_bootstrap, seed)
+    shares = pd.DataFrame({
+        "cluster": cluster, "silhouette": silhouette, "first": labels["kind"] == "first",
+        "self": labels["kind"] == "self", "attended": labels["drawn"] == "attended",
+        "distance": labels["distance"]}).groupby("cluster", as_index=False).agg(
+        n=("cluster", "size"), silhouette=("silhouette", "mean"), first=("first", "mean"),
+        self=("self", "mean"), attended=("attended", "mean"), distance=("distance", "median"))
     rng = np.random.default_rng([seed, 4])
-    shares: list[dict[str, object]] = []
     used: list[dict[str, object]] = []
     examples: list[dict[str, object]] = []
     for c, mine in enumerate(truth.T):
-        some = labels[mine]
-        shares.append({
-            "cluster": c, "n": int(mine.sum()), "share": share[c], "low": low[c], "high": high[c],
-            "silhouette": pd.Series(silhouette[mine]).mean(),
-            "first": (some["kind"] == "first").mean(), "self": (some["kind"] == "self").mean(),
-            "attended": (some["drawn"] == "attended").mean(),
-            "distance": some["distance"].median()})
         if not mine.all():
             elsewhere = x[~mine].mean(axis=0)
             difference = centres[c] - elsewhere
@@ -345,7 +342,8 @@ def _described(
                 "cluster": c, "chosen": chosen, "number": int(members[i]),
                 "to_centre": distance[i], **labels.loc[members[i], list(CONTEXT)].to_dict()}
                 for i in numbers]
-    return shares, used, examples
+    return (shares.assign(share=share, low=low, high=high), pd.DataFrame(used),
+            pd.DataFrame(examples))
 
 
 def nearest_codes(
@@ -398,12 +396,8 @@ def nearest_to_centres(
     codes: LatentCodes, clusters: Clusters, *, n: int = N_NEAREST, seed: int = 0
 ) -> pd.DataFrame:
     """Return the codes nearest to the mean code of each cluster, after `layer` and `cluster`."""
-    tables = []
-    for place, centres in clusters.centres.items():
-        for cluster, centre in enumerate(centres):
-            table = nearest_codes(codes, centre, layer=None if place == ALL else int(place), n=n,
-                                  metric="euclidean", seed=seed)
-            table.insert(0, "layer", place)
-            table.insert(1, "cluster", cluster)
-            tables.append(table)
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat([
+        nearest_codes(codes, centre, layer=None if place == ALL else int(place), n=n,
+                      metric="euclidean", seed=seed).assign(layer=place, cluster=cluster)
+        for place, centres in clusters.centres.items() for cluster, centre in enumerate(centres)
+    ], ignore_index=True)[list(NEAREST)]

@@ -29,7 +29,7 @@ from latentcode.models.patched.heads import check_shown
 from latentcode.models.pretrained import untrained
 from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
-from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation
+from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation, interchange
 from latentcode.probes.heads.clusters import (
     DIFFERENCE,
     cluster_codes,
@@ -38,7 +38,6 @@ from latentcode.probes.heads.clusters import (
     together,
 )
 from latentcode.probes.heads.codes import cluster_networks, sample_codes
-from latentcode.probes.heads.interchange import interchange
 from latentcode.probes.heads.metrics import Observer, Sums, heads_table, observe_texts
 from latentcode.probes.heads.result import EFFECTS, LABELS, HeadsResult
 from latentcode.probes.heads.sets import find_sets
@@ -55,6 +54,7 @@ CODES = 5_000
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
 INTERCHANGE, TELLS = "interchange", "tells"
+ENDS = ("value", "low", "high")
 
 
 @watched("looking at heads")
@@ -83,7 +83,7 @@ def heads(
 ) -> HeadsResult:
     """Measure what heads attend to, what they cause, and which of them act together.
 
-    For the equations see `metrics`, `direct` (metrics), `ablate`, `interchange` (effects), `sets`
+    For the equations see `metrics`, `ablate` (effects), `sets`
     and `codes` in `latentcode.probes.heads`.
     The control of metrics is the same architecture with fresh weights (of small models several) on
     the same texts; another head that learned nothing lies between `control_low` and `control_high`
@@ -152,7 +152,12 @@ def heads(
     finished: list[str] = []
     try:
         for name, stage in stages.items():
-            stage(_part(progress, len(finished), len(stages), name))
+            def report(done: int, total: int, name: str = name, begun: int = len(finished)) -> None:
+                say_doing(progress, name)
+                if progress is not None:
+                    progress(begun * total + done, len(stages) * total)
+
+            stage(report)
             finished.append(name)
     except KeyboardInterrupt as interruption:
         if out is not None and measurement.sums.n_texts > 0:
@@ -194,8 +199,14 @@ class Measurement:
 
     def __post_init__(self) -> None:
         self.model: Any = self.texts.model.model
-        if self.controls:
-            _check_memory(self.model)
+        if self.controls:  # is there room for a second model, the untrained one?
+            weights = list(self.model.parameters())
+            free = available_memory(weights[0].device)
+            needed = sum(weight.numel() * weight.element_size() for weight in weights)
+            check(free is None or needed <= free, "memory does not suffice for the untrained model "
+                  f"beside this one: it takes {needed / 2**20:,.0f} MiB, and "
+                  f"{(free or 0) / 2**20:,.0f} are free; expected controls=False, or weights of a "
+                  "narrower type", ProbeError)
         if self.effects or self.sets:
             try:
                 check_shown(self.model)
@@ -203,6 +214,7 @@ class Measurement:
                 raise ConfigError(f"{error}; effects=[], and no sets, ask for what heads attend to "
                                   "alone") from None
         self.layers, self.n_heads = attention_layers(self.model), int(self.model.cfg.n_heads)
+        self.kinds = tuple(name for name in self.effects if name in KINDS)
         self.observer = Observer(self.model)
         self.sums = Sums.zeros(len(self.layers), self.n_heads)
 
@@ -214,7 +226,7 @@ class Measurement:
         for i in range(min(math.ceil(FRESH_HEADS / n), FRESH_MODELS) if self.controls else 0):
             stages[f"untrained-{i}"] = partial(self._observe_fresh, i)
         return stages | {name: stage for name, stage, asked in (
-            (TELLS, self._decode, self.tells), ("effects", self._ablate, self._kinds),
+            (TELLS, self._decode, self.tells), ("effects", self._ablate, self.kinds),
             (INTERCHANGE, self._interchange, INTERCHANGE in self.effects),
             ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)) if asked}
 
@@ -232,11 +244,6 @@ class Measurement:
             "tells": list(self.tells), "n_ablated": self.n_ablated, "n_read": self.n_read,
             **self.settings, "n_texts": self.sums.n_texts, "n_groups": self.sums.n_groups,
             **partial, "notes": [*self.observer.notes(), *self.notes]})
-
-    @property
-    def _kinds(self) -> tuple[str, ...]:
-        """The kinds of ablation."""
-        return tuple(name for name in self.effects if name in KINDS)
 
     @cached_property
     def _few(self) -> list[TextBatch]:
@@ -267,22 +274,21 @@ class Measurement:
             scores: Any = block.set_index("features")
             apart: Any = where(differences, label=label, layer=layer).set_index("features")
             for head, name in enumerate(names):
+                own = scores.loc[name]
                 row = {"patch": f"{TELLS} {label}", "layer": layer, "head": head,
-                       "quantity": "accuracy", **scores.loc[name, ["value", "low", "high"]],
-                       "n": scores.loc[name, "n_heldout"],
-                       "n_clusters": scores.loc[name, "n_heldout_combinations"]}
+                       "quantity": "accuracy", **own[list(ENDS)], "n": own["n_heldout"],
+                       "n_clusters": own["n_heldout_combinations"]}
                 if self.controls:
-                    fresh = scores.loc[f"untrained {name}", ["value", "low", "high"]]
-                    row |= {**fresh.add_prefix("control_").rename({"control_value": "control"}),
-                            "against": "untrained", **dict(zip(
-                                DIFFERENCE, apart.loc[name, ["value", "low", "high"]],
-                                strict=True))}
+                    fresh, apart_here = scores.loc[f"untrained {name}"], apart.loc[name]
+                    row |= {"against": "untrained", **dict(zip(
+                        ("control", "control_low", "control_high", *DIFFERENCE),
+                        (*fresh[list(ENDS)], *apart_here[list(ENDS)]), strict=True))}
                 rows.append(row)
         self._add_effects(pd.DataFrame(rows, columns=list(EFFECTS)))
 
     def _ablate(self, progress: Progress | None) -> None:
         """Ablate heads; after an interruption the table is of the batches so far."""
-        ablation = Ablation(self.texts.model, self._few, kinds=self._kinds, control=self.controls,
+        ablation = Ablation(self.texts.model, self._few, kinds=self.kinds, control=self.controls,
                             n_read=self.n_read, seed=self.seed)
 
         def add() -> None:
@@ -396,25 +402,3 @@ def _sources(texts: Texts) -> PromptCounterfactuals | None:
     except ConfigError:  # prompts that are no pairs
         return None
     return pairs if isinstance(pairs, PromptCounterfactuals) else None
-
-
-def _check_memory(model: Any) -> None:
-    """Raise `ProbeError` where there is no room for a second model, the untrained one."""
-    weights = list(model.parameters())
-    free = available_memory(weights[0].device)
-    needed = sum(weight.numel() * weight.element_size() for weight in weights)
-    check(free is None or needed <= free, f"memory does not suffice for the untrained model beside "
-          f"this one: it takes {needed / 2**20:,.0f} MiB, and {(free or 0) / 2**20:,.0f} are free; "
-          "expected controls=False, or weights of a narrower type", ProbeError)
-
-
-def _part(progress: Progress | None, part: int, parts: int, name: str) -> Progress | None:
-    """Return the progress of one of several equal parts of the work, which names it."""
-    if progress is None:
-        return None
-
-    def report(done: int, total: int) -> None:
-        say_doing(progress, name)
-        progress(part * total + done, parts * total)
-
-    return report

@@ -71,7 +71,7 @@ ACROSS = 4
 class HeadsResult(TableResult):
     """What each head attends to, what it causes, and which heads act together.
 
-    The metrics are those of `latentcode.probes.heads.metrics` and `direct`. Intervals are 95 %
+    The metrics are those of `latentcode.probes.heads.metrics`. Intervals are 95 %
     bootstrap intervals (percentiles), which resample texts (of more than 256, groups of texts).
 
     Attributes:

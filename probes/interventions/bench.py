@@ -6,7 +6,6 @@ a source that is made for a chosen constituent, and its replication over others.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -21,31 +20,20 @@ from torch import Tensor
 from latentcode.codes.reader import instances
 from latentcode.config import TaskConfig
 from latentcode.devices import make_generator
-from latentcode.errors import (
-    ConfigError,
-    ProbeError,
-    UnknownNameError,
-    as_tuple,
-    check,
-    check_count,
-)
-from latentcode.metrics import CLASSES
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_count
 from latentcode.models.hooks import attention_layers
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.patched.passes import clean_pass, unshared
 from latentcode.models.patched.sites import Place, capture, check_written
 from latentcode.probes.interventions.outcomes import (
-    ANSWERS,
-    LEFT_OUT,
     Answers,
     Ask,
     BenchOutcome,
     Cells,
-    Replication,
     answer_of,
     is_target,
 )
-from latentcode.probes.interventions.patch import Added, Patch, Patches, edits_of
+from latentcode.probes.interventions.patch import Added, Patches, edits_of
 from latentcode.probes.interventions.patches import (
     PATCHES,
     Frozen,
@@ -56,19 +44,42 @@ from latentcode.probes.interventions.patches import (
     lacked,
     measure,
 )
+from latentcode.probes.interventions.replication import (
+    Replication,
+    candidates_of,
+    chosen_targets,
+    offered_targets,
+    replicating,
+)
 from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks import Task
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, all_differ
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
 from latentcode.tasks.registry import chosen_pairs
 
 DRAWS = 8
 """How often each control is drawn: one same-rule source or random code more or less says little."""
 KEPT = 256
 """Minimal pairs that are kept: what shows an outcome asks for the same ones again."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of a pass into which the same patch is put.
+
+    name     what tables call it
+    rows     int64 [n], whose rows they are, by the numbers of the instances that are patched
+    sources  what is put, [n, ...] each
+    """
+
+    name: str
+    patch: Added
+    rows: Tensor
+    sources: Sources
+    generator: torch.Generator
 
 
 @dataclass(frozen=True)
@@ -80,35 +91,23 @@ class Passes:
     side by side), at last the instances' own codes (N).
 
     pairs    the N minimal pairs
-    patches  the name of each row's patch
-    draws    which of the draws of its control a row is
-    owner    int64 [rows], the instance of each row
     source   logits of the sources that are put [N, ...]
+    owner    int64 [rows], the instance of each row
+    table    `patch` and `draw` of each row
     clean, patched  logits of the rows before and after
     before, after   place -> codes of the instances before and after what was asked for
     exact    whether own codes, put back, leave all logits as they are, bit for bit
     """
 
     pairs: MinimalPairs
-    patches: tuple[str, ...]
-    draws: tuple[int, ...]
-    owner: Tensor
     source: Tensor
+    owner: Tensor
+    table: pd.DataFrame
     clean: Tensor
     patched: Tensor
     before: Mapping[Place, Tensor]
     after: Mapping[Place, Tensor]
     exact: bool
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rows into which the same patch is put: numbers of instances int64 [n], and their sources."""
-
-    patch: Added
-    rows: Tensor
-    sources: Sources
-    generator: torch.Generator
 
 
 class Bench:
@@ -309,13 +308,11 @@ class Bench:
             return task.outputs(token.expand(len(logits)), logits).cpu().numpy()
 
         names, before, after = task.constituents, outputs(passes.clean)[0], outputs(passes.patched)
-        base_label, target = names[int(pair.base_label)], names[int(pair.source_label)]
-        role = {base_label: "base", target: "target"}
         answers = task.answers(pair)[0].cpu().numpy()
-        truth, wanted = float(answers[int(pair.base_label)]), float(answers[int(pair.source_label)])
+        base, target = int(pair.base_label), int(pair.source_label)
+        truth, wanted = float(answers[base]), float(answers[target])
         counts = bool(pair.counts)
-        table = pd.DataFrame({"patch": passes.patches, "draw": passes.draws,
-                              "answer": [answer_of(output) for output in after]})
+        table = passes.table.assign(answer=[answer_of(output) for output in after])
         became = task.outcomes(pair[passes.owner], passes.clean, source.expand_as(passes.patched),
                                passes.patched)
         kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
@@ -324,30 +321,29 @@ class Bench:
         if not counts or is_target(answer_of(before), wanted, truth, symbolic=task.symbolic):
             flipped = np.full(len(table), np.nan)
             kept = kept if task.symbolic else flipped
-        table["kept"], table["flipped"] = kept, flipped
-        codes = [self._response_code({place: x[0] for place, x in of_base.items()}, pair, ask.key)
-                 for of_base in (passes.before, passes.after)]
-        n_layers, n_heads = codes[0].shape
-        layer, head = np.divmod(np.arange(n_layers * n_heads), n_heads)
+        codes = [self._response_code({place: x[0] for place, x in shown.items()}, pair, ask.key)
+                 for shown in (passes.before, passes.after)]
+        layer, head = np.indices(codes[0].shape).reshape(2, -1)
         written = np.any([np.isin(layer, part.layers) & ("code" in part.sites)
                           & (part.heads is None or np.isin(head, part.heads))
                           for part in ask.patch.parts], 0)
         candidates = {}
         if pair.candidates is not None and ask.of_source:
-            known = dict(zip(ANSWERS, pair.candidates[0].tolist(), strict=True))
-            candidates = {name: known[name] for name in ask.classes}
+            candidates = dict(zip(ask.classes, candidates_of(self, ask, pair)[0].tolist(),
+                                  strict=True))
         return BenchOutcome(
-            ask=ask, base_label=base_label, symbolic=task.symbolic, symbols=task.symbols,
+            ask=ask, base_label=names[base], symbolic=task.symbolic, symbols=task.symbols,
             whole=task.whole, truth=truth,
-            answers=pd.DataFrame({"constituent": names, "answer": answers,
-                                  "role": [role.get(name, "") for name in names]}),
+            answers=pd.DataFrame({"constituent": names, "answer": answers, "role": np.where(
+                np.arange(len(names)) == base, "base", np.where(
+                    np.arange(len(names)) == target, "target", ""))}),
             counts=counts, source_answer=answer_of(outputs(source)[0]),
             source_right=counts and bool(task.right(pair, source, ask.source)),
             candidates={} if np.isnan(list(candidates.values())).any() else candidates,
             least=task.least_difference,
             natural=all(bool(task.natural(batch, pair.slot))
                         for batch in (pair.sources, pair.batch(ask.source))),
-            before=before, outputs=after, table=table,
+            before=before, outputs=after, table=table.assign(kept=kept, flipped=flipped),
             codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
                                 "after": codes[1].ravel(), "written": written}),
             exact=passes.exact)
@@ -412,61 +408,8 @@ class Bench:
         other: int | None = None, batch_size: int = 50,
     ) -> Iterator[Replication]:
         """Yield what `replicate` knows after each batch of instances, so that one can stop."""
-        numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
-        check(len(numbers) > 0, "instances are empty; expected the number of at least one")
-        twice = [number for number, n in Counter(numbers).items() if n > 1]
-        check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
-        check_count("batch_size", batch_size)
-        ask = Ask(patch, numbers[0], "", which, other)
-        for number in numbers:
-            self.check(replace(ask, instance=number))
-        return self._replicating(ask, numbers, batch_size)
-
-    def _replicating(
-        self, ask: Ask, numbers: Sequence[int], batch_size: int
-    ) -> Iterator[Replication]:
-        left_out: Counter[str] = Counter(dict.fromkeys(LEFT_OUT, 0))
-        empty = pd.DataFrame(columns=[
-            "number", "combination", "base_label", "source_label", "patch", "answer", "class",
-            *(ANSWERS[name] for name in ask.classes)])
-        frames: list[pd.DataFrame] = []
-        exact = True
-        for start in range(0, len(numbers), batch_size):
-            chosen, reasons = self._chosen(ask, numbers[start:start + batch_size])
-            left_out.update(reasons)
-            if chosen:
-                passes = self._passes([replace(ask, instance=number, target=target)
-                                       for number, (target, _) in chosen.items()],
-                                      [pairs for _, pairs in chosen.values()], draws=1)
-                exact = exact and passes.exact
-                frames.append(self._classified(ask, passes, list(chosen))[[*empty]])
-            yield Replication(
-                ask=ask, classes=ask.classes, table=pd.concat(frames or [empty]),
-                n_seen=min(start + batch_size, len(numbers)), n=len(numbers),
-                left_out=dict(left_out), least=self.task.least_difference, exact=exact,
-                seed=self.seed)
-
-    def _classified(self, ask: Ask, passes: Passes, numbers: Sequence[int]) -> pd.DataFrame:
-        """Return one row per instance and patch: `Replication.table`."""
-        owner, pairs = passes.owner.cpu().numpy(), passes.pairs
-        outputs = self.task.outputs(self.task.answer_token(pairs)[passes.owner],
-                                    passes.patched).cpu().numpy()
-        answers = np.array([answer_of(output) for output in outputs])
-        candidates = self._candidates(ask, pairs).cpu().numpy()
-        distance = np.abs(answers[:, None] - candidates[owner])
-        near = distance <= self.task.least_difference / 2  # at most one: they are told apart
-        nearest = np.where(near.any(1), near.argmax(1), len(ask.classes))
-        names = np.array(self.task.constituents)
-        table = pd.DataFrame({
-            "number": np.array(numbers)[owner],
-            "combination": pairs.bases.combination.cpu().numpy()[owner],
-            "base_label": names[pairs.base_label.cpu().numpy()][owner],
-            "source_label": names[pairs.source_label.cpu().numpy()][owner],
-            "patch": passes.patches, "answer": answers,
-            "class": np.array([*ask.classes, [*CLASSES][-1]])[nearest],
-            **{ANSWERS[name]: candidates[owner, column]
-               for column, name in enumerate(ask.classes)}})
-        return table[table["patch"] != "identity"]
+        yield from replicating(self, patch, instances, which=which, other=other,
+                               batch_size=batch_size)
 
     def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
         """Yield those of some instances, with a target each, whose answer can tell what arrived.
@@ -475,100 +418,11 @@ class Bench:
         that can come all differ, and the task could have drawn the source. What is put there has no
         part in it. The instance and target of what is asked do not matter.
         """
-        offered = self._offered(ask, numbers)
+        offered = offered_targets(self, ask, numbers)
         for row, number in enumerate(numbers):
             if bool(offered[row].any()):
-                chosen, _ = self._chosen(ask, [number], offered[row:row + 1])
+                chosen, _ = chosen_targets(self, ask, [number], offered[row:row + 1])
                 yield from ((number, target) for target, _ in chosen.values())
-
-    def _chosen(
-        self, ask: Ask, numbers: Sequence[int], offered: Tensor | None = None
-    ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
-        """Return a target and its pair for each instance that counts, and why the others do not.
-
-        The target is the first, in a random order, whose answers can be told apart and whose source
-        the model answers rightly.
-
-        offered  which targets are tried (`_offered`), where that is known
-        """
-        task, names = self.task, self.task.constituents
-        offered = self._offered(ask, numbers) if offered is None else offered
-        waiting: dict[int, list[str]] = {}
-        why = dict.fromkeys(numbers, "alike")
-        for number, possible in zip(numbers, offered.tolist(), strict=True):
-            # "hold" names a stream of random numbers: another name would draw other targets.
-            order = torch.randperm(len(names), device=self.device, generator=self.generator(
-                "hold", number, ask.which, "")).tolist()
-            waiting[number] = [names[c] for c in order if possible[c]]
-            if ask.other == number:
-                waiting[number], why[number] = [], "own"
-        chosen: dict[int, tuple[str, MinimalPairs]] = {}
-        while waiting := {number: targets for number, targets in waiting.items() if targets}:
-            targets = {number: targets.pop(0) for number, targets in waiting.items()}
-            drawn = [self.pairs(number, ask.which, target)[:1]
-                     for number, target in targets.items()]
-            pairs = MinimalPairs.cat(drawn)
-            logits, _ = capture(self.model, torch.cat([
-                pairs.bases.inputs, pairs.batch(ask.source).inputs]), ())
-            own, source = logits.chunk(2)
-            known = task.right(pairs, own, "bases").tolist()
-            solved = task.right(pairs, source, ask.source).tolist()
-            apart = self._told_apart(ask, pairs).tolist()
-            for row, (number, target) in enumerate(targets.items()):
-                if not known[row]:
-                    why[number] = "wrong"
-                elif apart[row] and not solved[row]:
-                    why[number] = "unsolved"
-                elif apart[row]:
-                    chosen[number] = target, drawn[row]
-                if not known[row] or number in chosen:
-                    waiting.pop(number)
-        return ({number: chosen[number] for number in numbers if number in chosen},
-                [why[number] for number in numbers if number not in chosen])
-
-    def _offered(self, ask: Ask, numbers: Sequence[int]) -> Tensor:
-        """Return which targets are worth a try, bool [N, constituent].
-
-        By what hangs on the base and the target alone, and not on which operands a source has.
-        """
-        batch = self.rows(list(numbers))
-        which = torch.full((len(batch),), ask.which, device=self.device)
-        offered = self.task.choices(batch, which)
-        generator = self.generator("offered", numbers[0], ask.which, "")
-        alone = replace(ask, patch=Patch(
-            "interchange" if "operation" in ask.classes else "rest"), other=None)
-        for target in range(len(self.task.constituents)):
-            rows = offered[:, target].nonzero()[:, 0]
-            if len(rows):
-                pairs = self.task.with_target(
-                    batch[rows], which[rows], torch.full_like(rows, target), generator)
-                offered[rows, target] = self._told_apart(alone, pairs)
-        return offered
-
-    def _told_apart(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
-        """Return where the answers that can come out tell whose they are, bool [B].
-
-        All are defined and differ, and the task could have drawn the sources: one that is not
-        natural may be answered rightly by luck. A mean must have been measured.
-        """
-        task, answers = self.task, self._candidates(ask, pairs)
-        apart = answers.isfinite().all(1) & all_differ(answers, task.least_difference)
-        if "operation" in ask.classes:
-            apart = apart & pairs.counts
-        for batch in (pairs.sources, pairs.batch(ask.source)):
-            apart = apart & task.natural(batch, pairs.slot)
-        if ask.measured:
-            count = self.references_at(ask.measured).count
-            apart = apart & (count[pairs.slot, pairs.source_label] > 0)
-        return apart
-
-    def _candidates(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
-        """Return the answer of each class that can come out, float64 [B, class]."""
-        candidates = pairs.candidates
-        if candidates is None:  # without a factorial: A(x) and B(x)
-            both = torch.stack([pairs.base_label, pairs.source_label], 1)
-            candidates = self.task.answers(pairs).gather(1, both)
-        return candidates[:, [list(ANSWERS).index(name) for name in ask.classes]]
 
     # Passes
 
@@ -589,42 +443,44 @@ class Bench:
                      for a, generator in zip(asked, generators, strict=True)] if draws else []
         every = torch.arange(n, device=self.device)
         source, sources = self._sources(asked, first)
-        groups = [Group(patch, every, sources, generators[0])]
+
+        def sources_of(rows: Tensor, **more: Mapping[Place, Tensor]) -> Sources:
+            return {name: {place: x[rows] for place, x in of_batch.items()}
+                    for name, of_batch in sources.items()} | more
+
+        groups = [Group(ask.named, patch, every, sources, generators[0])]
         if any(part.kind.own for part in patch.parts):
             # What a function of a user's draws hangs on its instance alone.
-            groups = [Group(patch, every[i:i + 1], _rows_of(sources, slice(i, i + 1)),
-                            self.generator("patch", a.instance, a.which, a.target))
-                      for i, a in enumerate(asked)]
-        back = Group(with_value(patch, "identity", all_parts=True), every, sources, generators[0])
+            groups = [Group(ask.named, patch, row, sources_of(row), self.generator(
+                "patch", a.instance, a.which, a.target))
+                for row, a in zip(every.split(1), asked, strict=True)]
+        back = Group("identity", with_value(patch, "identity", all_parts=True), every, sources,
+                     generators[0])
         clean, patched, before, after = self._together(ask, first, [*groups, back])
-        owner, names, numbers = [every], [ask.named] * n, [0] * n
-        results = [patched[:n]]
+        results = [patched[:n], patched[n:]]
         if draws:
-            drawn, half = every.repeat_interleave(draws), n * draws
+            drawn = every.repeat_interleave(draws)
             same = Batch.cat([of_base[:draws].control for of_base in pairs])
             _, activations = capture(self.model, torch.cat([
                 same.inputs, Batch.cat(unrelated).inputs]), sorted({*patch.places}))
-            held = _rows_of(sources, drawn)
-            groups = [
-                Group(with_value(patch, name), drawn,
-                      {**held, name: {place: x[start:start + half]
-                                      for place, x in activations.items()}}, generators[0])
-                for name, start in (("control", 0), ("unrelated", half))]
-            for i, generator in enumerate(generators):
-                rows = every[i:i + 1].expand(draws)
-                groups.append(Group(with_value(patch, "random"), rows, _rows_of(sources, rows),
-                                    generator))
-            results.append(self._together(ask, first, groups)[1])
-            owner += [drawn] * 3
-            names += [name for name in ("control", "unrelated", "random") for _ in range(half)]
-            numbers += list(range(draws)) * (3 * n)
-        results.append(patched[n:])
-        rows, logits = torch.cat([*owner, every]), torch.cat(results)
+            controls = [Group(name, with_value(patch, name), drawn, sources_of(drawn, **{
+                name: {place: x.chunk(2)[i] for place, x in activations.items()}}), generators[0])
+                for i, name in enumerate(("control", "unrelated"))]
+            random = with_value(patch, "random")
+            controls += [
+                Group("random", random, rows, sources_of(rows), generator)
+                for rows, generator in zip(drawn.split(draws), generators, strict=True)]
+            groups += controls
+            results.insert(1, self._together(ask, first, controls)[1])
+        owner, logits = torch.cat([group.rows for group in (*groups, back)]), torch.cat(results)
         check(bool(logits.isfinite().all()), f"{ask.patch} gives logits that are not finite",
               ProbeError)
+        table = pd.DataFrame({"patch": [group.name for group in (*groups, back)
+                                        for _ in range(len(group.rows))]})
+        table["draw"] = table.groupby(["patch", owner.cpu().numpy()]).cumcount()
         return Passes(
-            first, (*names, *["identity"] * n), (*numbers, *[0] * n), rows, source, clean[rows],
-            logits, {place: x[:n] for place, x in before.items()},
+            first, source, owner, table, clean[owner], logits,
+            {place: x[:n] for place, x in before.items()},
             {place: x[:n] for place, x in after.items()}, torch.equal(clean[n:], patched[n:]))
 
     def _together(
@@ -798,9 +654,3 @@ def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
             part, value=value, renormalize=part.renormalize and value != "identity")
         for part in patch.parts)
     return parts[0] if len(parts) == 1 else Patches(parts)
-
-
-def _rows_of(sources: Sources, rows: Tensor | slice) -> Sources:
-    """Return the activations of some instances."""
-    return {name: {place: x[rows] for place, x in of_batch.items()}
-            for name, of_batch in sources.items()}

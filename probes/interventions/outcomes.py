@@ -1,9 +1,7 @@
-"""What one problem, or many, answer after something was written into their codes, beside controls.
-"""
+"""What one problem answers after something was written into its codes, beside controls."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,16 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
-from latentcode.metrics import CLASSES, IN_WORDS
-from latentcode.probes.common.results import with_interval
-from latentcode.probes.common.statistics import mean_and_interval
+from latentcode.metrics import IN_WORDS
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.patches import Mean
-from latentcode.probes.interventions.result import class_figure
+from latentcode.probes.interventions.result import COLOURS
 from latentcode.tasks.counterfactuals import OTHERS
 
 ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
@@ -34,20 +29,12 @@ CONTROLS: dict[str, str] = {
     "identity": "its own codes",
 }
 """What is put beside it, from which nothing should come, for people."""
-LEFT_OUT: dict[str, str] = {
-    "wrong": "that the model answers wrongly",
-    "alike": "without a natural source whose answers can be told apart",
-    "unsolved": "whose sources the model answers wrongly",
-    "own": "whose own codes would be written",
-}
-"""Which instances do not count, for people."""
 IN_SHORT = {"control": "same constituents", "unrelated": "other problems",
             "random": "random codes"}
 """The controls in a sentence."""
 CONTRAST = {"operation": "answer", "answer": "operation", "operands": "answer"}
 """Of which other class an answer of one might have been, had something else arrived."""
-N_BOOTSTRAP = 1_000
-BEFORE, AFTER, TARGET = GREY, PALETTE[0], PALETTE[3]
+BEFORE, AFTER = GREY, PALETTE[0]
 
 
 @dataclass(frozen=True)
@@ -111,10 +98,8 @@ class Ask:
         What comes from no source is taken for the target's, on the operands of the base.
         """
         differs = self.source if self.source in OTHERS else "operation"
-        needs = {"base": (), "operation": ("operation",), "operands": ("operands",),
-                 "answer": ("operation", "operands")}
-        return tuple(name for name, parts in needs.items()
-                     if all(part in differs for part in parts))
+        return ("base", *(name for name in ("operation", "operands") if name in differs),
+                *(["answer"] if "operation+operands" in differs else []))
 
 
 @dataclass(frozen=True)
@@ -144,15 +129,15 @@ class Answers:
     least: float
 
     def answer(self, row: int | None = None) -> float:
-        """Return the answer with one of them; None: as the problem is."""
+        """Return the answer with codes number `row`; None: as the problem is."""
         return answer_of(self.before if row is None else self.outputs[row])
 
-    def same(self, one: float, other: float) -> bool:
+    def same(self, first: float, second: float) -> bool:
         """Whether two answers are the same, or not told apart."""
-        return abs(one - other) <= self.least / 2
+        return abs(first - second) <= self.least / 2
 
     def alike(self, row: int) -> list[int]:
-        """Return the others with which the answer is that of one of them."""
+        """Return the other codes that give the answer of codes number `row`."""
         return [i for i in range(len(self.outputs))
                 if i != row and self.same(self.answer(i), self.answer(row))]
 
@@ -173,12 +158,6 @@ def answer_text(answer: float, *, symbolic: bool, symbols: Sequence[str]) -> str
 def is_target(answer: float, target: float, own: float, *, symbolic: bool) -> bool:
     """Whether an answer is the target's: the same symbol or, of numbers, nearer to it."""
     return answer == target if symbolic else abs(answer - target) < abs(answer - own)
-
-
-def class_of(answer: float, known: Mapping[str, float], least: float) -> list[str]:
-    """Return the classes that an answer is of: several where they are not told apart."""
-    near = [name for name, value in known.items() if abs(answer - value) <= least / 2]
-    return near or ["else"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -247,7 +226,7 @@ class BenchOutcome:
     @property
     def target_answer(self) -> float:
         """Return what the target would answer; NaN where that is not defined."""
-        return float(self.answers.loc[self.answers["role"] == "target", "answer"].iloc[0])
+        return float(self.answers.set_index("role")["answer"]["target"])
 
     def control(self, name: str) -> np.ndarray:
         """Return the outputs of all draws of a control, float [draws, n]."""
@@ -273,15 +252,25 @@ class BenchOutcome:
     @property
     def known(self) -> Mapping[str, float]:
         """The answers that can come, by class: `candidates`, or those of base and target."""
-        if self.candidates:
-            return self.candidates
         both = {"base": self.truth, "operation": self.target_answer}
-        return {name: answer for name, answer in both.items() if not np.isnan(answer)}
+        return self.candidates or {
+            name: answer for name, answer in both.items() if not np.isnan(answer)}
+
+    def classes_of(self, answer: float) -> list[str]:
+        """Return the classes that an answer is of: several where they are not told apart."""
+        return [name for name, value in self.known.items()
+                if abs(answer - value) <= self.least / 2] or ["else"]
 
     @property
     def classes(self) -> list[str]:
-        """The classes that the answer is of: several where they are not told apart."""
-        return class_of(self.answer_after, self.known, self.least)
+        """The classes that the answer is of."""
+        return self.classes_of(self.answer_after)
+
+    def drawn(self, name: str) -> dict[str, int]:
+        """Return how many draws of a patch gave an answer of each class, of these the first."""
+        classes = [self.classes_of(answer)[0]
+                   for answer in self.table.loc[self.table["patch"] == name, "answer"]]
+        return {name: classes.count(name) for name in (*self.known, "else")}
 
     @property
     def stays(self) -> bool:
@@ -290,22 +279,15 @@ class BenchOutcome:
         if self.symbolic:
             return self.answer_after == self.answer_before
         return (abs(self.answer_after - self.answer_before) <= self.least / 2
-                and self.classes == class_of(self.answer_before, self.known, self.least))
-
-    @property
-    def of_another(self) -> bool:
-        """Whether it gives what the model answers to another instance, whose codes were put."""
-        return self.ask.other is not None and abs(
-            self.answer_after - self.source_answer) <= self.least / 2
+                and self.classes == self.classes_of(self.answer_before))
 
     def in_words(self) -> dict[str, str]:
         """Return what a sentence calls the answer of each class."""
         first, second = ((f"{self.base_label}'s answer", f"{self.ask.target}'s answer")
                          if self.whole else ("the answer of this problem's operation",
                                              "the answer of the source's operation"))
-        return {"base": IN_WORDS["base"], "operation": f"{second} on this problem's operands",
-                "operands": f"{first} on the source's operands", "answer": IN_WORDS["answer"],
-                "else": IN_WORDS["else"]}
+        return {**IN_WORDS, "operation": f"{second} on this problem's operands",
+                "operands": f"{first} on the source's operands"}
 
     def in_short(self) -> dict[str, str]:
         """Return the same for a chart: here are this problem's operands, there the source's."""
@@ -318,24 +300,25 @@ class BenchOutcome:
         """What became of the answer? One sentence, which says whose it is."""
         names, known, classes = self.in_words(), self.known, self.classes
         value = self.written(self.answer_after)
+        every = " and ".join(names[name] for name in classes)
         if self.stays:
             before = "" if self.symbolic else f" ({self.written(self.answer_before)} before)"
-            whose = ("wrong, as it was" if classes == ["else"] else
-                     " and ".join(names[name] for name in classes)
-                     + (" are the same here" if len(classes) > 1 else ""))
+            same = " are the same here" if len(classes) > 1 else ""
+            whose = "wrong, as it was" if classes == ["else"] else every + same
             return f"The answer stays {value}{before}: {whose}."
-        if self.of_another:
+        if self.ask.other is not None and abs(
+                self.answer_after - self.source_answer) <= self.least / 2:
             return f"It gives {value}, what the model answers to the other problem."
         if len(classes) > 1:
-            return (f"It gives {value}: {' and '.join(names[name] for name in classes)} are not "
-                    "told apart here.")
+            return f"It gives {value}: {every} are not told apart here."
         (name,) = classes
         if name == "else":
-            every = [f"{names[one]}, {self.written(answer)}" for one, answer in known.items()]
-            if len(every) < 3:
-                return f"It gives {value}, which is not {', nor '.join(every)}."
-            n = {3: "three", 4: "four"}[len(every)]
-            return f"It gives {value}, none of the {n} answers that could come."
+            if len(known) > 2:
+                n = {3: "three", 4: "four"}[len(known)]
+                return f"It gives {value}, none of the {n} answers that could come."
+            others = ", nor ".join(f"{names[name]}, {self.written(answer)}"
+                                   for name, answer in known.items())
+            return f"It gives {value}, which is not {others}."
         gives = f"It gives {names[name]}, {value}"
         if not self.symbolic:
             gives += f" (exactly {self.written(known[name])})"
@@ -349,271 +332,95 @@ class BenchOutcome:
             other, names[other].replace("the answer of", "that of").replace("'s answer", "'s"))
         return f"{gives}, not {contrast}, {self.written(known[other])}."
 
-    def drawn(self, name: str) -> dict[str, int]:
-        """Return how many draws of a patch gave an answer of each class, of these the first."""
-        found = [class_of(answer, self.known, self.least)[0]
-                 for answer in self.table.loc[self.table["patch"] == name, "answer"]]
-        return {one: found.count(one) for one in (*self.known, "else")}
-
     def caveats(self) -> list[str]:
         """Return what a reader must know of this instance, one sentence each."""
         notes = []
+        target, names = self.ask.target, self.in_words()
         if self.symbolic and self.answer_before != self.truth:
             notes.append(f"The model is wrong on this instance: {self.written(self.truth)} is "
                          "right.")
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
                       "is also the right one" if self.symbolic else "hardly differs")
-            notes.append(f"The answer of {self.ask.target} {reason} on this instance: it "
-                         "cannot show a flip.")
+            notes.append(f"The answer of {target} {reason} on this instance: it cannot show a "
+                         "flip.")
         elif not self.telling:
-            notes.append(f"The model already gives {self.ask.target}'s answer before anything is "
+            notes.append(f"The model already gives {target}'s answer before anything is "
                          "written: this instance cannot show a flip, and its controls are left "
                          "out.")
         elif not self.source_right:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not flip the answer.")
-        names = self.in_words()
-        known = [f"{names[name]}: {self.written(answer)}" for name, answer in self.known.items()]
         answers = sorted(self.candidates.values())
         if any(b - a <= self.least for a, b in pairwise(answers)):
+            known = "; ".join(f"{names[name]}: {self.written(answer)}"
+                              for name, answer in self.known.items())
             notes.append("Some of the answers that could come are the same, or hardly differ "
-                         f"({'; '.join(known)}): they do not tell whose the model's is.")
+                         f"({known}): they do not tell whose the model's is.")
         if self.ask.source in OTHERS and not self.candidates:
-            notes.append(f"An answer of {self.base_label} or {self.ask.target} to other operands "
+            notes.append(f"An answer of {self.base_label} or {target} to other operands "
                          "is not defined here: whose answer it is cannot be told.")
         if not self.natural:
             notes.append(f"The task draws no problem with these operands under {self.base_label} "
-                         f"and under {self.ask.target}: a source that is not natural may be "
+                         f"and under {target}: a source that is not natural may be "
                          "answered rightly by luck.")
         return notes
 
     def summary(self) -> pd.DataFrame:
         """Return one row per patch: how often the answer was kept and flipped over its draws."""
-        rows = []
-        for name, block in self.table.groupby("patch", sort=False):
-            drawn = sorted(set(block["answer"]))
-            if not self.symbolic:
-                drawn = list(dict.fromkeys([drawn[0], drawn[-1]]))
-            rows.append({
-                "patch": name, "draws": len(block),
-                "answers": (", " if self.symbolic else " to ").join(map(self.written, drawn)),
-                "kept": float(block["kept"].mean()), "flipped": float(block["flipped"].mean())})
-        return pd.DataFrame(rows)
+        def written(answers: pd.Series) -> str:
+            drawn = sorted(set(answers))
+            return (", ".join(map(self.written, drawn)) if self.symbolic else
+                    " to ".join(map(self.written, dict.fromkeys((drawn[0], drawn[-1])))))
+
+        return self.table.groupby("patch", sort=False, as_index=False).agg(
+            draws=("draw", "size"), answers=("answer", written), kept=("kept", "mean"),
+            flipped=("flipped", "mean"))
 
     def figure(self) -> Figure:
-        """Return the answer before and after, the controls beside it, and the response's codes."""
-        return bench_figure(self)
+        """Return the answer before and after, the controls beside it, and the response's codes.
+
+        Above: the answer before, after, and with each draw of the controls, beside the answers that
+        could come; of symbols the size of a mark is its probability. Below: the response's code
+        before and after, a row per layer and a column per head.
+        """
+        rows = {"before": self.before[None], self.ask.named: self.after[None],
+                **{name: self.control(name) for name in IN_SHORT}}
+        with style():
+            figure = Figure(figsize=(10.0, 4.6), layout="constrained")
+            halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
+            axes = halves[0].subplots()
+            for row, (name, outputs) in enumerate(rows.items()):
+                sizes = outputs if self.symbolic else np.ones_like(outputs)
+                answers = np.indices(outputs.shape)[1] if self.symbolic else outputs
+                axes.scatter(answers, np.full(outputs.shape, row), 60.0 * sizes,
+                             color=BEFORE if name == "before" else AFTER,
+                             alpha=1.0 if row < 2 else 0.45)
+            axes.set_yticks(range(len(rows)), [CONTROLS.get(name, name) for name in rows])
+            axes.set_ylim(len(rows) - 0.4, -0.6)
+            for name, answer in self.known.items():
+                axes.axvline(answer, color=COLOURS[name], linestyle="--", zorder=0,
+                             label=f"{self.in_short()[name]}: {self.written(answer)}")
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
+            axes.set_xlabel("symbol" if self.symbolic else "prediction at the query")
+            halves[0].suptitle(self.sentence(), fontsize=9.5, x=0.01, ha="left")
+            key = "itself" if self.ask.key is None else f"token {self.ask.key}"
+            norm = signed_norm(self.codes[["before", "after"]].to_numpy())
+            maps = halves[1].subplots(1, 2, sharey=True)
+            for ax, name in zip(maps, ("before", "after"), strict=True):
+                heat_map(ax, self.codes.pivot(index="layer", columns="head", values=name), norm)
+                ax.set(xlabel="head", title=f"code of the response to {key}, {name}")
+            maps[0].set_ylabel("layer")
+        return figure
 
     def __repr__(self) -> str:
         ask = self.ask
         source = f"instance {ask.other}" if ask.other is not None else f"{ask.target} in its place"
         return "\n".join([f"BenchOutcome: instance {ask.instance}, {self.base_label} "
                           f"({ask.which}), source {source}", str(ask.patch), self.sentence(),
-                          *self.caveats(), "",
-                          self.summary().to_string(index=False)])
+                          *self.caveats(), "", self.summary().to_string(index=False)])
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.caveats())
         return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
                 f"{self.figure().to_html('the answer before and after')}")
-
-
-@dataclass(frozen=True, repr=False)
-class Replication:
-    """What became of the answers of many instances.
-
-    ask       what was put where; its instance and target stand for any
-    classes   whose answers can come out of it, those of `CLASSES`; all others are `else`
-    table     one row per instance that counts and patch (what was asked for, then one draw of
-              `control`, `unrelated` and `random`): `number`, `combination`, `base_label`,
-              `source_label`, `patch`, `answer`, `class` and the answer of each class, `A(x)`
-              and so on
-    n_seen    instances that were looked at so far
-    n         instances that were asked for
-    left_out  reason (`LEFT_OUT`) -> how many of these do not count
-    least     an answer is of a class where it lies within half of it of that class's
-    exact     whether their own codes, written back, leave all logits as they are, bit for bit
-    seed      of the bench, and of the intervals
-    """
-
-    ask: Ask
-    classes: tuple[str, ...]
-    table: pd.DataFrame
-    n_seen: int
-    n: int
-    left_out: Mapping[str, int]
-    least: float
-    exact: bool
-    seed: int
-
-    @property
-    def n_counted(self) -> int:
-        """Return how many instances count."""
-        return self.n_seen - sum(self.left_out.values())
-
-    @property
-    def patches(self) -> tuple[str, ...]:
-        """Return what was asked for, then its controls."""
-        return (self.ask.named, *IN_SHORT)
-
-    def rates(self) -> pd.DataFrame:
-        """How often is an answer of each class? One row per patch and class.
-
-        `patch`, `class`, `value`, its 95 % interval `low`, `high` clustered by combination (NaN for
-        a single one), `n`, `n_combinations`. All patches are those of the same instances.
-        """
-        rows = []
-        names = [*self.classes, [*CLASSES][-1]]
-        for patch in self.patches:
-            block = self.table[self.table["patch"] == patch]
-            hits = block["class"].to_numpy()[:, None] == np.array(names)
-            means, low, high, n_combinations = mean_and_interval(
-                hits.astype(np.float64), block["combination"].to_numpy(), N_BOOTSTRAP, self.seed)
-            rows += [{"patch": patch, "class": name, "value": means[i], "low": low[i],
-                      "high": high[i], "n": len(block), "n_combinations": n_combinations}
-                     for i, name in enumerate(names)]
-        return pd.DataFrame(rows)
-
-    def sentence(self) -> str:
-        """Does it replicate? One sentence: how often the answer stays, and what it mostly becomes.
-
-        Beside the latter, how often the controls bring the same.
-        """
-        if not self.n_counted:
-            return f"None of {self.n_seen} instances counts."
-        rates = {(row["patch"], row["class"]): row
-                 for row in self.rates().to_dict(orient="records")}
-        what = self.ask.named
-
-        def rate(patch: str, name: str) -> str:
-            value, low, high = (100 * rates[patch, name][part] for part in ("value", "low", "high"))
-            return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
-
-        said = (f"Over {self.n_counted} problems the answer stays the problem's own in "
-                f"{rate(what, 'base')}")
-        others = [name for name in self.classes if name != "base"]
-        name = max(others, key=lambda name: float(rates[what, name]["value"]), default="base")
-        meant = IN_WORDS[name]
-        if others:
-            most = "" if len(others) == 1 else "most often "
-            if not self.ask.of_source:
-                meant = "the target's answer"
-            elif "operands" not in self.ask.source and name == "operation":
-                # Its operands are the base's: B(x) is what it answers itself.
-                meant = "the source's answer (its operation, or a copy: not told apart)"
-            said += f" and {most}becomes {meant}, in {rate(what, name)}"
-        controls = [f"{rate(patch, name)} ({text})" for patch, text in IN_SHORT.items()]
-        return f"{said}; controls bring the same in {', '.join(controls[:-1])} and {controls[-1]}."
-
-    def notes(self) -> list[str]:
-        """Return what a reader of these numbers must know, one sentence each."""
-        left = [f"{count} {LEFT_OUT[reason]}"
-                for reason, count in self.left_out.items() if count]
-        notes = [f"{self.n_counted} of {self.n_seen} instances count"
-                 + (f"; left out are {', '.join(left)}." if left else ".")]
-        n_combinations = self.table["combination"].nunique()
-        if n_combinations > 1:
-            notes.append(f"In brackets 95 % intervals, clustered by the {n_combinations} "
-                         "combinations of the instances.")
-        elif self.n_counted:
-            notes.append("All instances are of one combination: there is no interval.")
-        if self.least:
-            notes.append("An answer is of a class where it lies within "
-                         f"{self.least / 2:g} of that class's.")
-        ask = self.ask
-        if ask.of_source and "operation" in ask.classes and "operands" not in ask.source:
-            notes.append("The sources have the operands of their bases: operation and answer "
-                         "are the same.")
-        if not self.exact:
-            notes.append("Own codes, written back, change the output: do not trust these numbers.")
-        return notes
-
-    def summary(self) -> pd.DataFrame:
-        """Return one row per patch, and `value [low, high]` by class."""
-        rates = self.rates()
-        cells = [with_interval(row) for row in rates.itertuples()]
-        return rates.assign(cell=cells).pivot(index="patch", columns="class", values="cell").loc[
-            list(self.patches), list(dict.fromkeys(rates["class"]))].reset_index().rename_axis(
-            columns=None)
-
-    def figure(self) -> Figure:
-        """Return the classes as stacked bars, a bar per patch."""
-        place, rates = self.ask.patch.row(), self.rates().set_index(["patch", "class"])
-        return class_figure(pd.DataFrame([
-            {**place, "patch": patch, "metric": name, "n": self.n_counted,
-             "value": rates["value"].get((patch, name), 0.0)}
-            for patch in self.patches for name in CLASSES]))
-
-    def __repr__(self) -> str:
-        return "\n".join([f"Replication: {self.ask.patch}", self.sentence(), *self.notes(), "",
-                          self.summary().to_string(index=False)])
-
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
-        title = f"whose answers came out: {self.ask.first.kind.description}"
-        figure = self.figure().to_html(title) if self.n_counted else ""
-        return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
-                f"{figure}")
-
-
-def bench_figure(outcome: BenchOutcome) -> Figure:
-    """Return the picture of an outcome.
-
-    Above, for symbols: the probability of each before, after, and after the controls (means), and
-    under it the constituents that would answer it. For numbers: one line per patch, a mark per
-    draw, beside the answers of base and target. Below: the response's code before and after, a row
-    per layer and a column per head.
-    """
-    shown = {"before": outcome.before[None], outcome.ask.named: outcome.after[None],
-             **{name: outcome.control(name) for name in IN_SHORT}}
-    with style():
-        figure = Figure(figsize=(10.0, 4.6), layout="constrained")
-        halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
-        axes = halves[0].subplots()
-        (_draw_symbols if outcome.symbolic else _draw_numbers)(axes, outcome, shown)
-        halves[0].suptitle(outcome.sentence(), fontsize=9.5, x=0.01, ha="left")
-        key = "itself" if outcome.ask.key is None else f"token {outcome.ask.key}"
-        norm = signed_norm(outcome.codes[["before", "after"]].to_numpy())
-        maps = halves[1].subplots(1, 2, sharey=True)
-        for ax, name in zip(maps, ("before", "after"), strict=True):
-            heat_map(ax, outcome.codes.pivot(index="layer", columns="head", values=name), norm)
-            ax.set(xlabel="head", title=f"code of the response to {key}, {name}")
-        maps[0].set_ylabel("layer")
-    return figure
-
-
-def _draw_symbols(axes: Axes, outcome: BenchOutcome, shown: Mapping[str, np.ndarray]) -> None:
-    symbols, width = np.arange(len(outcome.before)), 0.8 / len(shown)
-    for number, (name, outputs) in enumerate(shown.items()):
-        axes.bar(symbols + (number - 2.0) * width, outputs.mean(0), width,
-                 color=BEFORE if name == "before" else AFTER, alpha=1.0 if number < 2 else 0.2
-                 + 0.1 * number, label=CONTROLS.get(name, name))
-    names = ["\n".join([str(s), *outcome.owners(float(s))]) for s in symbols]
-    axes.set_xticks(symbols, names, fontsize=7.5)
-    for label, symbol in zip(axes.get_xticklabels(), symbols, strict=True):
-        if symbol == outcome.target_answer:
-            label.set_color(TARGET)
-        if symbol == outcome.truth:
-            label.set_fontweight("bold")
-    axes.set(ylabel="probability", ylim=(0.0, 1.0), title="the answer, and who would give it")
-    axes.legend()
-
-
-def _draw_numbers(axes: Axes, outcome: BenchOutcome, shown: Mapping[str, np.ndarray]) -> None:
-    for row, (name, outputs) in enumerate(shown.items()):
-        axes.plot(outputs[:, 0], [row] * len(outputs), "o", markersize=7,
-                  color=BEFORE if name == "before" else AFTER,
-                  alpha=1.0 if len(outputs) == 1 else 0.45)
-    axes.set_yticks(range(len(shown)), [textwrap.fill(CONTROLS.get(name, name), 24)
-                                        for name in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    for value, color, label in ((outcome.truth, BEFORE, f"right: {outcome.base_label}"),
-                                (outcome.target_answer, TARGET, f"with {outcome.ask.target}")):
-        if np.isfinite(value):
-            axes.axvline(value, color=color, linestyle="--", label=label)
-    answers = outcome.answers["answer"].dropna()
-    axes.plot(answers, np.zeros(len(answers)), "|", color=GREY, markersize=6, clip_on=False,
-              transform=axes.get_xaxis_transform())
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    axes.set_xlabel("prediction at the query; ticks: the answer with each term in its place")

@@ -329,8 +329,8 @@ def test_a_prompt_alone_in_its_layout_counts_but_where_another_is_needed(gpt2: A
     patch(gpt2, [*short, *long], "interchange", "row", BOTH,
           progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
-    assert {total for _, total in seen} == {4 * (3 + 1)}
-    assert seen[-1][0] == 16
+    assert {total for _, total in seen} == {4 * (2 + 1)}
+    assert seen[-1][0] == 12
 
 
 def test_few_bits_are_enough(small_models: SmallModels) -> None:

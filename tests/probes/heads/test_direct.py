@@ -14,8 +14,7 @@ from torch import Tensor
 from latentcode.models.config import TABLE_A1, ModelConfig
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.heads.direct import DirectLogits
-from latentcode.probes.heads.metrics import Observer
+from latentcode.probes.heads.metrics import DirectLogits, Observer
 from latentcode.prompts.texts import TextBatch
 from latentcode.subjects.streams import stream_texts
 

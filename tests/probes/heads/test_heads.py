@@ -224,7 +224,7 @@ def test_memory_that_does_not_suffice_is_said(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ProbeError, match=r"memory does not suffice .* tokens_at_once=\d+"):
             lc.heads(asked, TEXTS, tokens_at_once=200)
     # Before it is used, where it is known: of the untrained model.
-    monkeypatch.setattr(measure, "available", lambda device: 2**10)
+    monkeypatch.setattr(measure, "available_memory", lambda device: 2**10)
     with pytest.raises(ProbeError, match=r"for the untrained model .* expected controls=False"):
         lc.heads(asked, TEXTS)
 

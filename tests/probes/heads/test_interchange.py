@@ -16,7 +16,7 @@ from latentcode.models.config import ModelConfig, with_kind
 from latentcode.models.pretrained import load_pretrained
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.statistics import LEAST_CLUSTERS
-from latentcode.probes.heads.interchange import _control, interchange, writes_of_codes
+from latentcode.probes.heads.ablate import _control, interchange, writes_of_codes
 from latentcode.prompts import as_language_model
 
 FEW: dict[str, Any] = {"n_bootstrap": 100, "split": "ood"}

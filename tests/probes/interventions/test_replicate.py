@@ -15,7 +15,7 @@ from selector import Selector
 from latentcode.errors import ConfigError
 from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions import Bench, ByHand, Patch
-from latentcode.probes.interventions.outcomes import N_BOOTSTRAP
+from latentcode.probes.interventions.replication import N_BOOTSTRAP
 
 N = 40
 
