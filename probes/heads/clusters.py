@@ -311,12 +311,12 @@ def _described(
     centres = means_of(x, cluster)
     truth = cluster[:, None] == np.arange(len(centres))
     share, low, high, _ = mean_and_interval(truth.astype(np.float64), text, n_bootstrap, seed)
-    shares = pd.DataFrame({
-        "cluster": cluster, "silhouette": silhouette, "first": labels["kind"] == "first",
+    grouped = pd.DataFrame({
+        "silhouette": silhouette, "first": labels["kind"] == "first",
         "self": labels["kind"] == "self", "attended": labels["drawn"] == "attended",
-        "distance": labels["distance"]}).groupby("cluster", as_index=False).agg(
-        n=("cluster", "size"), silhouette=("silhouette", "mean"), first=("first", "mean"),
-        self=("self", "mean"), attended=("attended", "mean"), distance=("distance", "median"))
+        "distance": labels["distance"]}).groupby(cluster)
+    shares = grouped[["silhouette", "first", "self", "attended"]].mean().assign(
+        n=grouped.size(), distance=grouped["distance"].median(), share=share, low=low, high=high)
     rng = np.random.default_rng([seed, 4])
     used: list[dict[str, object]] = []
     examples: list[dict[str, object]] = []
@@ -342,7 +342,7 @@ def _described(
                 "cluster": c, "chosen": chosen, "number": int(members[i]),
                 "to_centre": distance[i], **labels.loc[members[i], list(CONTEXT)].to_dict()}
                 for i in numbers]
-    return (shares.assign(share=share, low=low, high=high), pd.DataFrame(used),
+    return (shares.rename_axis("cluster").reset_index(), pd.DataFrame(used),
             pd.DataFrame(examples))
 
 

@@ -225,10 +225,10 @@ class Measurement:
         n = len(self.layers) * self.n_heads
         for i in range(min(math.ceil(FRESH_HEADS / n), FRESH_MODELS) if self.controls else 0):
             stages[f"untrained-{i}"] = partial(self._observe_fresh, i)
-        return stages | {name: stage for name, stage, asked in (
+        return stages | {name: stage for name, stage, wanted in (
             (TELLS, self._decode, self.tells), ("effects", self._ablate, self.kinds),
             (INTERCHANGE, self._interchange, INTERCHANGE in self.effects),
-            ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)) if asked}
+            ("sets", self._find_sets, self.sets), ("codes", self._cluster, self.codes)) if wanted}
 
     def result(self, **partial: Any) -> HeadsResult:
         """Return what was measured so far."""

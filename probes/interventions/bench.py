@@ -7,7 +7,7 @@ a source that is made for a chosen constituent, and its replication over others.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,7 @@ from latentcode.probes.interventions.outcomes import (
     answer_of,
     is_target,
 )
-from latentcode.probes.interventions.patch import Added, Patches, edits_of
+from latentcode.probes.interventions.patch import Added, edits_of, with_value
 from latentcode.probes.interventions.patches import (
     PATCHES,
     Frozen,
@@ -47,9 +47,8 @@ from latentcode.probes.interventions.patches import (
 from latentcode.probes.interventions.replication import (
     Replication,
     candidates_of,
-    chosen_targets,
-    offered_targets,
     replicating,
+    telling,
 )
 from latentcode.progress import Progress
 from latentcode.runs import Run
@@ -186,7 +185,7 @@ class Bench:
     def targets(self, instance: int, which: int) -> tuple[str, ...]:
         """Return what can stand in place of a constituent of an instance."""
         self._check_which(instance, which)
-        choices = self.task.choices(self.rows([instance]), self._number(which))[0]
+        choices = self.task.choices(self.rows([instance]), self._numbers(which))[0]
         return tuple(name for name, possible in zip(
             self.task.constituents, choices.tolist(), strict=True) if possible)
 
@@ -199,9 +198,9 @@ class Bench:
         if key not in self._pairs:
             if len(self._pairs) >= KEPT:
                 self._pairs.pop(next(iter(self._pairs)))
-            wanted = self._number(self.task.constituents.index(target))
             self._pairs[key] = self.task.with_target(
-                self.rows([instance] * n), self._number(which).expand(n), wanted.expand(n),
+                self.rows([instance] * n), self._numbers(which, n),
+                self._numbers(self.task.constituents.index(target), n),
                 self.generator("donors", instance, which, target))
         return self._pairs[key]
 
@@ -408,8 +407,8 @@ class Bench:
         other: int | None = None, batch_size: int = 50,
     ) -> Iterator[Replication]:
         """Yield what `replicate` knows after each batch of instances, so that one can stop."""
-        yield from replicating(self, patch, instances, which=which, other=other,
-                               batch_size=batch_size)
+        return replicating(self, patch, instances, which=which, other=other,
+                           batch_size=batch_size)
 
     def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
         """Yield those of some instances, with a target each, whose answer can tell what arrived.
@@ -418,31 +417,34 @@ class Bench:
         that can come all differ, and the task could have drawn the source. What is put there has no
         part in it. The instance and target of what is asked do not matter.
         """
-        offered = offered_targets(self, ask, numbers)
-        for row, number in enumerate(numbers):
-            if bool(offered[row].any()):
-                chosen, _ = chosen_targets(self, ask, [number], offered[row:row + 1])
-                yield from ((number, target) for target, _ in chosen.values())
+        return telling(self, ask, numbers)
 
     # Passes
 
     def _passes(
-        self, asked: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
+        self, asks: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
     ) -> Passes:
         """Patch several instances in one pass and, in another, `draws` times for every control.
 
-        asked  alike but for instance and target
+        asks   alike but for instance and target
         pairs  the minimal pairs of each, at least one, and at least `draws`
         """
-        ask, patch, n = asked[0], asked[0].patch, len(asked)
+        ask, patch, n = asks[0], asks[0].patch, len(asks)
         first = MinimalPairs.cat([drawn[:1] for drawn in pairs])
-        self._check_measured(ask, first)
-        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asked]
+        for constituent in (getattr(first, name) for part in patch.parts
+                            for name in part.kind.measured):
+            known = self.references_at(ask.measured).count[first.slot, constituent] > 0
+            if not bool(known.all()):
+                unknown = self.task.constituents[int(constituent[~known][0])]
+                raise ProbeError(f"none of {self.n_reference} training instances has {unknown};"
+                                 " expected a constituent that is trained on")
+        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asks]
         # Unrelated instances are drawn first: the generators then go on with noise.
-        unrelated = [self._unrelated(a.instance, generator, draws)
-                     for a, generator in zip(asked, generators, strict=True)] if draws else []
+        unrelated = [self.batch[(a.instance + 1 + torch.randperm(
+            len(self) - 1, generator=generator, device=self.device)[:draws]) % len(self)]
+            for a, generator in zip(asks, generators, strict=True) if draws]
         every = torch.arange(n, device=self.device)
-        source, sources = self._sources(asked, first)
+        source, sources = self._sources(asks, first)
 
         def sources_of(rows: Tensor, **more: Mapping[Place, Tensor]) -> Sources:
             return {name: {place: x[rows] for place, x in of_batch.items()}
@@ -453,7 +455,7 @@ class Bench:
             # What a function of a user's draws hangs on its instance alone.
             groups = [Group(ask.named, patch, row, sources_of(row), self.generator(
                 "patch", a.instance, a.which, a.target))
-                for row, a in zip(every.split(1), asked, strict=True)]
+                for row, a in zip(every.split(1), asks, strict=True)]
         back = Group("identity", with_value(patch, "identity", all_parts=True), every, sources,
                      generators[0])
         clean, patched, before, after = self._together(ask, first, [*groups, back])
@@ -490,14 +492,11 @@ class Bench:
 
         groups  rows after rows; all write at the same places
         """
-        edits = []
-        for group in groups:
-            of_rows = pairs[group.rows]
-            edits.append(edits_of(group.patch, self.model, [Problem(
-                of_rows, group.sources, part.cells(self.task, of_rows), group.generator,
-                references=(self.references_at(ask.measured) if part.kind.needs == "means"
-                            else References()))
-                for part in group.patch.parts]))
+        references = self.references_at(ask.measured) if ask.measured else References()
+        edits = [edits_of(group.patch, self.model, [Problem(
+            pairs[group.rows], group.sources, part.cells(self.task, pairs[group.rows]),
+            group.generator, references=references) for part in group.patch.parts])
+            for group in groups]
         sizes = [len(group.rows) for group in groups]
 
         def put(place: Place, live: Tensor) -> Tensor:
@@ -518,36 +517,20 @@ class Bench:
         return clean.logits, patched, before, after
 
     def _sources(
-        self, asked: Sequence[Ask], pairs: MinimalPairs
+        self, asks: Sequence[Ask], pairs: MinimalPairs
     ) -> tuple[Tensor, Sources]:
         """Return the logits of the sources that are asked about, and the activations of all."""
-        ask, n = asked[0], len(asked)
+        ask, n = asks[0], len(asks)
         # What is asked about comes first, the base's own where it is put anywhere.
         names = list(dict.fromkeys([ask.source, *(
             part.kind.source for part in ask.patch.parts if part.kind.source)]))
-        batches = [self.rows([a.other for a in asked if a.other is not None])
+        batches = [self.rows([a.other for a in asks if a.other is not None])
                    if ask.other is not None and name == "sources" else pairs.batch(name)
                    for name in names]
         logits, activations = capture(self.model, torch.cat([batch.inputs for batch in batches]),
                                       sorted({*ask.patch.places}))
         return logits[:n], {name: {place: x[n * i:n * (i + 1)] for place, x in activations.items()}
                             for i, name in enumerate(names)}
-
-    def _check_measured(self, ask: Ask, pairs: MinimalPairs) -> None:
-        """Raise `ProbeError` for a mean of a constituent that no training instance has."""
-        for part in ask.patch.parts:
-            for name in part.kind.measured:
-                constituent = getattr(pairs, name)
-                known = self.references_at(ask.measured).count[pairs.slot, constituent] > 0
-                if not bool(known.all()):
-                    unknown = self.task.constituents[int(constituent[~known][0])]
-                    raise ProbeError(f"none of {self.n_reference} training instances has {unknown};"
-                                     " expected a constituent that is trained on")
-
-    def _unrelated(self, instance: int, generator: torch.Generator, n: int) -> Batch:
-        """Return n other instances, at most `DRAWS`; fewer are the first of more."""
-        order = torch.randperm(len(self) - 1, generator=generator, device=self.device)[:n]
-        return self.batch[(instance + 1 + order) % len(self)]
 
     # Arbitrary codes
 
@@ -634,23 +617,10 @@ class Bench:
         check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
               f"{n_held} constituents of an instance")
 
-    def _number(self, value: int) -> Tensor:
-        return torch.tensor([value], device=self.device)
+    def _numbers(self, value: int, n: int = 1) -> Tensor:
+        return torch.full((n,), value, device=self.device)
 
     def generator(self, purpose: str, instance: int, which: int, target: str) -> torch.Generator:
         """Return a generator that depends on these, the split and the seed of the bench."""
         return make_generator(self.seed, f"bench {purpose} {self.batch.split} {instance} {which} "
                               f"{target}", self.device)
-
-
-def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
-    """Return a patch that puts something else at the same places.
-
-    What parts hold that keep the base's own stays, unless all parts are meant.
-    """
-    # Own codes stay as they are, whatever their constraint does to last digits.
-    parts = tuple(
-        part if part.kind.source == "bases" and not all_parts else replace(
-            part, value=value, renormalize=part.renormalize and value != "identity")
-        for part in patch.parts)
-    return parts[0] if len(parts) == 1 else Patches(parts)

@@ -391,9 +391,9 @@ class BenchOutcome:
             halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
             axes = halves[0].subplots()
             for row, (name, outputs) in enumerate(rows.items()):
-                sizes = outputs if self.symbolic else np.ones_like(outputs)
+                sizes = outputs if self.symbolic else np.full_like(outputs, 0.4)
                 answers = np.indices(outputs.shape)[1] if self.symbolic else outputs
-                axes.scatter(answers, np.full(outputs.shape, row), 60.0 * sizes,
+                axes.scatter(answers, np.full(outputs.shape, row), 160.0 * sizes,
                              color=BEFORE if name == "before" else AFTER,
                              alpha=1.0 if row < 2 else 0.45)
             axes.set_yticks(range(len(rows)), [CONTROLS.get(name, name) for name in rows])
@@ -401,8 +401,13 @@ class BenchOutcome:
             for name, answer in self.known.items():
                 axes.axvline(answer, color=COLOURS[name], linestyle="--", zorder=0,
                              label=f"{self.in_short()[name]}: {self.written(answer)}")
-            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4)
-            axes.set_xlabel("symbol" if self.symbolic else "prediction at the query")
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+            axes.set_xlabel("symbol; size: its probability" if self.symbolic else
+                            "prediction at the query")
+            if self.symbolic:
+                axes.set_xticks(range(len(self.before)), [
+                    "\n".join([self.written(s), *self.owners(float(s))])
+                    for s in range(len(self.before))], fontsize=7.5)
             halves[0].suptitle(self.sentence(), fontsize=9.5, x=0.01, ha="left")
             key = "itself" if self.ask.key is None else f"token {self.ask.key}"
             norm = signed_norm(self.codes[["before", "after"]].to_numpy())

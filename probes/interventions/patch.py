@@ -382,6 +382,19 @@ class Patches(Added):
         return "\n+ ".join(map(str, self.parts))
 
 
+def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
+    """Return a patch that puts something else at the same places.
+
+    What parts hold that keep the base's own stays, unless all parts are meant.
+    """
+    # Own codes stay as they are, whatever their constraint does to last digits.
+    parts = tuple(
+        part if part.kind.source == "bases" and not all_parts else replace(
+            part, value=value, renormalize=part.renormalize and value != "identity")
+        for part in patch.parts)
+    return parts[0] if len(parts) == 1 else Patches(parts)
+
+
 def edits_of(
     patch: Added, model: Any, problems: Sequence[Problem], first: Mapping[Place, Edit] | None = None
 ) -> dict[Place, Edit]:
@@ -469,7 +482,8 @@ def every_patch(
 def as_patches(given: Any) -> tuple[Added, ...]:
     """Return patches that are given as such or, as results hold them, as data."""
     several = [given] if isinstance(given, Mapping) else as_tuple(given)
-    return tuple(from_plain(one) if isinstance(one, Mapping | list) else one for one in several)
+    return tuple(from_plain(patch) if isinstance(patch, Mapping | list) else patch
+                 for patch in several)
 
 
 def to_plain(patch: Added) -> dict[str, Any] | list[dict[str, Any]]:

@@ -227,6 +227,15 @@ def classified(bench: Bench, ask: Ask, passes: Passes, numbers: Sequence[int]) -
     return table[table["patch"] != "identity"]
 
 
+def telling(bench: Bench, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield what `Bench.telling` does."""
+    offered = offered_targets(bench, ask, numbers)
+    for row, number in enumerate(numbers):
+        if bool(offered[row].any()):
+            chosen, _ = chosen_targets(bench, ask, [number], offered[row:row + 1])
+            yield from ((number, target) for target, _ in chosen.values())
+
+
 def chosen_targets(
     bench: Bench, ask: Ask, numbers: Sequence[int], offered: Tensor | None = None
 ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:

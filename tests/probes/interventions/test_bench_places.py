@@ -14,8 +14,9 @@ from selector import Selector
 from latentcode.errors import ConfigError
 from latentcode.models.patched.sites import capture
 from latentcode.probes.interventions import Bench, Patch, intervene_model
-from latentcode.probes.interventions.bench import DRAWS, with_value
+from latentcode.probes.interventions.bench import DRAWS
 from latentcode.probes.interventions.outcomes import Ask
+from latentcode.probes.interventions.patch import with_value
 
 BOTH = "operation+operands"
 
