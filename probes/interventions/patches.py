@@ -448,7 +448,8 @@ class Function(Formula):
         it is given copies of these.
         """
         at = "site {!r} of layer {}".format(*problem.place)
-        own, theirs = base.clone(), None if source is None else source.clone()
+        own: Tensor = base.clone()
+        theirs: Any = None if source is None else source.clone()
         value = called(f"the patch {self.name!r} at {at}", ProbeError, self.function, own, theirs,
                        problem)
         shape = (f"a tensor {list(value.shape)}" if isinstance(value, Tensor)
@@ -456,8 +457,8 @@ class Function(Formula):
         check(isinstance(value, Tensor) and value.shape == base.shape,
               f"the patch {self.name!r} returned {shape} at {at}; expected a tensor "
               f"{list(base.shape)}, the shape of base", ProbeError)
-        changed = ["base"] * (not torch.equal(base, own)) + ["source"] * (
-            source is not None and not torch.equal(source, theirs))
+        changed = [name for name, given, copy in (("base", base, own), ("source", source, theirs))
+                   if given is not None and not torch.equal(given, copy)]
         check(not changed, f"the patch {self.name!r} changes {' and '.join(changed)} in place at "
               f"{at}; expected a new tensor, which is put where the patch says and nowhere "
               "else", ProbeError)

@@ -1,4 +1,7 @@
-"""Replication of a patch over many problems, each with a target of its own."""
+"""Replication of a patch over many problems, each with a target of its own.
+
+Functions here take the `Bench` whose methods of the same names call them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +26,6 @@ from latentcode.probes.interventions.outcomes import ANSWERS, IN_SHORT, Ask, ans
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.result import class_figure
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
-
-if TYPE_CHECKING:
-    from latentcode.probes.interventions.bench import Bench, Passes
 
 LEFT_OUT: dict[str, str] = {
     "wrong": "that the model answers wrongly",
@@ -100,17 +100,17 @@ class Replication:
         """
         if not self.n_counted:
             return f"None of {self.n_seen} instances counts."
-        rates = self.rates().set_index(["patch", "class"])[["value", "low", "high"]]
+        rates = {(row["patch"], row["class"]): row for row in self.rates().to_dict("records")}
 
         def rate(patch: str, name: str) -> str:
-            value, low, high = 100 * rates.loc[(patch, name)]
+            value, low, high = (100 * rates[patch, name][end] for end in ("value", "low", "high"))
             return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
 
         what = self.ask.named
         sentence = (f"Over {self.n_counted} problems the answer stays the problem's own in "
                     f"{rate(what, 'base')}")
         others = [name for name in self.classes if name != "base"]
-        name = max(others, key=lambda name: rates["value"][what, name], default="base")
+        name = max(others, key=lambda name: float(rates[what, name]["value"]), default="base")
         if others:
             most = "" if len(others) == 1 else "most often "
             meant = IN_WORDS[name]
@@ -173,7 +173,7 @@ class Replication:
 
 
 def replicating(
-    bench: Bench, patch: Added, instances: Sequence[int] | None, *, which: int, other: int | None,
+    bench: Any, patch: Added, instances: Sequence[int] | None, *, which: int, other: int | None,
     batch_size: int,
 ) -> Iterator[Replication]:
     """Yield what `Bench.replicate` knows after each batch of instances."""
@@ -206,7 +206,7 @@ def replicating(
             seed=bench.seed)
 
 
-def classified(bench: Bench, ask: Ask, passes: Passes, numbers: Sequence[int]) -> pd.DataFrame:
+def classified(bench: Any, ask: Ask, passes: Any, numbers: Sequence[int]) -> pd.DataFrame:
     """Return one row per instance and patch: `Replication.table`."""
     owner, pairs = passes.owner.cpu().numpy(), passes.pairs
     outputs = bench.task.outputs(bench.task.answer_token(pairs)[passes.owner],
@@ -227,7 +227,7 @@ def classified(bench: Bench, ask: Ask, passes: Passes, numbers: Sequence[int]) -
     return table[table["patch"] != "identity"]
 
 
-def telling(bench: Bench, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+def telling(bench: Any, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Yield what `Bench.telling` does."""
     offered = offered_targets(bench, ask, numbers)
     for row, number in enumerate(numbers):
@@ -237,7 +237,7 @@ def telling(bench: Bench, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[in
 
 
 def chosen_targets(
-    bench: Bench, ask: Ask, numbers: Sequence[int], offered: Tensor | None = None
+    bench: Any, ask: Ask, numbers: Sequence[int], offered: Tensor | None = None
 ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
     """Return a target and its pair for each instance that counts, and why the others do not.
 
@@ -282,7 +282,7 @@ def chosen_targets(
             [why[number] for number in numbers if number not in chosen])
 
 
-def offered_targets(bench: Bench, ask: Ask, numbers: Sequence[int]) -> Tensor:
+def offered_targets(bench: Any, ask: Ask, numbers: Sequence[int]) -> Tensor:
     """Return which targets are worth a try, bool [N, constituent].
 
     By what hangs on the base and the target alone, and not on which operands a source has.
@@ -302,7 +302,7 @@ def offered_targets(bench: Bench, ask: Ask, numbers: Sequence[int]) -> Tensor:
     return offered
 
 
-def told_apart(bench: Bench, ask: Ask, pairs: MinimalPairs) -> Tensor:
+def told_apart(bench: Any, ask: Ask, pairs: MinimalPairs) -> Tensor:
     """Return where the answers that can come out tell whose they are, bool [B].
 
     All are defined and differ, and the task could have drawn the sources: one that is not
@@ -320,7 +320,7 @@ def told_apart(bench: Bench, ask: Ask, pairs: MinimalPairs) -> Tensor:
     return apart
 
 
-def candidates_of(bench: Bench, ask: Ask, pairs: MinimalPairs) -> Tensor:
+def candidates_of(bench: Any, ask: Ask, pairs: MinimalPairs) -> Tensor:
     """Return the answer of each class that can come out, float64 [B, class]."""
     candidates = pairs.candidates
     if candidates is None:  # without a factorial: A(x) and B(x)

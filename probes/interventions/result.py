@@ -192,11 +192,12 @@ def tables(
     metrics = [name for name in instances
                if name not in ("intervention", "number", "combination", *labels)]
     classes = [name for name in CLASSES if name in metrics]
-    places = pd.DataFrame([patch.row() for patch in patches])
+    rows = [patch.row() for patch in patches]
+    places = pd.DataFrame(rows)
     blocks = [instances[instances["intervention"] == number] for number in range(len(patches))]
     rates: list[dict[str, Any]] = []
     contrasts: list[dict[str, Any]] = []
-    for number, (patch, place) in enumerate(zip(patches, places.to_dict("records"), strict=True)):
+    for number, (patch, place) in enumerate(zip(patches, rows, strict=True)):
         block = blocks[number]
         means, low, high, n_clusters = mean_and_interval(
             block[metrics].to_numpy(), block["combination"].to_numpy(), n_bootstrap, seed)
@@ -212,7 +213,7 @@ def tables(
             compared = classes or ["flip"]
             contrasts += [
                 {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
-                 "against": places["patch"][other], **row}
+                 "against": rows[other]["patch"], **row}
                 for name, row in zip(compared, paired_rates(
                     block, blocks[other], compared, n_bootstrap, seed), strict=True)]
     grouped = instances.groupby(["intervention", *labels])

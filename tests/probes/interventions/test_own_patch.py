@@ -108,7 +108,7 @@ def test_what_fits_no_model_is_refused_when_it_is_made(
 
 
 def test_a_name_and_a_function_that_raises_are_one_error() -> None:
-    for register in (lc.register_patch, lc.register_probe, lc.register_features):
+    for register in (lc.register_patch, lc.register_probe):
         with pytest.raises(ConfigError, match=r"the name of a .* is <function .*, as in lc\."):
             register(lambda base, source, problem: base)
     with pytest.raises(ConfigError, match="where is <lambda>, which raised AttributeError"):
