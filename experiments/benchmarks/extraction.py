@@ -121,9 +121,9 @@ def stream(settings: Extraction, n: int) -> dict[str, Any]:
         begin = time.perf_counter()
         reader = Reader(model, TaskSource(task, "train", n=n), batch_size=settings.batch_size,
                         meta={"split": "train", "seed": 0})
-        codes = reader.to_folder(Path(folder) / "codes", progress=Bar(f"stream {n:,}"))
+        reader.read(Path(folder) / "codes", progress=Bar(f"stream {n:,}"))
         seconds = time.perf_counter() - begin
-        size = sum(f.stat().st_size for f in codes.rglob("*") if f.is_file())
+        size = sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
     return {"n": n, "seconds": seconds, "instances_per_second": n / seconds,
             "mib_on_disk": size / 2**20, "peak_memory_mib": peak_memory(CPU),
             "peak_memory_before_mib": before}

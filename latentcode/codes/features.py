@@ -186,21 +186,19 @@ class OwnFeatures:
         """Return the features [B, d] of activations [B, ...]; `ConfigError` for anything else."""
         at = {"query": query, "key": key}
         given = activation if self.of_library else activation.clone()
-        found = called(f"features {self.name!r}: the function", ConfigError, self.function, given,
-                       **{name: at[name] for name in self.positions})
-        n, of = len(activation), f"for {self.site} {list(activation.shape)} it returned"
-        self._expect(isinstance(found, Tensor), f"{of} a {type(found).__name__}",
-                     f"a tensor [{n}, d]")
-        self._expect(found.ndim == 2 and len(found) == n and found.shape[1] > 0,
-                     f"{of} a tensor {list(found.shape)}", f"[{n}, d]")
-        self._expect(not found.is_complex(), f"{of} complex numbers", "real ones")
-        self._expect(bool(found.isfinite().all()), f"{of} NaN or infinite numbers", "finite ones")
-        self._expect(self.of_library or torch.equal(given, activation), "it changes what it is "
-                     "given", "a function that leaves it as it is")
-        return found
-
-    def _expect(self, condition: bool, problem: str, expected: str) -> None:
-        check(condition, f"features {self.name!r}: {problem}; expected {expected}")
+        x = called(f"features {self.name!r}: the function", ConfigError, self.function, given,
+                   **{name: at[name] for name in self.positions})
+        n = len(activation)
+        returned = (f"features {self.name!r}: for {self.site} {list(activation.shape)} it returned "
+                    f"a {type(x).__name__}")
+        check(isinstance(x, Tensor), f"{returned}; expected a tensor [{n}, d]")
+        check(x.ndim == 2 and len(x) == n and x.shape[1] > 0,
+              f"{returned.removesuffix('Tensor')}tensor {list(x.shape)}; expected [{n}, d]")
+        check(not x.is_complex() and bool(x.isfinite().all()),
+              f"{returned} with complex, NaN or infinite numbers; expected finite ones")
+        check(self.of_library or torch.equal(given, activation), f"features {self.name!r}: it "
+              "changes what it is given; expected a function that leaves it as it is")
+        return x
 
 
 FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
@@ -234,49 +232,43 @@ def register_features(
     """
     FEATURES.check_name(name)
     check_choice("site", site, get_args(Site))
+    check(name not in BUILT_IN, f"features {name!r} come with latentcode; expected another name")
 
     def register(function: Function) -> Function:
-        check(name not in BUILT_IN, f"features {name!r} come with latentcode; expected another "
-              "name")
-        own = OwnFeatures(name, function, site, _positions(name, function))
-        _try(own)
-        FEATURES.add(name, own, replace=replace)
+        try:
+            parameters = list(inspect.signature(function).parameters.values())[1:]
+        except (TypeError, ValueError):  # built-in functions do not say
+            parameters = []
+        needed = {one.name for one in parameters if one.default is one.empty
+                  and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+        check(needed <= {*POSITIONS}, f"features {name!r}: the function takes "
+              f"{inspect.signature(function)}; expected what is at the site and perhaps query "
+              "and key")
+        features = OwnFeatures(name, function, site, [
+            one.name for one in parameters if one.name in POSITIONS])
+        _try(features)
+        FEATURES.add(name, features, replace=replace)
         return function
 
     return register
 
 
-def _positions(name: str, function: Callable[..., Tensor]) -> list[str]:
-    """Return which positions a function takes; `ConfigError` for any other argument it needs."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # built-in functions do not say
-        return []
-    needed = [one.name for one in parameters[1:] if one.default is one.empty
-              and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    unknown = [one for one in needed if one not in POSITIONS]
-    check(len(parameters) > 0 and not unknown, f"features {name!r}: the function takes "
-          f"({', '.join(map(str, parameters))}); expected what is at the site and perhaps query "
-          "and key")
-    return [one.name for one in parameters[1:] if one.name in POSITIONS]
-
-
-def _try(own: OwnFeatures) -> None:
+def _try(features: OwnFeatures) -> None:
     """Call features on a few made-up instances, together and one by one."""
-    generator = torch.Generator().manual_seed(0)
-    made_up = torch.randn(TRIED[own.site], generator=generator)
-    if own.site == "code":  # of causal attention, as that of most models is
+    made_up = torch.randn(TRIED[features.site], generator=torch.Generator().manual_seed(0))
+    if features.site == "code":  # of causal attention, as that of most models is
         later = torch.ones(made_up.shape[-2:], dtype=torch.bool).triu(1)
         made_up = made_up.masked_fill(later, -torch.inf).softmax(dim=-1)
     query, key = torch.tensor([4, 4, 2]), torch.tensor([0, 4, 1])
-    together = own(made_up, query, key)
+    together = features(made_up, query, key).float()
     for i in range(len(made_up)):
         part = slice(i, i + 1)
-        alone = own(made_up[part], query[part], key[part])
+        alone = features(made_up[part], query[part], key[part]).float()
         check(alone.shape[1:] == together.shape[1:] and torch.allclose(
-            alone.float(), together[part].float(), rtol=1e-4, atol=1e-5),
-            f"features {own.name!r}: an instance has other features alone than among others; "
+            alone, together[part], rtol=1e-4, atol=1e-5),
+            f"features {features.name!r}: an instance has other features alone than among others; "
             "expected those of each by itself")
+
 
 WIDEST = 512
 """Numbers per instance, layer and features that are kept."""
@@ -318,11 +310,12 @@ class FeatureHooks:
         """
         sites = {name.split(".")[0] for name in self.features} | {
             features.site for features in self.custom}
-        readers = [("hook_resid_pre", self._of_stream, {"residual", "tokens"}),
-                   ("attn.hook_v", self._of_values, {"values", "value"}),
-                   ("attn.hook_pattern", self._of_codes, {"code", "codes", "row"})]
-        return [(f"blocks.{layer}.{hook}", partial(read, layer, batch, rows))
-                for layer in self.layers for hook, read, kinds in readers if kinds & sites]
+        readers: list[tuple[str, Site, set[str]]] = [
+            ("hook_resid_pre", "residual", {"residual", "tokens"}),
+            ("attn.hook_v", "value", {"values", "value"}),
+            ("attn.hook_pattern", "code", {"code", "codes", "row"})]
+        return [(f"blocks.{layer}.{hook}", partial(self._keep, site, layer, batch, rows))
+                for layer in self.layers for hook, site, kinds in readers if kinds & sites]
 
     def in_order(self) -> dict[Place, np.ndarray]:
         """Return what was kept, feature by feature and layer by layer."""
@@ -330,48 +323,32 @@ class FeatureHooks:
                  for layer in (*map(str, self.layers), ALL_LAYERS)]
         return {place: self.values[place] for place in order if place in self.values}
 
-    def _of_codes(
-        self, layer: int, batch: Instances, rows: np.ndarray, pattern: Float[Tensor, "B H Q K"],
-        hook: object,
-    ) -> None:
-        query, key = batch.query[:, 0], batch.key[:, 0]
-        at = torch.arange(len(query), device=query.device)
-        row = pattern[at, :, query]  # [B, H, K]
-        found = {"code": pattern[at, :, query, key], "row": row, "codes": pattern}
-        for name, keys in batch.key_sets.items():
-            found[f"row.{name}"] = row.gather(2, keys[:, None].expand(-1, row.shape[1], -1))
-        found |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
-        self._keep(layer, batch, rows, found, "code", "codes", pattern, pattern.movedim(2, 1))
-
-    def _of_values(
-        self, layer: int, batch: Instances, rows: np.ndarray, values: Float[Tensor, "B T H d"],
-        hook: object,
-    ) -> None:
-        self._keep(layer, batch, rows, {"values": values}, "value", "values", values, values)
-
-    def _of_stream(
-        self, layer: int, batch: Instances, rows: np.ndarray, stream: Float[Tensor, "B T D"],
-        hook: object,
-    ) -> None:
-        at = torch.arange(len(stream), device=stream.device)
-        found = {"residual": stream[at, batch.query[:, 0]], "tokens": stream}
-        self._keep(layer, batch, rows, found, "residual", "tokens", stream, stream)
-
     def _keep(
-        self, layer: int, batch: Instances, rows: np.ndarray, found: dict[str, Tensor], site: str,
-        kind: str, activation: Tensor, by_token: Float[Tensor, "B T ..."],
+        self, site: Site, layer: int, batch: Instances, rows: np.ndarray, activation: Tensor,
+        hook: object,
     ) -> None:
-        """Keep what is wanted of `found`, of the task's places and of registered features.
-
-        site, activation  what a registered function of this site is given
-        kind, by_token    what `codes.NAME`, `values.NAME` and `tokens.NAME` are read from
+        """Keep what is wanted of the codes [B, H, Q, K], values [B, T, H, d] or streams [B, T, D]
+        of a layer: at the pair, at the task's places, and what registered functions make of them.
         """
-        at = torch.arange(len(batch), device=by_token.device)[:, None]
-        found |= {f"{kind}.{name}": by_token[at, tokens] for name, tokens in batch.places.items()
-                  if f"{kind}.{name}" in self.features}
-        found |= {features.name: features(activation, batch.query[:, 0], batch.key[:, 0])
-                  for features in self.custom if features.site == site}
-        for name, x in found.items():
+        query, key = batch.query[:, 0], batch.key[:, 0]
+        each = torch.arange(len(query), device=query.device)
+        if site == "code":
+            row = activation[each, :, query]  # [B, H, K]
+            read = {"code": activation[each, :, query, key], "row": row, "codes": activation}
+            for name, keys in batch.key_sets.items():
+                read[f"row.{name}"] = row.gather(2, keys[:, None].expand(-1, row.shape[1], -1))
+            read |= {name: row[:, head] for head, name in enumerate(of_heads(row.shape[1]))}
+            kind, by_token = "codes", activation.movedim(2, 1)
+        elif site == "value":
+            read, kind, by_token = {"values": activation}, "values", activation
+        else:
+            read = {"residual": activation[each, query], "tokens": activation}
+            kind, by_token = "tokens", activation
+        read |= {f"{kind}.{name}": by_token[each[:, None], tokens]
+                 for name, tokens in batch.places.items() if f"{kind}.{name}" in self.features}
+        read |= {features.name: features(activation, query, key)
+                 for features in self.custom if features.site == site}
+        for name, x in read.items():
             if name in self.features:
                 self._add(name, layer, rows, x)
 
@@ -428,14 +405,16 @@ def read_features(
     done = 0
     with evaluating(reader.model):
         for block in reader.blocks(0):
-            measured: dict[str, Tensor] = {}
             for batch in block.batches:
                 if kept is None:
                     kept = FeatureHooks(reader.model, reader.n, features, reader.layers, batch)
                 rows = np.arange(block.n)[batch.rows if isinstance(batch.rows, slice)
                                           else batch.rows.numpy()]
-                reader.run(block, batch, kept.hooks(batch, done + rows), measured)
-            tables.append(block.labels(measured))
+                logits = reader.model.run_with_hooks(
+                    batch.inputs, **batch.padding,
+                    fwd_hooks=[*kept.hooks(batch, done + rows), *batch.hooks])
+                block.note(logits, batch)
+            tables.append(block.labels(block.measured))
             done += block.n
             if progress is not None:
                 progress(done, reader.n)

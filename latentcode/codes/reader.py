@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,39 @@ from latentcode.tasks.pairs import Pair
 
 BLOCK_BYTES = 2**28
 """Bytes of codes and residual streams that gather on the device before they move to the host."""
+LOGIT_BYTES = 2**28
+"""Bytes of the logits of all tokens beyond which a forward pass takes fewer instances."""
 
+Hook = Callable[[Tensor, object], None]
 Hooks = list[tuple[str, Callable[..., Any]]]
+Place = tuple[str, str]
+"""Features and their layer, a number as text or `ALL_LAYERS`."""
+
+
+@dataclass(frozen=True)
+class Instances:
+    """B instances that pass through a model together, and where to read them.
+
+    inputs      token ids [B, T], or vectors [B, T, d_input]
+    query, key  positions of the P pairs, [B, P]
+    rows        their numbers within the block, a slice or int64 [B]
+    padding     arguments that tell the model where tokens are padding
+    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
+    key_sets    name -> keys [B, n], the columns of `row.NAME`
+    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
+    """
+
+    inputs: Tensor
+    query: Int[Tensor, "B P"]
+    key: Int[Tensor, "B P"]
+    rows: slice | Tensor
+    padding: Mapping[str, Tensor] = field(default_factory=dict)
+    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
+    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
+    places: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -57,11 +89,19 @@ class Block:
     batches: Iterator[Instances]
     measure: Callable[[Tensor, Instances], Mapping[str, Tensor]]
     labels: Callable[[Mapping[str, Tensor]], pd.DataFrame]
+    measured: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def n(self) -> int:
         """How many instances."""
         return len(self.query)
+
+    def note(self, logits: Tensor, batch: Instances) -> None:
+        """Keep what the model says of the instances of a batch."""
+        for name, values in self.measure(logits, batch).items():
+            if name not in self.measured:
+                self.measured[name] = values.new_empty(self.n)
+            self.measured[name][batch.rows] = values
 
 
 class Source(ABC):
@@ -122,66 +162,49 @@ class Reader:
         self, out: str | Path | None = None, *, overwrite: bool = False,
         progress: Progress | None = None,
     ) -> LatentCodes:
-        """Return the codes: in memory or, with `out`, from the folder they are written to."""
-        if out is not None:
-            folder = self.to_folder(out, overwrite=overwrite, progress=progress)
-            return LatentCodes.load(folder, verify=False)
-        memory = Memory(self.shapes)
-        self._read_into(memory, 0, progress)
-        arrays = {name: array.transpose(2, 0, 1, 3) for name, array in memory.arrays.items()}
-        return LatentCodes(
-            arrays["scores"], pd.concat(memory.tables, ignore_index=True), self.pairs, self.layers,
-            self.meta, arrays.get("residuals"), self._query_of_pair())
+        """Return the codes: in memory or, with `out`, from the folder they are written to while
+        they are read, in memory that does not grow with their number."""
+        with nullcontext(Memory(self.shapes)) if out is None else partial_codes(
+                Path(out), self.shapes, self._settings(), overwrite=overwrite) as sink:
+            done = sink.n_done
+            with evaluating(self.model):
+                for block in self.blocks(done):
+                    room = {name: torch.empty((a, b, block.n, c), device=self.device)
+                            for name, (a, b, _, c) in self.shapes.items()}
+                    distinct = self._distinct(block.query)
+                    n_read = 0
+                    for batch in block.batches:
+                        logits = self.model.run_with_hooks(
+                            batch.inputs, **batch.padding,
+                            fwd_hooks=[*self._hooks(batch, room, distinct), *batch.hooks])
+                        block.note(logits, batch)
+                        n_read += len(batch)
+                        if progress is not None:
+                            progress(done + n_read, self.n)
+                    labels = block.labels(block.measured)  # while a GPU is still busy
+                    for name, array in room.items():
+                        sink.write(name, done, array.cpu().numpy())
+                    sink.add(labels)
+                    done += block.n
+            return sink.finish(self.pairs, self.layers,
+                               self.row_of_pair if self.residuals else (), self.meta)
 
-    def to_folder(
-        self, out: str | Path, *, overwrite: bool = False, progress: Progress | None = None
-    ) -> Path:
-        """Write the codes to a folder while they are read, in memory that does not grow with n."""
-        settings = {
+    def _settings(self) -> dict[str, Any]:
+        """Return all that the numbers depend on, by which an interrupted extraction is resumed."""
+        weights = hashlib.sha256()
+        for name, weight in self.model.named_parameters():
+            weights.update(name.encode())
+            weights.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
+        return {
             **self.meta, **self.source.settings, "n": self.n, "pairs": [p.name for p in self.pairs],
             "layers": self.layers, "residuals": self.residuals, "batch_size": self.batch_size,
-            "device": self.device.type, "weights": weights_digest(self.model),
-            "software": software()}
-        with partial_codes(Path(out), self.shapes, settings, overwrite=overwrite) as work:
-            self._read_into(work, work.n_done, progress)
-            return work.finish(self.pairs, self.layers, self._query_of_pair(), self.meta)
+            "device": self.device.type, "weights": weights.hexdigest(), "software": software()}
 
     def inputs_and_keys(self) -> Iterator[tuple[Tensor, Int[Tensor, "B P"]]]:
         """Yield the inputs of all instances, and the positions of the pairs' keys in each."""
         for block in self.blocks(0):
             for batch in block.batches:
                 yield batch.inputs, batch.key
-
-    def _read_into(self, sink: Sink, done: int, progress: Progress | None) -> None:
-        """Give `sink` the codes of all instances but the first `done`, in order."""
-        with evaluating(self.model):
-            for block in self.blocks(done):
-                room = {name: torch.empty((a, b, block.n, c), device=self.device)
-                        for name, (a, b, _, c) in self.shapes.items()}
-                distinct = self._distinct(block.query)
-                measured: dict[str, Tensor] = {}
-                n_read = 0
-                for batch in block.batches:
-                    self.run(block, batch, self._hooks(batch, room, distinct), measured)
-                    n_read += len(batch)
-                    if progress is not None:
-                        progress(done + n_read, self.n)
-                labels = block.labels(measured)  # while a GPU is still busy
-                for name, array in room.items():
-                    sink.write(name, done, array.cpu().numpy())
-                sink.add(labels)
-                done += block.n
-
-    def run(
-        self, block: Block, batch: Instances, hooks: Hooks, measured: dict[str, Tensor]
-    ) -> None:
-        """Pass a batch through the model, and note what it says of each instance."""
-        logits = self.model.run_with_hooks(
-            batch.inputs, **batch.padding, fwd_hooks=[*hooks, *batch.hooks])
-        for name, values in block.measure(logits, batch).items():
-            if name not in measured:
-                measured[name] = values.new_empty(block.n)
-            measured[name][batch.rows] = values
 
     def _distinct(
         self, query: Int[Tensor, "n P"]
@@ -202,22 +225,35 @@ class Reader:
         distinct  what `_distinct` returns of the block; here, so that nothing waits for a GPU
         """
         queries, row_of_pair = (x[batch.rows] for x in distinct)
+        each = torch.arange(len(batch), device=self.device)[:, None]
+
+        def store(to: Tensor, values: Float[Tensor, "B P D"]) -> None:
+            to[:, batch.rows] = values.transpose(0, 1).to(to.dtype)
+
+        def store_codes(to: Tensor, pattern: Tensor, hook: object) -> None:
+            store(to, pattern[each, :, batch.query, batch.key])
+
+        def store_few_rows(
+            to: Tensor, attention: Any, seen: list[Tensor], k: Tensor, hook: object
+        ) -> None:
+            rows = attention.code_rows(seen.pop(), k, queries)
+            store(to, rows[each, :, row_of_pair, batch.key])
+
+        def store_streams(to: Tensor, stream: Tensor, hook: object) -> None:
+            store(to, stream[each, queries])
+
         hooks: Hooks = []
         for layer, codes in zip(self.layers, room["scores"], strict=True):
             name = f"blocks.{layer}.attn"
             attention = few_rows_attention(self.model, layer)
             if attention is None:
-                hooks.append((f"{name}.hook_pattern", partial(
-                    _store_codes, codes, batch.rows, batch.query, batch.key)))
+                hooks.append((f"{name}.hook_pattern", partial(store_codes, codes)))
             else:
                 seen: list[Tensor] = []  # the layer computes its queries before its keys
                 hooks += [(f"{name}.hook_q", partial(_keep, seen)),
-                          (f"{name}.hook_k", partial(
-                              _store_few_rows, codes, batch.rows, attention, seen, queries,
-                              row_of_pair, batch.key))]
+                          (f"{name}.hook_k", partial(store_few_rows, codes, attention, seen))]
         for layer, streams in zip(self.layers, room.get("residuals", ()), strict=self.residuals):
-            hooks.append((f"blocks.{layer}.hook_resid_pre", partial(
-                _store_streams, streams, batch.rows, queries)))
+            hooks.append((f"blocks.{layer}.hook_resid_pre", partial(store_streams, streams)))
         return hooks
 
     def blocks(self, done: int) -> Iterator[Block]:
@@ -226,16 +262,9 @@ class Reader:
         return self.source.blocks(done, layers=self.layers, most=max(
             BLOCK_BYTES // (4 * numbers), 1), batch_size=self.batch_size)
 
-    def _query_of_pair(self) -> tuple[int, ...]:
-        return self.row_of_pair if self.residuals else ()
 
-
-def gather_codes(
-    pattern: Float[Tensor, "B H Q K"], query: Int[Tensor, "B P"], key: Int[Tensor, "B P"]
-) -> Float[Tensor, "B P H"]:
-    """code[b, p] = pattern[b, :, query[b, p], key[b, p]], the code of each pair."""
-    batch = torch.arange(len(pattern), device=pattern.device)[:, None]
-    return pattern[batch, :, query, key]
+def _keep(seen: list[Tensor], q: Tensor, hook: object) -> None:
+    seen.append(q)
 
 
 def few_rows_attention(model: Any, layer: int) -> Any:
@@ -254,50 +283,31 @@ def few_rows_attention(model: Any, layer: int) -> Any:
     return attention if type(attention) is Attention and not written else None
 
 
-def _store_codes(
-    codes: Tensor, rows: slice | Tensor, query: Tensor, key: Tensor, pattern: Tensor, hook: object
-) -> None:
-    codes[:, rows] = gather_codes(pattern, query, key).transpose(0, 1).to(codes.dtype)
-
-
-def _keep(seen: list[Tensor], q: Tensor, hook: object) -> None:
-    seen.append(q)
-
-
-def _store_few_rows(
-    codes: Tensor, rows: slice | Tensor, attention: Any, seen: list[Tensor], queries: Tensor,
-    row_of_pair: Tensor, key: Tensor, k: Tensor, hook: object,
-) -> None:
-    _store_codes(codes, rows, row_of_pair, key, attention.code_rows(seen.pop(), k, queries), hook)
-
-
-def _store_streams(
-    streams: Tensor, rows: slice | Tensor, queries: Tensor, residual: Tensor, hook: object
-) -> None:
-    batch = torch.arange(len(residual), device=residual.device)[:, None]
-    streams[:, rows] = residual[batch, queries].transpose(0, 1).to(streams.dtype)
-
-
-class Sink(Protocol):
-    """Takes the values of instances, then their labels; instances come in order."""
-
-    def write(self, name: str, start: int, values: np.ndarray) -> None: ...
-
-    def add(self, labels: pd.DataFrame) -> None: ...
-
-
 class Memory:
-    """A sink that keeps everything."""
+    """Codes that are kept in memory, in the place of `PartialCodes` on the disk."""
+
+    n_done = 0
 
     def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
         self.arrays = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
         self.tables: list[pd.DataFrame] = []
 
     def write(self, name: str, start: int, values: np.ndarray) -> None:
+        """Put the values [A, B, m, C] of an array at its instances start to start + m - 1."""
         self.arrays[name][:, :, start:start + values.shape[2]] = values
 
     def add(self, labels: pd.DataFrame) -> None:
+        """Add the labels of the next instances."""
         self.tables.append(labels)
+
+    def finish(
+        self, pairs: tuple[Pair, ...], layers: tuple[int, ...], query_of_pair: tuple[int, ...],
+        meta: Mapping[str, Any],
+    ) -> LatentCodes:
+        """Return the codes that were written."""
+        arrays = {name: array.transpose(2, 0, 1, 3) for name, array in self.arrays.items()}
+        return LatentCodes(arrays["scores"], pd.concat(self.tables, ignore_index=True), pairs,
+                           layers, meta, arrays.get("residuals"), query_of_pair)
 
 
 def distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:
@@ -320,8 +330,44 @@ def weights_digest(model: Any) -> str:
         digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
 
-LOGIT_BYTES = 2**28
-"""Bytes of the logits of all tokens beyond which a forward pass takes fewer instances."""
+
+@dataclass(frozen=True)
+class Rows:
+    """N instances, read at one pair's query.
+
+    values  place -> float32 [N, d], or [N, WIDEST] where d is larger
+    sizes   place -> d, the numbers that the features have
+    labels  of the instances (`Task.labels`)
+    meta    which model, task and instances
+    query   key that pairs have in common whose query is the same; None where it is not known
+    codes   what the features were taken from, where that is codes
+    """
+
+    values: dict[Place, np.ndarray]
+    sizes: Mapping[Place, int]
+    labels: pd.DataFrame
+    meta: Mapping[str, Any]
+    query: Hashable = None
+    codes: LatentCodes | None = None
+
+    @classmethod
+    def of_codes(cls, codes: LatentCodes, pair: str, features: Sequence[str]) -> Rows:
+        """Return code and residual stream of a pair, as far as they are among the features."""
+        select = {"code": codes.select, "residual": codes.select_residual}
+        values = {(name, str(layer)): select[name](layer=layer, pair=pair)
+                  for name in features for layer in codes.layers}
+        index = [each.name for each in codes.pairs].index(pair)
+        return cls(values, {place: x.shape[1] for place, x in values.items()}, codes.labels,
+                   codes.meta, (codes.query_of_pair[index], codes.pairs[index].token)
+                   if codes.query_of_pair else None, codes)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def is_code(features: Iterable[str]) -> bool:
+    """Whether features are the code and the residual stream, which are read of many pairs."""
+    return set(features) <= {"code", "residual"}
 
 
 def instances(
@@ -451,67 +497,3 @@ class TaskSource(Source):
         for name, values in measured.items():
             labels[name] = values.float().cpu().numpy()
         return labels
-
-Place = tuple[str, str]
-"""Features and their layer, a number as text or `ALL_LAYERS`."""
-Hook = Callable[[Tensor, object], None]
-
-
-@dataclass(frozen=True)
-class Instances:
-    """B instances that pass through a model together, and where to read them.
-
-    inputs      token ids [B, T], or vectors [B, T, d_input]
-    query, key  positions of the P pairs, [B, P]
-    rows        their numbers within the block, a slice or int64 [B]
-    padding     arguments that tell the model where tokens are padding
-    hooks       further hooks of this pass, such as one that leaves the tokens that have logits
-    key_sets    name -> keys [B, n], the columns of `row.NAME`
-    places      name -> tokens [B, n] of `codes.NAME`, `values.NAME` and `tokens.NAME`
-    """
-
-    inputs: Tensor
-    query: Int[Tensor, "B P"]
-    key: Int[Tensor, "B P"]
-    rows: slice | Tensor
-    padding: Mapping[str, Tensor] = field(default_factory=dict)
-    hooks: Sequence[tuple[str, Callable[..., Any]]] = ()
-    key_sets: Mapping[str, Tensor] = field(default_factory=dict)
-    places: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """N instances, read at one pair's query.
-
-    values  place -> float32 [N, d], or [N, WIDEST] where d is larger
-    sizes   place -> d, the numbers that the features have
-    labels  of the instances (`Task.labels`)
-    meta    which model, task and instances
-    query   key that pairs have in common whose query is the same; None where it is not known
-    codes   what the features were taken from, where that is codes
-    """
-
-    values: dict[Place, np.ndarray]
-    sizes: Mapping[Place, int]
-    labels: pd.DataFrame
-    meta: Mapping[str, Any]
-    query: Hashable = None
-    codes: LatentCodes | None = None
-
-    @classmethod
-    def of_codes(cls, codes: LatentCodes, pair: str, features: Sequence[str]) -> Rows:
-        """Return code and residual stream of a pair, as far as they are among the features."""
-        select = {"code": codes.select, "residual": codes.select_residual}
-        values = {(name, str(layer)): select[name](layer=layer, pair=pair)
-                  for name in features for layer in codes.layers}
-        index = [each.name for each in codes.pairs].index(pair)
-        return cls(values, {place: x.shape[1] for place, x in values.items()}, codes.labels,
-                   codes.meta, (codes.query_of_pair[index], codes.pairs[index].token)
-                   if codes.query_of_pair else None, codes)
-
-    def __len__(self) -> int:
-        return len(self.labels)

@@ -28,6 +28,7 @@ from latentcode.codes.latent_codes import (
     META,
     SHARD,
     TENSORS,
+    LatentCodes,
     as_table,
     write_labels,
     write_meta,
@@ -169,8 +170,8 @@ class PartialCodes:
     def finish(
         self, pairs: Sequence[Pair], layers: Sequence[int], query_of_pair: Sequence[int],
         meta: Mapping[str, Any],
-    ) -> Path:
-        """Give all that was written the name `out`, complete with its description."""
+    ) -> LatentCodes:
+        """Give all that was written the name `out`, complete with its description, and open it."""
         from pyarrow.parquet import read_table
 
         target = self.tensors.parent
@@ -181,7 +182,7 @@ class PartialCodes:
         write_meta(target, pairs, layers, query_of_pair, meta)
         install_folder(target, self.out)
         shutil.rmtree(self.folder, ignore_errors=True)
-        return self.out
+        return LatentCodes.load(self.out, verify=False)
 
     def _part(self, index: int) -> Path:
         return self.folder / f"labels-{index:05d}.parquet"

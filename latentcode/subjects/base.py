@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.reader import Reader, Rows
+from latentcode.codes.reader import Reader, is_code
 from latentcode.errors import ProbeError, check, check_choice, check_count, chosen
 from latentcode.models.hooks import attention_layers
 from latentcode.progress import Progress
@@ -32,6 +33,7 @@ class Subject(ABC):
     pairs         the named pairs that its problems have, the first being the one that is read
                   where none is asked for
     probe_labels  what is asked about where nothing else is; may be empty
+    whole_texts   whether the problems are whole texts, of which `tokens_of` says the tokens
 
     What needs a model is refused here, for subjects that have none (`CodesSubject`).
     """
@@ -39,130 +41,28 @@ class Subject(ABC):
     name: str
     settings: Mapping[str, Any]
     whole_texts: bool = False
-    """Whether the problems are whole texts, of which `tokens_of` says the tokens."""
 
     @property
     @abstractmethod
     def pairs(self) -> Mapping[str, Pair]: ...
 
     @property
-    def default_pairs(self) -> tuple[str, ...]:
-        """The pairs that a probe reads where none is named."""
-        return tuple(self.pairs)
-
-    @property
     @abstractmethod
     def probe_labels(self) -> tuple[str, ...]: ...
 
-    def without_model(self) -> ProbeError:
-        """Return the error of a question that needs a model."""
-        return ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
-                          "the name of a model, or a model in hand")
-
-    @property
-    def probing(self) -> Subject:
-        """The same model on the problems that probes draw where nothing else is asked for."""
-        return self
-
-    def about(self, labels: Sequence[str]) -> Subject:
-        """Return the same model on the problems that have these labels: where they are those of
-        texts, and not of tokens in them, whole texts."""
-        return self
-
-    def tokens_of(self, split: str, *, n: int) -> Sequence[Sequence[int]]:
-        """Return the tokens of the first n problems of a split, where these are whole texts."""
-        raise ProbeError("tokens alone are a control of whole texts, and the problems are none")
-
-    def divided(self, heldout: float, seed: int, label: str) -> Subject:
-        """Return a subject with the splits `train` and `ood`.
-
-        heldout  share of the combinations that become `ood`, of problems that have no splits yet
-        label    every value of it stays in training
-        """
-        return self
-
-    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        """Return the model: anything with `cfg` and `run_with_hooks`.
-
-        untrained  the same with its initial weights or, where these are not known, with fresh ones
-                   that are drawn from `seed`
-        """
-        raise self.without_model()
-
     @abstractmethod
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        """Return how many problems are meant by an argument.
+        """Return the number of problems that an argument means; None is `default`, or all where
+        there are only so many."""
 
-        None  `default`, or all where there are only so many
-        """
-
+    @abstractmethod
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0,
-    ) -> Reader:
-        """Return what reads the codes of n problems of a split; nothing is read yet."""
-        raise self.without_model()
-
-    def codes(
-        self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
-        layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, progress: Progress | None = None,
-    ) -> LatentCodes:
-        """Return the codes of n problems of a split."""
-        return self.reader(split, n=n, pairs=pairs, layers=layers, residuals=residuals,
-                           untrained=untrained, seed=seed).read(progress=progress)
-
-    def with_untrained(
-        self, split: str, further: Mapping[str, Any], *, n: int,
-        pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None, seed: int,
-        controls: bool = True,
-    ) -> tuple[LatentCodes, LatentCodes | None]:
-        """Return codes with residual streams, and those of the untrained model beside them.
-
-        further   more labels of these problems, for both
-        controls  False leaves out both controls
-        """
-        codes = self.codes(split, n=n, pairs=pairs, layers=layers, residuals=controls,
-                           seed=seed).with_labels(**further)
-        if not controls:
-            return codes, None
-        return codes, self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True,
-                                 seed=seed).with_labels(**further)
-
-    def rows(
-        self, split: str, *, n: int, pair: str, features: Sequence[str],
-        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
-    ) -> Rows:
-        """Return features of the problems that `codes` reads (`latentcode.codes.features`)."""
-        raise self.without_model()
-
-    def read(
-        self, split: str, *, n: int, pairs: Sequence[str], features: Sequence[str],
-        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
-    ) -> Iterator[Rows]:
-        """Yield features of n problems of a split, pair by pair (`latentcode.codes.features`)."""
-        if set(features) <= {"code", "residual"}:
-            codes = self.codes(split, n=n, pairs=pairs, layers=layers,
-                               residuals="residual" in features, untrained=untrained, seed=seed)
-            for pair in pairs:
-                yield Rows.of_codes(codes, pair, features)
-        else:
-            for pair in pairs:
-                yield self.rows(split, n=n, pair=pair, features=features, layers=layers,
-                                untrained=untrained, seed=seed)
-
-    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
-        """Return operation, operands and answer of problems, as `Task.row_labels` names them.
-
-        labels  those that `rows` has
-        """
-        raise self.without_model()
-
-    def counted(self, n: int, seed: int) -> pd.DataFrame:
-        """Return the labels of training problems by which it is counted what goes with what: n
-        others than those that are read, where there are others."""
-        raise self.without_model()
+        features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
+    ) -> Reader | StoredCodes:
+        """Return what reads the codes of n problems of a split, with their residual streams if
+        wanted, or other features of a single pair (`read_features`); nothing is read yet."""
 
     @abstractmethod
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
@@ -173,41 +73,107 @@ class Subject(ABC):
     def known_labels(self, split: str, *, seed: int) -> list[str]:
         """Return the names of the labels that codes of a split have."""
 
-    def counterfactuals(
-        self, *, factorial: bool = True, among: str = "vocabulary"
-    ) -> Counterfactuals:
-        """Return the pairs of bases and sources, and what their answers are."""
-        raise self.without_model()
+    @property
+    def default_pairs(self) -> tuple[str, ...]:
+        """The pairs that a probe reads where none is named."""
+        return tuple(self.pairs)
 
-    def split_name(self, split: str) -> str:
-        """Return what a split is called of these problems, which may have none."""
-        return split
-
-    def patched_at_once(self, batch_size: int | None) -> int:
-        """Return how many problems are patched in one forward pass."""
-        raise self.without_model()
+    @property
+    def probing(self) -> Subject:
+        """The same model on the problems that probes draw where nothing else is asked for."""
+        return self
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The layers of the model that have attention."""
         return attention_layers(self.model())
 
+    def about(self, labels: Sequence[str]) -> Subject:
+        """Return the same model on the problems that have these labels: where they are those of
+        texts, and not of tokens in them, whole texts."""
+        return self
 
-def check_n(name: str, n: int) -> int:
-    """Return a number of problems; `ConfigError` for less than one."""
-    check_count(name, n)
-    return int(n)
+    def divided(self, heldout: float, seed: int, label: str) -> Subject:
+        """Return a subject with the splits `train` and `ood`.
+
+        heldout  share of the combinations that become `ood`, of problems that have no splits yet
+        label    every value of it stays in training
+        """
+        return self
+
+    def split_name(self, split: str) -> str:
+        """Return what a split is called of these problems, which may have none."""
+        return split
+
+    def codes(self, split: str, *, progress: Progress | None = None, **reading: Any) -> LatentCodes:
+        """Return the codes of problems of a split, with the arguments of `reader`."""
+        return self.reader(split, **reading).read(progress=progress)
+
+    def with_untrained(
+        self, split: str, further: Mapping[str, Any], *, controls: bool = True, **reading: Any
+    ) -> tuple[LatentCodes, LatentCodes | None]:
+        """Return codes with residual streams, and those of the untrained model beside them.
+
+        further   more labels of these problems, for both
+        controls  False leaves out both controls
+        """
+        codes = self.codes(split, residuals=controls, **reading).with_labels(**further)
+        if not controls:
+            return codes, None
+        return codes, self.codes(split, untrained=True, **reading).with_labels(**further)
+
+    def without_model(self) -> ProbeError:
+        """Return the error of a question that needs a model."""
+        return ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
+                          "the name of a model, or a model in hand")
+
+    def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
+        """Return the model: anything with `cfg` and `run_with_hooks`.
+
+        untrained  the same with its initial weights or, where these are not known, with fresh ones
+                   that are drawn from `seed`
+        """
+        raise self.without_model()
+
+    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+        """Return operation, operands and answer of problems that have these labels, as
+        `Task.row_labels` names them."""
+        raise self.without_model()
+
+    def counted(self, n: int, seed: int) -> pd.DataFrame:
+        """Return the labels of training problems by which it is counted what goes with what: n
+        others than those that are read, where there are others."""
+        raise self.without_model()
+
+    def counterfactuals(
+        self, *, factorial: bool = True, among: str = "vocabulary"
+    ) -> Counterfactuals:
+        """Return the pairs of bases and sources, and what their answers are."""
+        raise self.without_model()
+
+    def patched_at_once(self, batch_size: int | None) -> int:
+        """Return how many problems are patched in one forward pass."""
+        raise self.without_model()
+
+    def tokens_of(self, split: str, *, n: int) -> Sequence[Sequence[int]]:
+        """Return the tokens of the first n problems of a split, where these are whole texts."""
+        raise ProbeError("tokens alone are a control of whole texts, and the problems are none")
 
 
-def pair_names(asked: Sequence[str] | str | None, known: Mapping[str, Pair]) -> Any:
-    """Return `asked`, or the names of all pairs where that says `all`."""
-    return tuple(known) if asked in (ALL, (ALL,), [ALL]) else asked
+@dataclass(frozen=True)
+class StoredCodes:
+    """Codes in hand, in the place of a `Reader`."""
 
+    codes: LatentCodes
 
-def check_nothing(what: str, **given: Any) -> None:
-    """Raise `ProbeError` for options that a subject does not have."""
-    for name, value in given.items():
-        check(value is None, f"{name} is {value!r}, but {what}; expected no {name}", ProbeError)
+    def read(
+        self, out: str | Path | None = None, *, overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> LatentCodes:
+        """Return the codes, also written to `out`."""
+        if out is not None:
+            self.codes.save(out, overwrite=overwrite)
+        return self.codes
 
 
 class CodesSubject(Subject):
@@ -238,68 +204,74 @@ class CodesSubject(Subject):
         return ()
 
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        there = len(self._part(split, self.parts))
+        there = len(self.part(split))
         return there if n is None else min(check_n(name, n), there)
 
-    def codes(
+    def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0, progress: Progress | None = None,
-    ) -> LatentCodes:
-        part = self._part(split, self.initial if untrained else self.parts)
-        return restricted(part[:n] if n < len(part) else part, layers,
-                          pair_names(pairs, self.pairs))
+        features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
+    ) -> StoredCodes:
+        if not is_code(features):
+            raise self.without_model()
+        codes = self.part(split, untrained=untrained)
+        codes = codes[:n] if n < len(codes) else codes
+        if pairs is not None or layers is not None:
+            kept = [codes.layers.index(layer) for layer in chosen("layer", layers, codes.layers)]
+            names = [pair.name for pair in codes.pairs]
+            places = [names.index(name)
+                      for name in chosen("pair", pair_names(pairs, self.pairs), names)]
+            codes = replace(
+                codes, scores=codes.scores[:, kept][:, :, places],
+                layers=tuple(codes.layers[layer] for layer in kept),
+                pairs=tuple(codes.pairs[place] for place in places),
+                residuals=None if codes.residuals is None else codes.residuals[:, kept],
+                query_of_pair=tuple(codes.query_of_pair[place] for place in places)
+                if codes.query_of_pair else ())
+        return StoredCodes(codes)
 
-    def read(self, split: str, *, n: int, **how: Any) -> Iterator[Rows]:
-        part = self._part(split, self.initial if how.get("untrained") else self.parts)
-        # All layers and pairs tell instances apart that few do not.
-        whole = part[:n] if n < len(part) else part
-        for rows in super().read(split, n=n, **how):
-            yield replace(rows, codes=whole)
+    def with_untrained(
+        self, split: str, further: Mapping[str, Any], *, controls: bool = True, **reading: Any
+    ) -> tuple[LatentCodes, LatentCodes | None]:
+        return (self.codes(split, **reading),
+                self.codes(split, untrained=True, **reading) if self.initial else None)
 
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         check(len(self.parts) == 2, "a single set of codes is given; expected codes of training "
               "combinations as the model, and of held-out ones as the problems", ProbeError)
         return self
 
-    def with_untrained(
-        self, split: str, further: Mapping[str, Any], *, n: int,
-        pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None, seed: int,
-        controls: bool = True,
-    ) -> tuple[LatentCodes, LatentCodes | None]:
-        return (self.codes(split, n=n, pairs=pairs, layers=layers, seed=seed),
-                self.codes(split, n=n, pairs=pairs, layers=layers, untrained=True, seed=seed)
-                if self.initial else None)
-
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
         raise ProbeError("labels are functions, which need the problems; of codes in hand expected "
                          "names, and labels of your own by codes.with_labels(name=values)")
 
     def known_labels(self, split: str, *, seed: int) -> list[str]:
-        return [str(name) for name in self._part(split, self.parts).labels]
+        return [str(name) for name in self.part(split).labels]
 
-    def _part(self, split: str, parts: Sequence[LatentCodes]) -> LatentCodes:
+    def part(self, split: str, *, untrained: bool = False) -> LatentCodes:
         """Return the codes of `train`, the first, of `ood`, the second, or those of a number.
 
         Of a single set it is that, whatever it is called.
         """
+        parts = self.initial if untrained else self.parts
         if split.isdecimal():
             return parts[int(split)]
         check_choice("split", split, SPLITS)
         return parts[0] if split == "train" or len(parts) == 1 else parts[1]
 
 
-def restricted(
-    codes: LatentCodes, layers: Sequence[int] | int | None, pairs: Sequence[str] | str | None
-) -> LatentCodes:
-    """Return the codes of some layers and pairs; `UnknownNameError` for those there are not."""
-    if layers is None and pairs is None:
-        return codes
-    kept = [codes.layers.index(layer) for layer in chosen("layer", layers, codes.layers)]
-    names = [pair.name for pair in codes.pairs]
-    places = [names.index(name) for name in chosen("pair", pairs, names)]
-    return replace(
-        codes, scores=codes.scores[:, kept][:, :, places],
-        layers=tuple(codes.layers[i] for i in kept), pairs=tuple(codes.pairs[p] for p in places),
-        residuals=None if codes.residuals is None else codes.residuals[:, kept],
-        query_of_pair=tuple(codes.query_of_pair[p] for p in places) if codes.query_of_pair else ())
+def check_n(name: str, n: int) -> int:
+    """Return a number of problems; `ConfigError` for less than one."""
+    check_count(name, n)
+    return int(n)
+
+
+def pair_names(pairs: Sequence[str] | str | None, known: Mapping[str, Pair]) -> Any:
+    """Return `pairs`, or the names of all where that says `all`."""
+    return tuple(known) if pairs in (ALL, (ALL,), [ALL]) else pairs
+
+
+def check_nothing(what: str, **given: Any) -> None:
+    """Raise `ProbeError` for options that a subject does not have."""
+    for name, value in given.items():
+        check(value is None, f"{name} is {value!r}, but {what}; expected no {name}", ProbeError)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from latentcode.codes.features import read_features
-from latentcode.codes.reader import Reader, Rows
+from latentcode.codes.reader import Reader, is_code
 from latentcode.devices import checked_seed
 from latentcode.errors import ConfigError, ProbeError, SplitError, as_tuple, check
 from latentcode.files.provenance import package_version
@@ -77,46 +76,32 @@ class PromptSubject(Subject):
         return there if n is None else min(check_n(name, n), there)
 
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
-        return self._asked(untrained, seed).model
+        return (self.of.untrained(seed) if untrained else self.of).model
 
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0,
+        features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
     ) -> Reader:
         seed = checked_seed(seed)
-        model = self._asked(untrained, seed)
-        source = PromptSource(model, self._chosen(split, n, pairs), prepend_bos=self.prepend_bos)
+        model = self.of.untrained(seed) if untrained else self.of
+        if is_code(features):
+            source = PromptSource(model, self._chosen(split, n, pairs),
+                                  prepend_bos=self.prepend_bos)
+        else:  # features of one pair can be of the keys of all
+            source = PromptSource(model, self._chosen(split, n, None), features=features,
+                                  prepend_bos=self.prepend_bos, pair=pairs)
         return Reader(model.model, source, layers=layers, residuals=residuals,
-                      batch_size=self.batch_size, meta=self._meta(model, split, untrained, seed))
-
-    def _asked(self, untrained: bool, seed: int) -> LanguageModel:
-        return self.of.untrained(seed) if untrained else self.of
-
-    def _meta(
-        self, model: LanguageModel, split: str, untrained: bool, seed: int
-    ) -> dict[str, Any]:
-        """Return the settings of codes that are read."""
-        return {**model.settings, "prompts": self.prompts.digest(),
-                **model.beginning(self.prepend_bos),
-                "latentcode_version": package_version("latentcode"), "untrained": untrained,
-                "seed": seed, "split": self.split_name(split)}
+                      batch_size=self.batch_size, meta={
+                          **model.settings, "prompts": self.prompts.digest(),
+                          **model.beginning(self.prepend_bos),
+                          "latentcode_version": package_version("latentcode"),
+                          "untrained": untrained, "seed": seed, "split": self.split_name(split)})
 
     def _chosen(self, split: str, n: int, pairs: Sequence[str] | str | None) -> Prompts:
         names = pair_names(pairs, self.pairs)
         return self.prompts.subset(self.prompts.rows(split)[:n],
                                    None if names is None else as_tuple(names))
-
-    def rows(
-        self, split: str, *, n: int, pair: str, features: Sequence[str],
-        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
-    ) -> Rows:
-        model = self._asked(untrained, seed)
-        source = PromptSource(model, self._chosen(split, n, None), prepend_bos=self.prepend_bos,
-                              pair=pair, features=features)
-        return read_features(Reader(
-            model.model, source, layers=layers, batch_size=self.batch_size,
-            meta=self._meta(model, split, untrained, seed)), features)
 
     def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
         known = [name for name in (*FACTORS, ANSWER) if name in labels]

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from latentcode.codes.features import read_features
-from latentcode.codes.reader import Reader, Rows, TaskSource, instances
+from latentcode.codes.reader import Reader, TaskSource, instances, is_code
 from latentcode.config import config_hash, to_dict
 from latentcode.devices import checked_seed, resolve_device
 from latentcode.errors import check
@@ -77,7 +76,7 @@ class TaskSubject(Subject):
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
-        untrained: bool = False, seed: int = 0,
+        features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
     ) -> Reader:
         seed = checked_seed(seed)
         model, meta = self.shown(untrained, seed)
@@ -86,17 +85,8 @@ class TaskSubject(Subject):
             device=next(model.parameters()).device)
         return Reader(
             model, source, layers=layers, residuals=residuals,
-            batch_size=BATCH_SIZE if self.batch_size is None else self.batch_size,
+            batch_size=self.batch_size or (BATCH_SIZE if is_code(features) else ROWS_AT_ONCE),
             meta=meta | {"split": split, "seed": seed})
-
-    def rows(
-        self, split: str, *, n: int, pair: str, features: Sequence[str],
-        layers: Sequence[int] | int | None = None, untrained: bool = False, seed: int = 0,
-    ) -> Rows:
-        reader = self.reader(split, n=n, pairs=pair, layers=layers, untrained=untrained, seed=seed)
-        if self.batch_size is None:
-            reader.batch_size = ROWS_AT_ONCE
-        return read_features(reader, features)
 
     def patched_at_once(self, batch_size: int | None) -> int:
         given = self.batch_size if batch_size is None else batch_size

@@ -35,7 +35,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files of an extraction that nothing interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
-        return contents(reader().to_folder(tmp_path_factory.mktemp("whole") / "codes"))
+        folder = tmp_path_factory.mktemp("whole") / "codes"
+        reader().read(folder)
+        return contents(folder)
 
 
 # --- Interruptions --------------------------------------------------------------------------------
@@ -47,12 +49,12 @@ def test_interrupted_and_gone_on_with(
 ) -> None:
     out, seen = tmp_path / "codes", []
     with pytest.raises(KeyboardInterrupt) as raised:
-        reader().to_folder(out, progress=interrupt_at(at))
+        reader().read(out, progress=interrupt_at(at))
     notes = getattr(raised.value, "__notes__", [])
     assert names(tmp_path) == (["codes.partial"] if kept else [])
     assert notes == ([f"the first {kept} of {N} instances are kept in {out}.partial; the same "
                       "extraction goes on from there"] if kept else [])
-    reader().to_folder(out, progress=lambda done, total: seen.append(done))
+    reader().read(out, progress=lambda done, total: seen.append(done))
     assert seen[0] == kept + 5
     assert seen[-1] == N
     assert contents(out) == whole
@@ -80,13 +82,13 @@ def test_a_kill_at_any_moment_costs_no_more_than_a_shard(
                              (os, "posix_fallocate"), (shutil, "rmtree"),
                              (resume, "write_instances")):
             patch.setattr(module, name, remembering(getattr(module, name)))
-        reader().to_folder(work / "codes")
+        reader().read(work / "codes")
     assert len(moments) >= 25
     finished = set()
     for moment in moments.values():
         state = moment / "codes.partial" / "extraction.json"
         seen: list[int] = []
-        reader().to_folder(moment / "codes", overwrite=(moment / "codes").exists(),
+        reader().read(moment / "codes", overwrite=(moment / "codes").exists(),
                            progress=lambda done, total, seen=seen: seen.append(done))
         assert contents(moment / "codes") == whole
         assert [n for n in names(moment) if not n.startswith(".tmp-")] == ["codes"]
@@ -104,7 +106,7 @@ import os, pathlib, signal
 import pytest
 from small_extraction import make_small, reader
 make_small(pytest.MonkeyPatch())
-reader().to_folder(pathlib.Path({str(tmp_path / "codes")!r}), progress=lambda done, total:
+reader().read(pathlib.Path({str(tmp_path / "codes")!r}), progress=lambda done, total:
                    done > 32 and os.kill(os.getpid(), signal.SIGKILL))
 """
     killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True,
@@ -112,7 +114,7 @@ reader().to_folder(pathlib.Path({str(tmp_path / "codes")!r}), progress=lambda do
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert names(tmp_path) == ["codes.partial"]
     seen: list[int] = []
-    reader().to_folder(tmp_path / "codes", progress=lambda done, total: seen.append(done))
+    reader().read(tmp_path / "codes", progress=lambda done, total: seen.append(done))
     assert seen[0] == 32 + 5
     assert contents(tmp_path / "codes") == whole
 
@@ -121,7 +123,7 @@ reader().to_folder(pathlib.Path({str(tmp_path / "codes")!r}), progress=lambda do
 def unfinished(tmp_path: Path) -> Path:
     """The folder of an extraction that was interrupted in its third shard."""
     with pytest.raises(KeyboardInterrupt):
-        reader().to_folder(tmp_path / "codes", progress=interrupt_at(40))
+        reader().read(tmp_path / "codes", progress=interrupt_at(40))
     return tmp_path / "codes.partial"
 
 
@@ -139,14 +141,15 @@ def test_unfinished_work_of_other_settings_is_kept(
     before = contents(unfinished)
     out = unfinished.with_name("codes")
     with pytest.raises(RunError, match=f"unfinished extraction with other settings .*{message}"):
-        reader(**change).to_folder(out)
+        reader(**change).read(out)
     assert contents(unfinished) == before
 
 
 def test_unfinished_work_is_replaced_on_request(unfinished: Path) -> None:
     out = unfinished.with_name("codes")
-    reader(seed=1).to_folder(out, overwrite=True)
-    assert contents(out) == contents(reader(seed=1).to_folder(out.with_name("fresh")))
+    reader(seed=1).read(out, overwrite=True)
+    reader(seed=1).read(out.with_name("fresh"))
+    assert contents(out) == contents(out.with_name("fresh"))
     assert not unfinished.exists()
 
 
@@ -160,19 +163,19 @@ def test_unfinished_work_that_was_damaged_is_named(unfinished: Path) -> None:
     ):
         flip(unfinished / file, place)
         with pytest.raises(ArtifactError, match=rf"{name} was damaged or changed after the extra"):
-            reader().to_folder(out)
+            reader().read(out)
         flip(unfinished / file, place)
     (unfinished / "labels-00000.parquet").unlink()
     with pytest.raises(ArtifactError, match=r"labels-00000\.parquet is missing"):
-        reader().to_folder(out)
+        reader().read(out)
     (unfinished / "labels-00000.parquet").write_bytes(before["labels-00000.parquet"])
     for state in ("", "[]", "{}", '{"settings": {}, "finished": 5}'):
         (unfinished / "extraction.json").write_text(state)
         with pytest.raises(ArtifactError, match=r"extraction\.json"):
-            reader().to_folder(out)
+            reader().read(out)
     (unfinished / "extraction.json").write_bytes(before["extraction.json"])
     assert contents(unfinished) == before
-    reader().to_folder(out)
+    reader().read(out)
 
 
 def test_rows_after_the_finished_shards_do_not_count(
@@ -181,7 +184,7 @@ def test_rows_after_the_finished_shards_do_not_count(
     path = unfinished / "codes" / "codes.safetensors"
     length = int.from_bytes(path.read_bytes()[:8], "little")
     flip(path, 8 + length + 4 * 2 * 33)  # the 34th instance, which is computed anew
-    reader().to_folder(unfinished.with_name("codes"))
+    reader().read(unfinished.with_name("codes"))
     assert contents(unfinished.with_name("codes")) == whole
 
 
@@ -190,16 +193,16 @@ def test_a_foreign_folder_of_that_name_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "codes.partial" / "thesis.tex").write_text("dear")
     for overwrite in (False, True):
         with pytest.raises(RunError, match=r"codes\.partial exists and is not an unfinished extr"):
-            reader().to_folder(tmp_path / "codes", overwrite=overwrite)
+            reader().read(tmp_path / "codes", overwrite=overwrite)
     assert (tmp_path / "codes.partial" / "thesis.tex").read_text() == "dear"
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     def second(done: int, total: int) -> None:
         with pytest.raises(RunError, match=r"codes\.partial is being written by another"):
-            reader().to_folder(tmp_path / "codes")
+            reader().read(tmp_path / "codes")
 
-    reader().to_folder(tmp_path / "codes", progress=second)
+    reader().read(tmp_path / "codes", progress=second)
     assert names(tmp_path) == ["codes"]
 
 
@@ -225,11 +228,11 @@ def test_a_disk_that_fills(
     out = tmp_path / "codes"
     with (fails(module, name, lambda path: path.endswith(file), skip=skip),
           pytest.raises(ArtifactError, match=r"cannot write .*codes.*No space left") as raised):
-        reader().to_folder(out)
+        reader().read(out)
     assert names(tmp_path) == (["codes.partial"] if kept else [])
     assert bool(getattr(raised.value, "__notes__", [])) == bool(kept)
     seen: list[int] = []
-    reader().to_folder(out, progress=lambda done, total: seen.append(done))
+    reader().read(out, progress=lambda done, total: seen.append(done))
     assert min(seen, default=N) == (kept + 5 if kept < N else N)
     assert contents(out) == whole
 

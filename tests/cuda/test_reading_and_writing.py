@@ -60,7 +60,7 @@ def test_extraction_waits_before_and_after_its_forward_passes(
     assert len({entry.partition(": ")[2] for entry in order}) == 1, order
     expected = {
         ("distinct_queries", ITEM), ("Batch.to", TO_HOST), ("Reader._distinct", FROM_HOST),
-        ("Reader._distinct", ITEM), ("Reader._read_into", TO_HOST),
+        ("Reader._distinct", ITEM), ("Reader.read", TO_HOST),
         ("TaskSource._labels", TO_HOST)}
     if task == "logic":
         expected.add(("FuzzyLogic.positions", FROM_HOST))
