@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from latentcode import subjects
 from latentcode.codes.features import WIDEST
 from latentcode.codes.latent_codes import label_groups
 from latentcode.devices import checked_seed
@@ -35,13 +34,13 @@ from latentcode.probes.common.harness import (
     Reading,
     contrasts,
     evaluate,
+    opened,
     origin,
     read,
 )
 from latentcode.probes.common.labels import (
     Labels,
     Target,
-    asked_labels,
     groups_of,
     indicated,
     names_of,
@@ -192,11 +191,8 @@ def decode(
             that share more than they may.
     """
     seed, features = checked_seed(seed), as_tuple(features)
-    subject = subjects.subject(model, problems, step=step, device=device).probing
-    names = asked_labels(labels, subject)
-    if labels is not None:
-        subject = subject.about(names_of(names))
-    subject = subject.divided(heldout, seed, next(iter(names_of(names)), "label"))
+    subject, _ = opened(model, problems, labels, step=step, device=device, heldout=heldout,
+                        seed=seed)
     parts = (("train", subject.n_of("n_train", n_train, 4_096, "train")),
              ("ood", subject.n_of("n_heldout", n_heldout, 4_096, "ood")))
     return decode_splits(

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import pandas as pd
 
-from latentcode import subjects
 from latentcode.devices import checked_seed
 from latentcode.errors import (
     ConfigError,
@@ -37,12 +36,12 @@ from latentcode.probes.common.harness import (
     Question,
     contrasts,
     evaluate,
+    opened,
     origin,
     read,
 )
 from latentcode.probes.common.labels import (
     Labels,
-    asked_labels,
     groups_of,
     indicated,
     names_of,
@@ -66,10 +65,8 @@ from latentcode.probes.common.statistics import (
     NONE,
     Contrasts,
     Resampled,
-    cluster_sums,
     contrast_columns,
     resample,
-    resampled_means,
     shuffled_classes,
     table_of,
     varies,
@@ -212,11 +209,12 @@ def register_probe(
     PROBES.check_name(name)
 
     def register(function: Callable[..., Any]) -> Asked:
-        _check_name(name, function)
-        probe = Probe(
-            name, function, *_arguments(name, function), tuple(as_tuple(features)),
-            tuple(as_tuple(columns)), figure, sentence)
-        _check_said(probe)
+        of_library = offered().get(name) == getattr(function, "__module__", "")
+        check(of_library or name not in offered(), f"probe {name!r} comes with latentcode; "
+              "expected another name")
+        check(callable(function), f"probe {name!r} is {function!r}; expected {FUNCTION}")
+        probe = _described(name, function, tuple(as_tuple(features)), tuple(as_tuple(columns)),
+                           figure, sentence)
         signature = _signature(probe)
 
         @wraps(function)
@@ -229,7 +227,7 @@ def register_probe(
         question.__name__ = name
         asked = cast(Any, question)
         asked.__signature__, asked.registered = signature, True
-        if not _of_library(name, function):
+        if not of_library:
             try_probe(probe)
         PROBES.add(name, Registered(probe, question), replace=replace)
         return question
@@ -237,52 +235,36 @@ def register_probe(
     return register
 
 
-def _of_library(name: str, function: Callable[..., Any]) -> bool:
-    return offered().get(name) == getattr(function, "__module__", "")
-
-
-def _check_name(name: str, function: Callable[..., Any]) -> None:
-    check(callable(function), f"probe {name!r} is {function!r}; expected {FUNCTION}")
-    check(name not in offered() or _of_library(name, function),
-          f"probe {name!r} comes with latentcode; expected another name")
-
-
-def _arguments(
-    name: str, function: Callable[..., Any]
-) -> tuple[Mapping[str, Any], bool, bool]:
-    """Return the options of a function, whether it is fitted, and whether it takes a seed."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # built-in functions do not say
-        raise ConfigError(f"probe {name!r} is {function!r}; expected {FUNCTION}") from None
+def _described(
+    name: str, function: Callable[..., Any], features: tuple[str, ...], columns: tuple[str, ...],
+    figure: Callable[..., Any] | None, sentence: Callable[..., Any] | None,
+) -> Probe:
+    """Return a probe; `ConfigError` for one that could not be asked, or would not be understood."""
+    parameters = inspect.signature(function).parameters.values()
     points = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY,
                                                         one.POSITIONAL_OR_KEYWORD)]
-    own = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
-    check(len(points) in (1, 2) and len(points) + len(own) == len(parameters)
+    options = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+    check(len(points) in (1, 2) and len(points) + len(options) == len(parameters)
           and all(one.default is one.empty for one in points),
           f"probe {name!r} takes ({', '.join(map(str, parameters))}); expected {FUNCTION}")
-    options = {one.name: one.default for one in own if one.name != SEED}
-    without = [option for option, default in options.items() if default is inspect.Parameter.empty]
-    check(not without, f"probe {name!r}: {', '.join(without)} has no default; expected {FUNCTION}")
-    known = [*inspect.signature(ask).parameters]
-    taken = [option for option in options if option in known]
-    check(not taken, f"probe {name!r} has an option {', '.join(taken)}, which every question has; "
-          f"expected other names than {', '.join(known[1:-1])}")
-    return options, len(points) == 2, any(one.name == SEED for one in own)
-
-
-def _check_said(probe: Probe) -> None:
-    check(bool((probe.function.__doc__ or "").strip()), f"probe {probe.name!r} has no docstring; "
-          "expected one whose first line is the question that it answers")
-    for what in ("features", "columns"):
-        names = getattr(probe, what)
-        check(bool(names) and all(isinstance(one, str) and one for one in names)
-              and len(set(names)) == len(names), f"{what} of probe {probe.name!r} are {names!r}; "
+    seeded = SEED in options
+    options.pop(SEED, None)
+    common = inspect.signature(ask).parameters
+    for option, default in options.items():
+        check(default is not inspect.Parameter.empty, f"probe {name!r}: {option} has no default; "
+              f"expected {FUNCTION}")
+        check(option not in common, f"probe {name!r} has an option {option}, which every question "
+              f"has; expected other names than {', '.join([*common][1:-1])}")
+    check(bool((function.__doc__ or "").strip()), f"probe {name!r} has no docstring; expected one "
+          "whose first line is the question that it answers")
+    for what, names in (("features", features), ("columns", columns)):
+        check(len(set(names)) == len(names) > 0, f"{what} of probe {name!r} are {names!r}; "
               "expected different names, at least one")
-    for what in ("figure", "sentence"):
-        function = getattr(probe, what)
-        check(function is None or callable(function), f"{what} of probe {probe.name!r} is "
-              f"{function!r}; expected a function of a result")
+    for what, shown in (("figure", figure), ("sentence", sentence)):
+        check(shown is None or callable(shown), f"{what} of probe {name!r} is {shown!r}; expected "
+              "a function of a result")
+    return Probe(name, function, options, len(points) == 2, seeded, features, columns, figure,
+                 sentence)
 
 
 def _signature(probe: Probe) -> inspect.Signature:
@@ -359,12 +341,8 @@ def ask(
     features = probe.features if features is None else as_tuple(features)
     check(not (probe.fitted and split == "train"), f"split is 'train', which probe {probe.name!r} "
           "is fitted on; expected another one", ProbeError)
-    subject = subjects.subject(model, problems, step=step, device=device).probing
-    wanted = asked_labels(labels, subject)
-    if labels is not None:
-        subject = subject.about(names_of(wanted))
-    if probe.fitted:
-        subject = subject.divided(HELDOUT, seed, next(iter(names_of(wanted)), "label"))
+    subject, wanted = opened(model, problems, labels, step=step, device=device, seed=seed,
+                             heldout=HELDOUT if probe.fitted else None)
     parts = [(part, subject.n_of("n", n, 4_096, part))
              for part in (("train", split) if probe.fitted else (split,))]
     custom = own_labels(wanted if labels is not None else None, subject, parts, seed=seed)
@@ -447,12 +425,8 @@ def _score(
                   for x, y, combination in zip(reading.points, ys, combinations, strict=True)]
         given = called(f"probe {probe.name!r}: for {where}, its function", ProbeError,
                        probe.function, *points, **options, **seed)
-        scores = {}
-        for name, values in scores_of(probe, given, len(points[-1]), where).items():
-            sums, sizes = cluster_sums(values, groups)
-            scores[name] = Resampled(float(values.mean()), resampled_means(sums, sizes, weights),
-                                     len(values), len(sizes))
-        return scores
+        return {name: Resampled.of_mean(values, groups, weights)
+                for name, values in scores_of(probe, given, len(points[-1]), where).items()}
 
     ys = classes[-len(reading.points):]
     outcomes = [[Outcome(scored(ys, str(problem)))]]
@@ -470,31 +444,22 @@ def scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.ndar
 
     `ProbeError` that says what was returned and what was expected.
     """
-    of = probe.columns
-    expected = (f"{n} finite numbers, {of[0]} of each problem that is scored" if len(of) == 1 else
-                f"columns {', '.join(of)} of {n} finite numbers each")
+    named = isinstance(given, Mapping | pd.DataFrame)
+    columns = given if named else {probe.columns[0]: given}
 
-    def refused(returned: str) -> ProbeError:
-        return ProbeError(f"probe {probe.name!r}: for {where}, its function returned {returned}; "
-                          f"expected {expected}")
+    def expect(condition: bool, returned: str) -> None:
+        check(condition, f"probe {probe.name!r}: for {where}, its function returned {returned}; "
+              f"expected {n} finite numbers of each of {', '.join(probe.columns)}", ProbeError)
 
-    columns: Any = given if isinstance(given, Mapping | pd.DataFrame) else {of[0]: given}
-    if set(columns) != set(of) or (len(of) > 1 and columns is not given):
-        raise refused(f"the columns {', '.join(map(str, columns)) or 'none'}"
-                      if columns is given else f"a {type(given).__name__}")
-    found = {}
-    for name in of:
-        try:
-            values = np.asarray(columns[name], dtype=np.float64)
-        except (TypeError, ValueError):
-            raise refused(f"{name} as a {type(columns[name]).__name__} that holds no numbers"
-                          ) from None
-        if values.shape != (n,):
-            raise refused(f"{name} of shape {values.shape}")
-        if not np.isfinite(values).all():
-            raise refused(f"{name} with NaN or infinite numbers")
-        found[name] = values
-    return found
+    expect(named or len(probe.columns) == 1, f"a {type(given).__name__}")
+    expect(set(columns) == set(probe.columns), f"the columns {', '.join(map(str, columns))}")
+    scores = {}
+    for name in probe.columns:
+        scores[name] = called(f"probe {probe.name!r}: for {where}, {name}", ProbeError,
+                              np.asarray, columns[name], dtype=np.float64)
+        expect(scores[name].shape == (n,), f"{name} of shape {scores[name].shape}")
+        expect(bool(np.isfinite(scores[name]).all()), f"{name} with NaN or infinite numbers")
+    return scores
 
 
 def try_probe(probe: Probe) -> None:

@@ -107,15 +107,10 @@ def label_values(name: str, values: Any, n: int) -> np.ndarray:
     missing = int(pd.isna(array).sum())
     check(missing == 0, f"label {name!r} has {missing} missing values (NaN or None) among {n}; "
           "expected none")
-    if array.dtype.kind == "O":
-        types = {bool if isinstance(v, np.bool_) else int if isinstance(v, np.integer)
-                 else float if isinstance(v, np.floating) else type(v) for v in array}
-        check(len(types) <= 1 and types <= {bool, int, float, str}, f"label {name!r} has values "
-              f"of type {', '.join(sorted(t.__name__ for t in types))}; expected one of bool, "
-              "int, str and float")
-        array = array if types == {str} else np.array(array.tolist())
-    check(array.dtype.kind in "biufUO", f"label {name!r} has values of type {array.dtype}; "
-          "expected bool, int, str or float")
+    kind = pd.api.types.infer_dtype(array, skipna=False)
+    check(n == 0 or kind in ("boolean", "integer", "string", "floating"), f"label {name!r} has "
+          f"values of type {kind}; expected one of bool, int, str and float")
+    array = array if kind == "string" or array.dtype.kind != "O" else np.array(array.tolist())
     check(array.dtype.kind != "f" or bool(np.isfinite(array).all()),
           f"label {name!r} has infinite values; expected finite ones")
     return array
@@ -150,42 +145,6 @@ AXES = {"scores": ["layer", "pair", "instance", "head"],
 """The axes on disk, where what `select` and `select_residual` read lies in one piece."""
 SHARD = 16_384
 """Instances whose labels make a row group, and that an interrupted extraction keeps together."""
-
-
-def read_codes(folder: Path, *, verify: bool) -> dict[str, Any]:
-    """Return the fields of the `LatentCodes` in a folder; see `LatentCodes.load`."""
-    check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
-    meta = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
-                        verify=verify)
-    tensors = map_tensors(folder / TENSORS)
-    check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
-          f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
-          ArtifactError)
-    try:
-        arrays: dict[str, Any] = {}
-        for name, array in tensors.items():
-            layer, place, instance, component = map(meta["axes"][name].index, AXES[name])
-            arrays[name] = array.transpose(instance, layer, place, component)
-        from_hub = origin(folder)
-        known = meta["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)})
-        return {
-            **arrays, "labels": _read_labels(folder / LABELS, len(arrays["scores"])),
-            "pairs": convert(tuple[Pair, ...], meta["pairs"], "pairs"),
-            **{name: convert(tuple[int, ...], meta[name], name)
-               for name in ("layers", "query_of_pair")},
-            "meta": known}
-    except (OSError, ValueError, TypeError, LookupError, AttributeError,
-            NotImplementedError) as error:
-        raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
-
-
-def _read_labels(path: Path, n: int) -> pd.DataFrame:
-    """Read labels; `ConfigError` unless they are of n instances, before any of them is unpacked."""
-    from pyarrow.parquet import read_metadata
-
-    rows = read_metadata(path).num_rows
-    check(rows == n, f"{path.name} holds {rows:,} rows; expected {n:,}, one per instance")
-    return pd.read_parquet(path)
 
 
 def write_labels(path: Path, groups: Iterable[pyarrow.Table]) -> None:
@@ -275,10 +234,12 @@ class LatentCodes:
         """Return the instances that a slice, a boolean mask or an array of numbers picks.
 
         A single number gives the codes of that one instance, N = 1, so that no axis is ever lost
-        and codes can be iterated over. `IndexError` for a number that there is not, `ConfigError`
-        for a mask of another length and for what is no index.
+        and codes can be iterated over. numpy raises `IndexError` for what is no index.
         """
-        rows = index if isinstance(index, slice) else self._rows(index)
+        rows = index  # a slice, of which nothing is read from the disk yet
+        if not isinstance(index, slice):
+            index = np.asarray(index)
+            rows = np.atleast_1d(np.arange(len(self))[index if index.size else index.astype(int)])
         instances = self.instances()[rows]
         meta = {key: value for key, value in self.meta.items() if key != "instances"}
         if not np.array_equal(instances, np.arange(len(instances))):
@@ -286,25 +247,6 @@ class LatentCodes:
         return replace(self, scores=self.scores[rows], meta=meta,
                        labels=self.labels.iloc[rows].reset_index(drop=True),
                        residuals=None if self.residuals is None else self.residuals[rows])
-
-    def _rows(self, index: Any) -> np.ndarray:
-        """Return the numbers of the instances that a mask, numbers or a single one picks."""
-        try:
-            rows = np.asarray(index)
-        except ValueError:  # lists of different lengths
-            rows = np.asarray(None)
-        rows = rows.astype(np.int64) if rows.size == 0 else rows
-        is_mask = rows.dtype == bool and rows.ndim == 1
-        check(is_mask or (rows.dtype.kind in "iu" and rows.ndim <= 1), f"codes are indexed with "
-              f"{index!r}; expected a slice, a boolean mask, or numbers of instances")
-        if is_mask:
-            check(len(rows) == len(self), f"the mask has {len(rows)} values; expected {len(self)}, "
-                  "one per instance")
-            return np.flatnonzero(rows)
-        if rows.size and not -len(self) <= rows.min() <= rows.max() < len(self):
-            raise IndexError(f"codes are indexed with {index!r}; expected numbers from "
-                             f"{-len(self)} to {len(self) - 1}")
-        return np.atleast_1d(rows)
 
     def instances(self) -> np.ndarray:
         """Return which of the instances of the split each row is, counted from 0: int64 [N].
@@ -522,9 +464,34 @@ class LatentCodes:
         else:
             check(revision is None and token is None, f"revision or token is given, but {folder} "
                   "is not on the hub; expected hf://datasets/user/name")
+        from pyarrow.parquet import read_metadata
+
+        folder = Path(folder)
+        check(folder.is_dir(), f"codes folder {folder} does not exist", ArtifactError)
+        saved = read_checked(folder / META, FORMAT, META_KEYS, "meta", (TENSORS, LABELS),
+                             verify=verify)
+        tensors = map_tensors(folder / TENSORS)
+        check("scores" in tensors and set(tensors) <= {"scores", "residuals"},
+              f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
+              ArtifactError)
         try:
-            return cls(**read_codes(Path(folder), verify=verify))
-        except ConfigError as error:  # shapes that do not fit each other
+            arrays = {}
+            for name, array in tensors.items():
+                axes = saved["axes"][name]
+                layer, place, instance, component = map(axes.index, AXES[name])
+                arrays[name] = array.transpose(instance, layer, place, component)
+            n_rows, n = read_metadata(folder / LABELS).num_rows, len(arrays["scores"])
+            # Before any of them is unpacked.
+            check(n_rows == n, f"{LABELS} holds {n_rows:,} rows; expected {n:,}, one per instance")
+            from_hub = origin(folder)
+            return cls(
+                **arrays, labels=pd.read_parquet(folder / LABELS),
+                pairs=convert(tuple[Pair, ...], saved["pairs"], "pairs"),
+                **{name: convert(tuple[int, ...], described[name], name)
+                   for name in ("layers", "query_of_pair")},
+                meta=saved["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)}))
+        except (ConfigError, OSError, ValueError, TypeError, LookupError, AttributeError,
+                NotImplementedError) as error:
             raise ArtifactError(f"codes folder {folder} is damaged: {error}") from None
 
     def _layer_index(self, layer: int) -> int:

@@ -16,7 +16,6 @@ Every probe, of the library or registered, goes through `read` and `evaluate`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +27,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.utils.parallel import Parallel, delayed
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.features import MEAN_RESIDUAL
-from latentcode.codes.reader import Place, Rows
+from latentcode.codes.features import MEAN_RESIDUAL, read_features
+from latentcode.codes.reader import Place, Rows, is_code
 from latentcode.errors import (
     ProbeError,
     as_tuple,
@@ -39,7 +38,14 @@ from latentcode.errors import (
     check_whole,
     chosen,
 )
-from latentcode.probes.common.labels import Target, make_target
+from latentcode.probes.common.labels import (
+    Labels,
+    Target,
+    asked_labels,
+    make_target,
+    names_of,
+    stated,
+)
 from latentcode.probes.common.results import BAG, named
 from latentcode.probes.common.statistics import ROUNDING, Resampled, has_null, varies
 from latentcode.progress import Progress, reported
@@ -52,13 +58,11 @@ from latentcode.tasks.pairs import Pair
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
 
-FEATURES: tuple[str, ...] = ("code", "residual", "untrained", "shuffled")
-"""What is decoded from: the code and its three controls."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a probe is fitted on, one of `FEATURES`: a vector per instance, layer and pair."""
+    """The codes, or a control beside them: a vector per instance, layer and pair."""
 
     name: str
     codes: LatentCodes
@@ -69,14 +73,8 @@ class Features:
         return read(self.codes, layer=layer, pair=pair)
 
     def points(self, layer: int, pair: str) -> np.ndarray:
-        """Return the vectors of a layer and pair, float64 [N, d].
-
-        `ProbeError` for values that are not finite.
-        """
-        x = np.asarray(self.values(layer, pair), dtype=np.float64)
-        check(bool(np.isfinite(x).all()), f"{self.name} of layer {layer}, pair {pair!r}: the "
-              "values are not all finite", ProbeError)
-        return x
+        """Return the vectors of a layer and pair, float64 [N, d]."""
+        return np.asarray(self.values(layer, pair), dtype=np.float64)
 
     def place(self, pair: str) -> Hashable:
         """Return what the vectors of a layer depend on: pairs of one query share its residual."""
@@ -94,21 +92,18 @@ def features_of(
     controls   False leaves out both; `ProbeError` says what else is missing
     """
     check_pair_of_codes(codes, codes, "codes")
-    check_controls(codes, codes, None if untrained is None else (untrained, untrained), controls,
-                   extracted="the instances", given="lc.subject(codes, untrained=codes)")
+    check_controls([codes], [] if untrained is None else [untrained], controls)
     if not controls or untrained is None:
         return (Features("code", codes),)
-    check_same_instances(codes, untrained, "untrained codes")
     return Features("code", codes), Features("residual", codes), Features("untrained", untrained)
 
 
 def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:
     """Raise `ProbeError` unless both hold the same layers, pairs and number of heads."""
-    def described(codes: LatentCodes) -> tuple[object, ...]:
-        return codes.layers, tuple(p.name for p in codes.pairs), codes.n_heads
-
-    for name, ours, theirs in zip(("layers", "pairs", "number of heads"), described(train),
-                                  described(heldout), strict=True):
+    for name, ours, theirs in (
+            ("layers", train.layers, heldout.layers),
+            ("pairs", *(tuple(pair.name for pair in codes.pairs) for codes in (train, heldout))),
+            ("number of heads", train.n_heads, heldout.n_heads)):
         check(ours == theirs, f"the {name} of the {what} differ: {ours} in training, {theirs} in "
               "the held-out codes", ProbeError)
     for split, codes in (("training", train), ("held-out", heldout)):
@@ -116,57 +111,33 @@ def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> 
 
 
 def check_controls(
-    train: LatentCodes, heldout: LatentCodes,
-    untrained: tuple[LatentCodes, LatentCodes] | None, controls: bool,
-    extracted: str = "both splits",
-    given: str = "lc.subject(training, held-out, untrained=(training, held-out))",
+    trained: Sequence[LatentCodes], untrained: Sequence[LatentCodes], controls: bool
 ) -> None:
-    """Raise `ProbeError` unless the controls that are asked for can be computed.
+    """Raise `ProbeError` unless the controls of codes that are asked for can be computed.
 
-    The message says how to obtain what is missing: what has to be `extracted`, and how it is
-    `given` to the caller. With controls=False nothing may be given.
+    The message says how to obtain what is missing. With controls=False nothing may be given.
     """
     if not controls:
-        check(untrained is None, "codes of an untrained model are given, but controls=False; "
+        check(len(untrained) == 0, "codes of an untrained model are given, but controls=False; "
               "leave one of the two out", ProbeError)
         return
     missing = []
-    if untrained is None:
-        missing.append(f"the codes of an untrained model (extract {extracted} once more from the "
-                       f"model with its initial weights, and pass them as {given})")
-    if train.residuals is None or heldout.residuals is None:
-        missing.append(f"the residual streams (extract {extracted} with residuals=True)")
+    if not untrained:
+        missing.append("the codes of an untrained model (extract the same instances once more with "
+                       "untrained=True, and pass them as lc.subject(..., untrained=...))")
+    if any(codes.residuals is None for codes in trained):
+        missing.append("the residual streams (extract with residuals=True)")
     check(not missing, "a probe is not reported without its controls; missing are "
           f"{' and '.join(missing)}; controls=False leaves them out and marks the result so",
           ProbeError)
-    if untrained is None:
-        return
-    check_pair_of_codes(*untrained, "codes of the untrained model")
-    for name, trained, initial in (("training", train, untrained[0]),
-                                   ("held-out", heldout, untrained[1])):
-        wanted, got = {p.name for p in trained.pairs}, {p.name for p in initial.pairs}
-        check(wanted <= got and set(trained.layers) <= set(initial.layers),
-              f"the untrained {name} codes hold layers {initial.layers} and pairs "
-              f"{sorted(got)}; expected at least layers {trained.layers} and pairs "
-              f"{sorted(wanted)}", ProbeError)
-        check(not np.array_equal(trained.scores, initial.scores),
-              f"the untrained {name} codes equal the trained ones; they are no control",
-              ProbeError)
-
-
-def check_codes_in_hand(subject: CodesSubject, splits: Sequence[str], controls: bool) -> None:
-    """Raise `ProbeError` unless codes of some splits, the first of training, fit each other and
-    have the controls that are asked for."""
-    train, *others = (subject.codes(split, n=subject.n_of("n", None, 1, split)) for split in splits)
-    initial = [subject.codes(split, n=len(codes), untrained=True)
-               for split, codes in zip(splits, (train, *others), strict=True)
-               ] if subject.initial else None
-    for i, heldout in enumerate(others or [train]):
-        check_pair_of_codes(train, heldout, "codes")
-        both = None if initial is None else (initial[0], initial[-1 if not others else i + 1])
-        check_controls(train, heldout, both, controls)
-    for trained, untrained in zip((train, *others), initial or (), strict=False):
-        check_same_instances(trained, untrained, "codes of the untrained model")
+    for codes, initial in zip(trained, untrained, strict=True):
+        wanted, got = ({pair.name for pair in each.pairs} for each in (codes, initial))
+        check(wanted <= got and set(codes.layers) <= set(initial.layers),
+              f"the untrained codes hold layers {initial.layers} and pairs {sorted(got)}; expected "
+              f"at least layers {codes.layers} and pairs {sorted(wanted)}", ProbeError)
+        check(not np.array_equal(codes.scores, initial.scores),
+              "the untrained codes equal the trained ones; they are no control", ProbeError)
+        check_same_instances(codes, initial, "untrained codes")
 
 
 def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:
@@ -177,23 +148,19 @@ def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> N
     decimals, its scores.
     """
     for name in ("task", "split", "seed"):
-        if name in codes.meta and name in other.meta:
-            # As JSON, because codes that were saved have lists where others have tuples.
-            mine, theirs = (json.dumps(c.meta[name], sort_keys=True, default=str)
-                            for c in (codes, other))
-            check(mine == theirs, f"the {what} are of other instances: their {name} is {theirs}; "
-                  f"expected {mine}", ProbeError)
-    asked = [c.meta.get("prompts") for c in (codes, other)]
-    check(asked[0] == asked[1], f"the {what} are of other instances: their prompts differ; "
-          "expected the same ones", ProbeError)
+        mine, theirs = stated(codes, name), stated(other, name)
+        check(mine == theirs or None in (mine, theirs), f"the {what} are of other instances: their "
+              f"{name} is {theirs}; expected {mine}", ProbeError)
+    prompts = codes.meta.get("prompts")
+    check(prompts == other.meta.get("prompts"), f"the {what} are of other instances: their prompts "
+          "differ; expected the same ones", ProbeError)
     check(len(codes) == len(other), f"the {what} hold {len(other)} instances; expected "
           f"{len(codes)}, the same ones", ProbeError)
-    if asked[0] is not None:  # whose tokens are numbered by each model's own tokenizer
+    if prompts is not None:  # whose tokens are numbered by each model's own tokenizer
         return
-    for name in codes.labels.columns.intersection(other.labels.columns).drop(
-            "next_token", errors="ignore"):
+    for name in codes.labels.columns.intersection(other.labels.columns):
         ours, others = codes.labels[name], other.labels[name]
-        if ours.dtype.kind != "f" and others.dtype.kind != "f":
+        if name != "next_token" and ours.dtype.kind != "f" and others.dtype.kind != "f":
             check(bool((ours.to_numpy() == others.to_numpy()).all()), f"the {what} are of other "
                   f"instances: label {name!r} differs; extract both with the same task, split and "
                   "seed", ProbeError)
@@ -292,6 +259,24 @@ class Read:
                 for pair, frames in self.labels.items()}
 
 
+def opened(
+    model: Model, problems: Problems, labels: Labels | None, *, step: int | None = None,
+    device: str | None = None, heldout: float | None = None, seed: int = 0,
+) -> tuple[Subject, Labels]:
+    """Return a model on the problems that probes draw, and the labels that are asked about.
+
+    heldout  share of the combinations of prompts without splits that are held out; None: nothing
+             is fitted
+    """
+    probed = subject(model, problems, step=step, device=device).probing
+    wanted = asked_labels(labels, probed)
+    if labels is not None:
+        probed = probed.about(names_of(wanted))
+    if heldout is not None:
+        probed = probed.divided(heldout, seed, next(iter(names_of(wanted)), "label"))
+    return probed, wanted
+
+
 def read(
     subject: Subject, parts: Sequence[Part], features: Sequence[str], *,
     pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None,
@@ -311,36 +296,57 @@ def read(
     """
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
-    if isinstance(subject, CodesSubject):
-        check_codes_in_hand(subject, [split for split, _ in parts], controls)
+    in_hand = isinstance(subject, CodesSubject)
+    if in_hand:
+        _check_codes_in_hand(subject, [split for split, _ in parts], controls)
     names = chosen("pair", subject.default_pairs if pairs is None
                    else pair_names(pairs, subject.pairs), tuple(subject.pairs))
     layers = subject.layers if layers is None else as_tuple(layers)
     check_distinct("widths", widths or ())
     stream = ("residual",) if controls and "residual" not in features else ()
+    wanted = {"trained": (*features, *stream)}
+    if controls:
+        wanted["untrained"] = tuple(features)
     bags = list(_readings(_bags(subject, parts), "", "trained", widths, (BAG,))
                 ) if controls and subject.whole_texts else []
-    trained = [subject.read(split, n=n, pairs=names, features=(*features, *stream), layers=layers,
-                            seed=seed) for split, n in parts]
-    untrained = [subject.read(split, n=n, pairs=names, features=features, layers=layers,
-                              untrained=True, seed=seed)
-                 for split, n in parts] if controls else []
+    codes = {model: [subject.reader(
+        split, n=n, pairs=names, layers=layers, residuals="residual" in kept, seed=seed,
+        untrained=model == "untrained").read() for split, n in parts]
+        for model, kept in wanted.items()} if is_code(features) else {}
     readings: list[Reading] = []
     labels: dict[str, list[pd.DataFrame]] = {}
     first: list[Rows] = []
-    for pair, of_parts in zip(names, zip(*trained, strict=True), strict=True):
-        first = first or list(of_parts)
-        labels[pair] = [rows.labels.assign(**values)
-                        for rows, values in zip(of_parts, custom, strict=True)]
-        of_pair = list(_readings(of_parts, pair, "trained", widths, stream))
+    for pair in names:
+        rows = {model: [Rows.of_codes(each, pair, kept) for each in codes[model]] if codes else [
+            read_features(subject.reader(
+                split, n=n, pairs=pair, layers=layers, features=kept, seed=seed,
+                untrained=model == "untrained"), kept) for split, n in parts]
+            for model, kept in wanted.items()}
+        first = first or rows["trained"]
+        labels[pair] = [each.labels.assign(**values)
+                        for each, values in zip(rows["trained"], custom, strict=True)]
+        of_pair = list(_readings(rows["trained"], pair, "trained", widths, stream))
         readings += of_pair
         # The same at all pairs and in all layers.
         readings += [
             replace(bag, layer=layer, pair=pair, same=(BAG, bag.width), common_scale=True)
             for bag in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
-            readings += _readings([next(rows) for rows in untrained], pair, "untrained", widths, ())
+            readings += _readings(rows["untrained"], pair, "untrained", widths, ())
+    if in_hand:  # all layers and pairs tell instances apart that few do not
+        first = [replace(rows, codes=subject.reader(split, n=n).read())
+                 for rows, (split, n) in zip(first, parts, strict=True)]
     return Read(readings, first, labels)
+
+
+def _check_codes_in_hand(subject: CodesSubject, splits: Sequence[str], controls: bool) -> None:
+    """Raise `ProbeError` unless codes of some splits, the first of training, fit each other and
+    have the controls that are asked for."""
+    trained = [subject.part(split) for split in splits]
+    for heldout in trained[1:] or trained:
+        check_pair_of_codes(trained[0], heldout, "codes")
+    check_controls(trained, [subject.part(split, untrained=True) for split in splits]
+                   if subject.initial else [], controls)
 
 
 def _readings(

@@ -9,7 +9,7 @@ labels, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,12 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
-from latentcode.errors import ProbeError, UnknownNameError, as_tuple, check, check_choice
+from latentcode.errors import ProbeError, UnknownNameError, as_tuple, called, check, check_choice
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.codes.reader import Rows
     from latentcode.subjects import Subject
-    from latentcode.tasks import Batch
 
 MAX_CLASSES = 256
 """A label with more different values than this is taken for a measurement, not a class."""
@@ -98,19 +97,24 @@ def indicated(
 
     `ProbeError` for missing values and for values that are no classes.
     """
-    frames = [labels[list(columns)] for labels in (train, heldout)]
-    for frame in frames:
+    for labels in (train, heldout):
         for column in columns:
-            check_classes(name, column, frame[column])
-    values = [np.stack([f[c].to_numpy(dtype=object) for c in columns], axis=1) for f in frames]
-    classes = _sorted_classes(name, np.concatenate([v.ravel() for v in values]))
+            check_classes(name, column, labels[column])
+    values = [[labels[column].to_numpy(dtype=object) for column in columns]
+              for labels in (train, heldout)]
+    occurring = {value for part in values for column in part for value in column}
+    try:
+        classes = tuple(sorted(occurring))
+    except TypeError:
+        kinds = sorted({type(value).__name__ for value in occurring})
+        raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
+                         "type") from None
     index = {value: i for i, value in enumerate(classes)}
     indicators = []
-    for block in values:
-        indicator = np.zeros((len(block), len(classes)), dtype=bool)
-        rows = np.arange(len(block))
-        for column in block.T:
-            indicator[rows, [index[v] for v in column]] = True
+    for part in values:
+        indicator = np.zeros((len(part[0]), len(classes)), dtype=bool)
+        for column in part:
+            indicator[np.arange(len(column)), [index[value] for value in column]] = True
         indicators.append(indicator)
     return Target(tuple(columns), multilabel, classes, indicators[0], indicators[1])
 
@@ -162,15 +166,6 @@ def check_classes(name: str, column: str, values: pd.Series) -> None:
           f"expected at most {MAX_CLASSES} classes", ProbeError)
 
 
-def _sorted_classes(name: str, values: np.ndarray) -> tuple[object, ...]:
-    distinct = set(values.tolist())
-    try:
-        return tuple(sorted(distinct))
-    except TypeError:
-        kinds = sorted({type(v).__name__ for v in distinct})
-        raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
-                         "type") from None
-
 LabelFunction = Callable[..., Any]
 """Of a `Batch` on the CPU, one value per instance: bool, whole numbers or text."""
 Labels = Sequence[str] | Mapping[str, LabelFunction]
@@ -178,11 +173,10 @@ Labels = Sequence[str] | Mapping[str, LabelFunction]
 
 
 def own_labels(
-    labels: Labels | None, of: Subject, parts: Sequence[tuple[str, int]], *, seed: int
+    labels: Labels | None, subject: Subject, parts: Sequence[tuple[str, int]], *, seed: int
 ) -> list[dict[str, np.ndarray]]:
     """Return the values of labels that are functions, for each part; none where they are names.
 
-    of     what the codes are read from
     parts  split and number of problems; the first is what a probe is fitted on
 
     `UnknownNameError` for a name that stands for nothing; `ConfigError` for the name of a function
@@ -192,26 +186,33 @@ def own_labels(
     """
     if not isinstance(labels, Mapping):
         if labels is not None:
-            _check_names(as_tuple(labels), of.known_labels(parts[0][0], seed=seed))
+            known = subject.known_labels(parts[0][0], seed=seed)
+            groups = label_groups(known)
+            for name in as_tuple(labels):
+                check_choice("label", name, [*known, *(name for group in groups for name in (
+                    group.removesuffix("s"), group))])
         return [{} for _ in parts]
     check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
     for name, function in labels.items():
         check(callable(function), f"label {name!r} is {function!r}; expected a function of a "
               "batch", ProbeError)
-    found = []
+    computed = []
     for number, (split, n) in enumerate(parts):
-        batch = of.instances(split, n, seed=seed)
-        taken = of.known_labels(split, seed=seed)
+        batch = subject.instances(split, n, seed=seed)
+        taken = subject.known_labels(split, seed=seed)
         values: dict[str, np.ndarray] = {}
         for name, function in labels.items():
             check_new_label(name, [*taken, *values])
-            values[name] = _values(name, function, batch)
+            given = called(f"label {name!r} cannot be computed: its function", ProbeError,
+                           function, batch)
+            values[name] = label_values(name, given, len(batch))
+            check_classes(name, name, pd.Series(values[name]))
             classes = set(values[name].tolist())
             check(number > 0 or len(classes) > 1, f"label {name!r} has a single value, "
                   f"{classes.pop()!r}, in all {n} instances of {split}; expected at least two",
                   ProbeError)
-        found.append(values)
-    return found
+        computed.append(values)
+    return computed
 
 
 def names_of(labels: Labels) -> tuple[str, ...]:
@@ -219,36 +220,17 @@ def names_of(labels: Labels) -> tuple[str, ...]:
     return tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
 
 
-def asked_labels(labels: Labels | None, of: Subject) -> Labels:
+def asked_labels(labels: Labels | None, subject: Subject) -> Labels:
     """Return `labels`, or those that the problems themselves are asked about.
 
     `ProbeError` where neither says any.
     """
-    if labels is not None or of.probe_labels:
-        return of.probe_labels if labels is None else labels
-    known = of.known_labels("ood", seed=0)
+    if labels is not None or subject.probe_labels:
+        return subject.probe_labels if labels is None else labels
+    known = subject.known_labels("ood", seed=0)
     raise ProbeError("labels are missing, and these problems do not say which matter; they have: "
                      f"{', '.join(known)}")
 
-
-def _check_names(names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise `UnknownNameError` for a name that stands for nothing at any pair."""
-    groups = label_groups(known)
-    choices = [*known, *(name for group in groups for name in (group.removesuffix("s"), group))]
-    for name in names:
-        if name not in choices:
-            raise UnknownNameError("label", name, choices)
-
-
-def _values(name: str, function: LabelFunction, batch: Batch) -> np.ndarray:
-    try:
-        given = function(batch)
-    except Exception as error:
-        raise ProbeError(f"label {name!r} cannot be computed: its function raised "
-                         f"{type(error).__name__}: {error}") from error
-    values = label_values(name, given, len(batch))
-    check_classes(name, name, pd.Series(values))
-    return values
 
 OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
 """What training and held-out codes may share: `combinations` asks about new instances of the same
@@ -295,7 +277,7 @@ def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str
     names = [name for name in train.labels if name in heldout.labels and name != "split"]
     _, of_train, of_heldout = np.intersect1d(train.instances(), heldout.instances(),
                                              return_indices=True)
-    if of_train.size and all(_origin(train, key) == _origin(heldout, key) is not None
+    if of_train.size and all(stated(train, key) == stated(heldout, key) is not None
            for key in ("task", "split", "seed")):
         exact = [name for name in names if train.labels[name].dtype.kind != "f"]
         ours, theirs = (codes.labels[exact].iloc[rows].astype(str).to_numpy()
@@ -304,7 +286,15 @@ def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str
             same = np.isin(heldout.instances(), train.instances())
             return int(same.sum()), (f"both are of split {train.meta['split']!r} with seed "
                                      f"{train.meta['seed']}")
-    same = np.isin(_digests(heldout, names), _digests(train, names))
+
+    def digests(codes: LatentCodes) -> np.ndarray:
+        labels = codes.labels[names].reset_index(drop=True)
+        labels = labels.apply(lambda c: c if c.dtype.kind == "f" else c.astype(str).astype(object))
+        scores = pd.DataFrame(codes.scores.reshape(len(codes), -1))
+        return np.asarray(pd.util.hash_pandas_object(pd.concat([labels, scores], axis=1),
+                                                     index=False))
+
+    same = np.isin(digests(heldout), digests(train))
     return int(same.sum()), "their labels and codes are the same"
 
 
@@ -318,15 +308,6 @@ def shared_caveat(settings: Mapping[str, Any]) -> list[str]:
     return [f"{n} held-out combinations occur in training: these are scores on {what}."]
 
 
-def _origin(codes: LatentCodes, key: str) -> str | None:
-    # As JSON, because codes that were saved have lists where others have tuples.
+def stated(codes: LatentCodes, key: str) -> str | None:
+    """Return what codes say of where they come from, as JSON: saved ones have lists for tuples."""
     return json.dumps(codes.meta[key], sort_keys=True, default=str) if key in codes.meta else None
-
-
-def _digests(codes: LatentCodes, names: Sequence[Hashable]) -> np.ndarray:
-    """Return a number for each instance that tells its labels and codes from others, uint64 [N]."""
-    labels = codes.labels[list(names)].reset_index(drop=True)
-    labels = labels.apply(lambda c: c if c.dtype.kind == "f" else c.astype(str).astype(object))
-    scores = pd.DataFrame(codes.scores.reshape(len(codes), -1))
-    rows = pd.concat([labels, scores], axis=1)
-    return pd.util.hash_pandas_object(rows, index=False).to_numpy()

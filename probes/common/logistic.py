@@ -31,13 +31,10 @@ from threadpoolctl import threadpool_limits
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.labels import Target
 from latentcode.probes.common.statistics import (
-    ClassCounts,
     Resampled,
     accuracy,
-    cluster_sums,
     count_by_cluster,
     macro_f1,
-    resampled_means,
     rows_of_others,
 )
 from latentcode.subjects import Subject
@@ -150,15 +147,13 @@ def fit_probe(
 
     falling = sorted(penalties, reverse=True)
     selection: dict[float, float] = {}
-    best = falling[0]
-    if len(falling) > 1:
-        with threadpool_limits(1, user_api="blas"):
+    # Of many small products: two threads that wait for each other after each take twice as long.
+    with threadpool_limits(1, user_api="blas"):
+        if len(falling) > 1:
             selection = _cross_validate(z, y, groups, multilabel, falling,
                                         min(n_folds, n_groups), selection_instances, seed,
                                         selected_by)
-        best = max(falling, key=lambda penalty: selection[penalty])
-    # Of many small products: two threads that wait for each other after each take twice as long.
-    with threadpool_limits(1, user_api="blas"):
+        best = max(falling, key=lambda penalty: selection.get(penalty, 0.0))
         weights, bias, converged = next(_fit_path(z, y, multilabel, [best]))
     return LogisticProbe(weights, bias, mean, scale, multilabel, best, 1.0 / (best * len(z)),
                          selection, converged)
@@ -181,17 +176,13 @@ def _cross_validate(
         for i, (weights, bias, _) in enumerate(path):
             scores[i, score] = z[score] @ weights.T + bias
     if selected_by == "log_loss":
-        return {penalty: -float(_log_losses(of_penalty, y).mean())
-                for penalty, of_penalty in zip(penalties, scores, strict=True)}
-    one_cluster = np.zeros(len(y), dtype=np.int64)
-    metric = macro_f1 if multilabel else accuracy
-
-    def pooled(answer: np.ndarray) -> float:
-        counts: ClassCounts = count_by_cluster(y, answer, one_cluster)
-        return float(metric(counts.total()))
-
-    return {penalty: pooled(_answer(of_penalty, multilabel))
-            for penalty, of_penalty in zip(penalties, scores, strict=True)}
+        found = [-_log_losses(of_penalty, y).mean() for of_penalty in scores]
+    else:
+        metric = macro_f1 if multilabel else accuracy
+        pooled = np.zeros(len(y), dtype=np.int64)
+        found = [metric(count_by_cluster(y, _answer(of_penalty, multilabel), pooled).total())
+                 for of_penalty in scores]
+    return {penalty: float(score) for penalty, score in zip(penalties, found, strict=True)}
 
 
 def _fit_path(
@@ -216,27 +207,16 @@ def _fit_path(
     for penalty in penalties:
         weights, bias, converged = np.zeros((y.shape[1], d)), known.copy(), True
         for model, target in zip(models, targets, strict=True):
-            converged &= _converges(model.set_params(C=1.0 / (penalty * n)), z, target)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                model.set_params(C=1.0 / (penalty * n)).fit(z, target)
+            converged &= not any(issubclass(warning.category, ConvergenceWarning)
+                                 or "line search" in str(warning.message).lower()
+                                 for warning in caught)
         if models:
             weights[fitted] = np.concatenate([model.coef_ for model in models])
             bias[fitted] = np.concatenate([model.intercept_ for model in models])
         yield weights, bias, converged
-
-
-def _converges(model: LogisticRegression, z: np.ndarray, target: np.ndarray) -> bool:
-    """Fit `model` and return whether its optimiser converged."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(z, target)
-    converged = True
-    for warning in caught:
-        if (issubclass(warning.category, ConvergenceWarning)
-                or "line search" in str(warning.message).lower()):
-            converged = False
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename,
-                                   warning.lineno)
-    return converged
 
 
 def _log_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -260,7 +240,8 @@ TABLE_INSTANCES = 65_536
 
 
 def operation_labels(
-    asked: Subject, pair: str, labels: Sequence[pd.DataFrame], counted: Sequence[pd.DataFrame] = ()
+    subject: Subject, pair: str, labels: Sequence[pd.DataFrame],
+    counted: Sequence[pd.DataFrame] = (),
 ) -> list[pd.DataFrame]:
     """Return operation, operands and answer of the problems at a pair, beside their other labels.
 
@@ -269,28 +250,14 @@ def operation_labels(
 
     Measurements are bins 1 .. N_BINS, between the quantiles of the training problems.
     """
-    frames = [asked.row_labels(frame, pair) for frame in (*labels, *counted)]
+    frames = [subject.row_labels(frame, pair) for frame in (*labels, *counted)]
     for column in frames[0].columns[frames[0].dtypes.map(lambda dtype: dtype.kind == "f")]:
         edges = np.quantile(frames[0][column], np.linspace(0, 1, N_BINS + 1)[1:-1])
         for frame in frames:
             frame[column] = 1 + np.searchsorted(edges, frame[column].to_numpy())
-    return [frame if further is None else pd.concat(
-        [frame, further[[name for name in further if name not in frame]]], axis=1)
-        for frame, further in zip(frames, [*labels, *[None] * len(counted)], strict=True)]
-
-
-def conditions(frame: pd.DataFrame) -> Mapping[str, tuple[str, ...]]:
-    """Return what may be known beside features: the answer, or the answer and all operands."""
-    operands = tuple(str(name) for name in frame if str(name).startswith(OPERAND))
-    if ANSWER not in frame:
-        return {}
-    alone = {ANSWER: (ANSWER,)}
-    return alone | {"answer and operands": (ANSWER, *operands)} if operands else alone
-
-
-def is_operation(name: str) -> bool:
-    """Whether a column of `Task.row_labels` says what is done, not to what or what comes out."""
-    return name != ANSWER and not name.startswith(OPERAND)
+    further = [frame[[name for name in frame if name not in frames[0]]] for frame in labels]
+    return [*(pd.concat(both, axis=1) for both in zip(frames, further, strict=False)),
+            *frames[len(labels):]]
 
 
 @dataclass(frozen=True)
@@ -335,21 +302,26 @@ def log_posteriors(
 def known_beside(
     targets: Mapping[str, Target], frames: Sequence[pd.DataFrame], groups: np.ndarray, seed: int
 ) -> dict[str, list[Known]]:
-    """Return what may be known beside features, by label, of those of the operation.
+    """Return what may be known beside features, by label, of those of the operation: the answer,
+    or the answer and all operands.
 
-    frames  what training, held-out and counted instances are asked (`row_labels.asked`)
+    frames  labels of training, held-out and counted instances (`operation_labels`)
     """
     train, heldout, counted = frames
-    found: dict[str, list[Known]] = {}
+    operands = tuple(str(name) for name in counted if str(name).startswith(OPERAND))
+    conditions = {ANSWER: (ANSWER,)} if ANSWER in counted else {}
+    if conditions and operands:
+        conditions["answer and operands"] = (ANSWER, *operands)
+    known: dict[str, list[Known]] = {}
     for label, target in targets.items():
         if (target.multilabel or not target.varies or label not in counted
-                or not is_operation(label)):
+                or label in (ANSWER, *operands)):
             continue
-        for given, columns in conditions(counted).items():
+        for given, columns in conditions.items():
             x, x_heldout = log_posteriors(label, columns, target, counted, (train, heldout))
             losses = _fit(x, target, groups, seed).log_losses(x_heldout, target.heldout)
-            found.setdefault(label, []).append(Known(given, x, x_heldout, losses))
-    return found
+            known.setdefault(label, []).append(Known(given, x, x_heldout, losses))
+    return known
 
 
 def gains(
@@ -379,11 +351,9 @@ def gains(
         how = {"penalties": [probe.penalty]}
         losses = probe.log_losses(np.concatenate([known.heldout, features_heldout], axis=1),
                                   target.heldout)
-        sums, sizes = cluster_sums(known.losses - losses, clusters)
-        gain = Resampled(float((known.losses - losses).mean()),
-                         resampled_means(sums, sizes, weights), len(losses), len(sizes))
-        row = gain.row()
-        found.append(({**about, "gain": row["value"], "low": row["low"], "high": row["high"],
+        gain = Resampled.of_mean(known.losses - losses, clusters, weights)
+        low, high = map(float, gain.interval())
+        found.append(({**about, "gain": gain.value, "low": low, "high": high,
                        "with_features": float(losses.mean()), "converged": probe.converged}, gain))
     return found
 

@@ -293,6 +293,13 @@ class Resampled:
                          self.n_clusters)
 
     @staticmethod
+    def of_mean(values: np.ndarray, clusters: np.ndarray, weights: np.ndarray) -> Resampled:
+        """Return the mean of the numbers of problems [N], of clusters weighted [R, cluster]."""
+        sums, sizes = cluster_sums(values, clusters)
+        return Resampled(float(values.mean()), resampled_means(sums, sizes, weights), len(values),
+                         len(sizes))
+
+    @staticmethod
     def of_shuffles(scores: Sequence[Resampled], rng: np.random.Generator) -> Resampled:
         """Return the mean of the scores s_k of K shuffles, resampled over problems and shuffles.
 

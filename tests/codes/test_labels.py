@@ -43,7 +43,7 @@ def test_values_of_any_array_become_a_column(values: Any) -> None:
 @pytest.mark.parametrize(("values", "message"), [
     ([1, 2], r"'mine' has shape \(2,\); expected \(3,\), one value per instance"),
     ([1.0, np.nan, 2.0], r"'mine' has 1 missing values \(NaN or None\) among 3"),
-    ([1, "a", 2], "'mine' has values of type int, str; expected one of"),
+    ([1, "a", 2], "'mine' has values of type mixed-integer; expected one of"),
     ([np.inf, 1.0, 2.0], "'mine' has infinite values"),
     (lambda batch: batch.targets, "'mine' is a function; expected its values"),
 ])
