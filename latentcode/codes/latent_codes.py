@@ -487,7 +487,7 @@ class LatentCodes:
             return cls(
                 **arrays, labels=pd.read_parquet(folder / LABELS),
                 pairs=convert(tuple[Pair, ...], saved["pairs"], "pairs"),
-                **{name: convert(tuple[int, ...], described[name], name)
+                **{name: convert(tuple[int, ...], saved[name], name)
                    for name in ("layers", "query_of_pair")},
                 meta=saved["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)}))
         except (ConfigError, OSError, ValueError, TypeError, LookupError, AttributeError,

@@ -31,12 +31,8 @@ from latentcode.tasks.text.task import Text
 if TYPE_CHECKING:
     from latentcode.subjects.asked import Model, Problems, Split
 
-TENSORS = "codes.safetensors"
-"""What makes a folder one of codes."""
-PRETRAINED = "config.json"
-"""What makes it one of a pretrained language model."""
-RUN = "config.yaml"
-"""What makes it a run."""
+TENSORS, PRETRAINED, RUN = "codes.safetensors", "config.json", "config.yaml"
+"""What makes a folder one of codes, of a pretrained language model, and of a run."""
 
 
 @dataclass(frozen=True)
@@ -86,48 +82,63 @@ def subject(
         batch_size: Problems of one forward pass; default: 512, of prompts 32.
         untrained: Beside codes as the model: as many codes of an untrained one.
     """
+    options = {"step": step, "revision": revision, "device": device, "device_map": device_map,
+               "dtype": dtype, "prepend_bos": prepend_bos, "batch_size": batch_size}
     if isinstance(model, Subject):
         check_nothing("the model is a subject, which has them already", problems=problems,
-                      step=step, revision=revision, device=device, device_map=device_map,
-                      dtype=dtype, prepend_bos=prepend_bos, batch_size=batch_size,
-                      untrained=untrained or None)
+                      untrained=untrained or None, **options)
         return model
-    found = (opened_model(model, pretrained=problems is not None)
-             if isinstance(model, str | Path) else model)
-    if isinstance(found, LatentCodes):
-        check_nothing("the model is codes that were read before", step=step, revision=revision,
-                      device=device, device_map=device_map, dtype=dtype, prepend_bos=prepend_bos,
-                      batch_size=batch_size)
-        heldout = () if problems is None else map(opened_codes, as_tuple(problems))
+    if isinstance(model, str | Path):
+        model = opened_model(model, pretrained=problems is not None)
+    if isinstance(model, LatentCodes):
+        check_nothing("the model is codes that were read before", **options)
+        heldout = () if problems is None else (
+            codes if isinstance(codes, LatentCodes) else LatentCodes.load(codes)
+            for codes in as_tuple(problems))
         initial = (untrained,) if isinstance(untrained, LatentCodes) else tuple(untrained)
-        return CodesSubject((found, *heldout), initial)
+        return CodesSubject((model, *heldout), initial)
     check(not isinstance(problems, LatentCodes), "problems are codes, and the model is none; "
           "expected codes for both", ProbeError)
-    check_bridged(found)
-    check(isinstance(found, Run | LanguageModel | str | Path) or hasattr(found, "run_with_hooks"),
-          f"model is {found!r}; expected a run, the name of a model, or a model in hand",
+    check_bridged(model)
+    check(isinstance(model, Run | LanguageModel | str | Path) or hasattr(model, "run_with_hooks"),
+          f"model is {model!r}; expected a run, the name of a model, or a model in hand",
           ConfigError)
     asked = as_problems(problems)
     check(len(untrained) == 0, "untrained is given, but the model is not codes; expected a model, "
           "of which the untrained one is known", ProbeError)
+    named, is_name = repr(str(model)), isinstance(model, str | Path)
+    if not is_name:
+        named = (f"{model.name} (task {model.config.task.name})" if isinstance(model, Run)
+                 else f"a {type(model).__name__}")
     if isinstance(asked, Prompts | Texts):
-        return _on_prompts(found, asked, step=step, revision=revision, device=device,
-                           device_map=device_map, dtype=dtype, prepend_bos=prepend_bos,
-                           batch_size=batch_size)
+        what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
+            isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
+        check(not isinstance(model, Run) or model.config.task.name == Text.name,
+              f"problems are {what}, and run {named} reads no text; expected a language model, "
+              "or a task; what is asked about goes by labels=", ConfigError)
+        if not is_name and not isinstance(model, Run):
+            check_nothing("the model is in hand", revision=revision, device=device,
+                          device_map=device_map, dtype=dtype)
+        language = load_language_model(
+            model, step=step, revision=revision, device=None if device is None else placed(device),
+            device_map=device_map, dtype=dtype)
+        if isinstance(asked, Texts):
+            return TextSubject(language, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
+        return PromptSubject(language, asked, prepend_bos=prepend_bos, batch_size=batch_size)
     check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos,
                   revision=revision, device_map=device_map)
-    check(not isinstance(found, LanguageModel), "problems are missing: expected prompts (a "
+    check(not isinstance(model, LanguageModel), "problems are missing: expected prompts (a "
           "DataFrame or a JSONL file), or texts", ConfigError)
-    if isinstance(found, Run):
-        return RunSubject(found, asked, step=step, device=placed(device), batch_size=batch_size)
-    check(asked is None or not isinstance(found, str | Path), f"problems are a task, and "
-          f"{_said(found)} is a pretrained language model; expected prompts or texts", ConfigError)
-    check(asked is not None, "problems are missing: "
-          f"{_said(found)} does not say what it is asked; expected prompts (a DataFrame or a JSONL "
-          "file), texts" + ("" if isinstance(found, str | Path) else ", or a task"), ConfigError)
+    if isinstance(model, Run):
+        return RunSubject(model, asked, step=step, device=placed(device), batch_size=batch_size)
+    check(asked is None or not is_name, f"problems are a task, and {named} is a pretrained "
+          "language model; expected prompts or texts", ConfigError)
+    check(asked is not None, f"problems are missing: {named} does not say what it is asked; "
+          "expected prompts (a DataFrame or a JSONL file), texts"
+          f"{'' if is_name else ', or a task'}", ConfigError)
     check_nothing("the model is in hand", step=step, device=device)
     assert asked is not None
-    return ModelSubject(found, asked, batch_size=batch_size)
+    return ModelSubject(model, asked, batch_size=batch_size)
 
 
 def as_problems(problems: Any) -> Task | Prompts | Texts | None:
@@ -167,53 +178,15 @@ def opened_model(model: str | Path, *, pretrained: bool) -> Run | LatentCodes | 
     if not path.exists() and not str(model).startswith("zoo:") and str(model) not in zoo_folders():
         if pretrained:
             return model
-        _check_known(model)
+        try:
+            load_run(model)
+        except UnknownNameError as error:
+            raise UnknownNameError("model", str(model), error.valid, ". A language model's name "
+                                   "also needs problems: prompts or texts") from None
     if path.is_dir() and (path / PRETRAINED).is_file() and not (path / RUN).is_file():
         return model
     folder = run_folder(model)
     return LatentCodes.load(folder) if (folder / TENSORS).is_file() else load_run(model)
-
-
-def opened_codes(codes: Any) -> LatentCodes:
-    """Return codes in hand, or those of a folder."""
-    return codes if isinstance(codes, LatentCodes) else LatentCodes.load(codes)
-
-
-def _check_known(model: str | Path) -> None:
-    """Raise the error of a name or a path that stands for nothing here."""
-    try:
-        load_run(model)
-    except UnknownNameError as error:
-        raise UnknownNameError("model", str(model), error.valid, ". A language model's name also "
-                               "needs problems: prompts or texts") from None
-
-
-def _said(model: Any) -> str:
-    """Return what errors call a model."""
-    if isinstance(model, Run):
-        return f"{model.name} (task {model.config.task.name})"
-    return repr(str(model)) if isinstance(model, str | Path) else f"a {type(model).__name__}"
-
-
-def _on_prompts(
-    model: Any, asked: Prompts | Texts, *, step: int | None, revision: str | None,
-    device: str | None, device_map: str | Mapping[str, Any] | None,
-    dtype: str | torch.dtype | None, prepend_bos: bool | None, batch_size: int | None,
-) -> Subject:
-    what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
-        isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
-    check(not isinstance(model, Run) or model.config.task.name == Text.name,
-          f"problems are {what}, and run {_said(model)} reads no text; expected a language model, "
-          "or a task; what is asked about goes by labels=", ConfigError)
-    if not isinstance(model, Run | str | Path):
-        check_nothing("the model is in hand", revision=revision, device=device,
-                      device_map=device_map, dtype=dtype)
-    of = load_language_model(
-        model, step=step, revision=revision, device=None if device is None else placed(device),
-        device_map=device_map, dtype=dtype)
-    if isinstance(asked, Texts):
-        return TextSubject(of, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
-    return PromptSubject(of, asked, prepend_bos=prepend_bos, batch_size=batch_size)
 
 
 @watched("reading codes")
@@ -273,8 +246,8 @@ def extract(
             `out` what `partial_codes` raises.
     """
     seed = checked_seed(seed)
-    of = subject(model, problems, step=step, device=device, batch_size=batch_size)
-    reader = of.reader(
-        split, n=of.n_of("n", n, 4_096, split), pairs=pairs, layers=layers, residuals=residuals,
+    asked = subject(model, problems, step=step, device=device, batch_size=batch_size)
+    reader = asked.reader(
+        split, n=asked.n_of("n", n, 4_096, split), pairs=pairs, layers=layers, residuals=residuals,
         untrained=untrained, seed=seed)
     return reader.read(out, overwrite=overwrite, progress=progress)

@@ -29,7 +29,7 @@ over combinations, and over instances where the sizes agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -393,26 +393,21 @@ class Contrasts:
             return ["no contrasts: nothing that is compared varies"]
         place = [name for name in rows if name not in (*MEASURED[1:], *best_of)
                  and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
-        found = [(dict(zip(map(str, place), key, strict=True)), *_best(block, best_of))
-                 for key, block in rows.groupby(place, sort=False, dropna=False)]
-        found.sort(key=lambda one: _effect(one[1]), reverse=True)
-        above = sum(_effect(block)[0] for _, block, _ in found)
+        where = [name for name in best_of if name in rows]
+        best = []
+        for key, block in rows.groupby(place, sort=False, dropna=False):
+            places = [block] if not where else [
+                one for _, one in block.groupby(where, sort=False, dropna=False)]
+            best.append((dict(zip(map(str, place), key, strict=True)), max(places, key=_effect),
+                         len(places)))
+        best.sort(key=lambda entry: _effect(entry[1]), reverse=True)
+        above = sum(_effect(block)[0] for _, block, _ in best)
         # What is the same everywhere need not be said, but for the layer.
-        told_of = [name for name in best_of if name in rows and (
-            name == "layer" or rows[name].nunique() > 1)]
+        told_of = [name for name in where if name == "layer" or rows[name].nunique() > 1]
         said = [_sentence(named, block, among, self.of, told_of)
-                for named, block, among in found[:MOST_SAID]]
-        return said if len(found) == 1 else [
-            *said, f"{above} of {len(found)} surely above their controls (all in .contrasts)"]
-
-
-def _best(rows: pd.DataFrame, best_of: Sequence[str]) -> tuple[pd.DataFrame, int]:
-    """Return the rows of the place with the largest effect, sure ones first, and of how many."""
-    where = [name for name in best_of if name in rows]
-    if not where:
-        return rows, 1
-    places = [block for _, block in rows.groupby(where, sort=False, dropna=False)]
-    return max(places, key=_effect), len(places)
+                for named, block, among in best[:MOST_SAID]]
+        return said if len(best) == 1 else [
+            *said, f"{above} of {len(best)} surely above their controls (all in .contrasts)"]
 
 
 def _effect(rows: pd.DataFrame) -> tuple[bool, float]:
@@ -431,40 +426,29 @@ def _sentence(
     named: Mapping[str, Any], rows: pd.DataFrame, among: int, of: str, told_of: Sequence[str]
 ) -> str:
     """Say the contrasts of one quantity of one thing, at the best of its places."""
-    first = rows.iloc[0]
-    inside = [str(named["quantity"]).replace("_", " ")]
-    inside += [f"{name} {_plain(value)}" for name, value in named.items()
-               if name not in ("quantity", "label", of)]
-    inside += [f"{name} {_plain(first[name])}" for name in told_of if pd.notna(first[name])]
-    if among > 1:
-        inside.append(f"the best of {among}")
-    inside += [f"{int(first['n'])} problems", f"{int(first['n_clusters'])} combinations"]
-    label = f"{named['label']}: " if "label" in named else ""
-    return f"{label}{named[of]} {'; '.join(_compared(rows))} ({', '.join(inside)})"
-
-
-def _compared(rows: pd.DataFrame) -> Iterator[str]:
-    """Say what is above, what is not surely above, and what is below which control."""
+    compared = []
     above, below = rows["low"] > 0.0, rows["high"] < 0.0
     for said, which, sign in (("above", above, 1), ("not surely above", ~above & ~below, 1),
                               ("below", below, -1)):
         others = []
         for row in rows[which].to_dict("records"):
             low, high = sorted((sign * row["low"], sign * row["high"]))
-            interval = f"[{low:.2f}, {high:.2f}]" if low == low else f"({_no_interval(row)})"
+            interval = f"[{low:.2f}, {high:.2f}]" if low == low else (
+                f"({NO_INTERVAL})" if row["n_clusters"] < LEAST_CLUSTERS
+                else "(a single shuffle has no interval)")
             others.append(f"{WORDS.get(row['against'], row['against'])} by "
                           f"{sign * row['value']:.2f} {interval}")
         if others:
-            yield f"{said} {', '.join(others)}"
-
-
-def _no_interval(row: Mapping[Hashable, Any]) -> str:
-    """Say why a difference has no interval."""
-    return NO_INTERVAL if row["n_clusters"] < LEAST_CLUSTERS else "a single shuffle has no interval"
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+            compared.append(f"{said} {', '.join(others)}")
+    first = rows.iloc[0]
+    place = {name: value for name, value in named.items() if name not in ("quantity", "label", of)}
+    place |= {name: first[name] for name in told_of if pd.notna(first[name])}
+    inside = [str(named["quantity"]).replace("_", " "), *(
+        f"{name} {f'{value:g}' if isinstance(value, float) else value}"
+        for name, value in place.items()), *([f"the best of {among}"] if among > 1 else []),
+        f"{int(first['n'])} problems", f"{int(first['n_clusters'])} combinations"]
+    label = f"{named['label']}: " if "label" in named else ""
+    return f"{label}{named[of]} {'; '.join(compared)} ({', '.join(inside)})"
 
 
 def paired_rates(
