@@ -109,19 +109,6 @@ class Subject(ABC):
         """Return the codes of problems of a split, with the arguments of `reader`."""
         return self.reader(split, **reading).read(progress=progress)
 
-    def with_untrained(
-        self, split: str, further: Mapping[str, Any], *, controls: bool = True, **reading: Any
-    ) -> tuple[LatentCodes, LatentCodes | None]:
-        """Return codes with residual streams, and those of the untrained model beside them.
-
-        further   more labels of these problems, for both
-        controls  False leaves out both controls
-        """
-        codes = self.codes(split, residuals=controls, **reading).with_labels(**further)
-        if not controls:
-            return codes, None
-        return codes, self.codes(split, untrained=True, **reading).with_labels(**further)
-
     def without_model(self) -> ProbeError:
         """Return the error of a question that needs a model."""
         return ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
@@ -229,12 +216,6 @@ class CodesSubject(Subject):
                 query_of_pair=tuple(codes.query_of_pair[place] for place in places)
                 if codes.query_of_pair else ())
         return StoredCodes(codes)
-
-    def with_untrained(
-        self, split: str, further: Mapping[str, Any], *, controls: bool = True, **reading: Any
-    ) -> tuple[LatentCodes, LatentCodes | None]:
-        return (self.codes(split, **reading),
-                self.codes(split, untrained=True, **reading) if self.initial else None)
 
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         check(len(self.parts) == 2, "a single set of codes is given; expected codes of training "

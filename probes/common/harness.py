@@ -60,44 +60,6 @@ if TYPE_CHECKING:
 
 
 
-@dataclass(frozen=True)
-class Features:
-    """The codes, or a control beside them: a vector per instance, layer and pair."""
-
-    name: str
-    codes: LatentCodes
-
-    def values(self, layer: int, pair: str) -> np.ndarray:
-        """Return the vectors of a layer and pair, float32 [N, d]; not a copy."""
-        read = LatentCodes.select_residual if self.name == "residual" else LatentCodes.select
-        return read(self.codes, layer=layer, pair=pair)
-
-    def points(self, layer: int, pair: str) -> np.ndarray:
-        """Return the vectors of a layer and pair, float64 [N, d]."""
-        return np.asarray(self.values(layer, pair), dtype=np.float64)
-
-    def place(self, pair: str) -> Hashable:
-        """Return what the vectors of a layer depend on: pairs of one query share its residual."""
-        if self.name != "residual":
-            return pair
-        return self.codes.query_of_pair[[p.name for p in self.codes.pairs].index(pair)]
-
-
-def features_of(
-    codes: LatentCodes, untrained: LatentCodes | None, controls: bool
-) -> tuple[Features, ...]:
-    """Return the codes and their controls: the residual stream and an untrained model's codes.
-
-    untrained  codes of the same instances under the model's initial weights
-    controls   False leaves out both; `ProbeError` says what else is missing
-    """
-    check_pair_of_codes(codes, codes, "codes")
-    check_controls([codes], [] if untrained is None else [untrained], controls)
-    if not controls or untrained is None:
-        return (Features("code", codes),)
-    return Features("code", codes), Features("residual", codes), Features("untrained", untrained)
-
-
 def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:
     """Raise `ProbeError` unless both hold the same layers, pairs and number of heads."""
     for name, ours, theirs in (

@@ -12,7 +12,7 @@ from decoded_codes import decode_codes
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, UnknownNameError
-from latentcode.probes.common.harness import check_controls, check_pair_of_codes, features_of
+from latentcode.probes.common.harness import check_controls, check_pair_of_codes
 from latentcode.probes.common.labels import make_target
 from latentcode.probes.knn_purity import nearest, purity
 from latentcode.probes.projection import fit_projection
@@ -74,7 +74,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: decode(p, controls=True), ProbeError, "without its controls"),
     (lambda p: lc.similarity(p("ood"), label="term_1"), ProbeError, "without its controls"),
     (lambda p: lc.knn_purity(p("ood")), ProbeError, "without its controls"),
-    (lambda p: features_of(p("ood", residuals=False), None, True), ProbeError, "residual streams"),
+    (lambda p: check_controls([p("ood", residuals=False)], [], True), ProbeError,
+     "residual streams"),
     (lambda p: check_controls([p("train", residuals=False)], [untrained(p)[0]], True),
      ProbeError, "residuals=True"),
     (lambda p: check_controls([p("train")], [untrained(p)[0]], False), ProbeError,

@@ -42,7 +42,6 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
-from latentcode.probes.common.harness import Features
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import varies
 from latentcode.probes.decoding import decode_splits
@@ -217,10 +216,10 @@ def probe_scores(
         table = pd.concat([each.reindex(columns=COLUMNS) for each in every if len(each)],
                           ignore_index=True)
         pair, = (pair.name for pair in heldout.pairs)
-        read = {(name, layer): Features(
-            "code" if name == "shuffled" else name, initial if name == "untrained" else heldout
-        ).values(layer, pair) for name, layer in set(zip(table["features"], table["layer"],
-                                                         strict=True))}
+        read = {(name, layer): heldout.select_residual(layer=layer, pair=pair)
+                if name == "residual" else (
+                    initial if name == "untrained" else heldout).select(layer=layer, pair=pair)
+                for name, layer in set(zip(table["features"], table["layer"], strict=True))}
         tables.append(table.assign(
             split=split, n=n, n_combinations=result.table["n_heldout_combinations"].max(),
             varies=[varies(read[place])

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, UnknownNameError, chosen
-from latentcode.probes.common.harness import check_same_instances, features_of, origin
+from latentcode.probes.common.harness import check_same_instances, origin
 from latentcode.probes.common.statistics import varies
 
 Planted = Callable[..., LatentCodes]
-
-
-def test_features_are_their_own_points(planted: Planted) -> None:
-    codes, untrained = planted("ood"), planted("ood", strength=0.0)
-    place: dict[str, Any] = {"layer": 1, "pair": "query->query"}
-    found = {s.name: s.points(1, "query->query") for s in features_of(codes, untrained, True)}
-    assert list(found) == ["code", "residual", "untrained"]
-    np.testing.assert_array_equal(found["code"], codes.select(**place))
-    np.testing.assert_array_equal(found["residual"], codes.select_residual(**place))
-    np.testing.assert_array_equal(found["untrained"], untrained.select(**place))
 
 
 @pytest.mark.parametrize(("name", "mine", "theirs"), [
