@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -85,51 +85,24 @@ class LensConfig(ModelConfig):
     def of(cls, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> LensConfig:
         """Return what `model.cfg` shows of a configuration."""
         view = cls(**_fields(config))
-        vars(view).update(device=device, dtype=dtype)
+        experts = config.feedforward == "moe"
+        vars(view).update(
+            device=device, dtype=dtype, model_name=kind_of(config),
+            act_fn="silu" if config.feedforward == "swiglu" else "gelu_new",
+            attention_dir="causal" if config.causal else "bidirectional",
+            # A model of vectors has the vocabulary of its answers alone.
+            d_vocab=config.d_input if config.embedding == "token" else config.d_output,
+            d_vocab_out=config.d_output, gated_mlp=config.feedforward == "swiglu",
+            num_experts=config.n_experts if experts else None,
+            experts_per_token=config.top_k if experts else None,
+            positional_embedding_type=(
+                "relative_positional_bias" if config.positions == "t5" else config.positions))
         return view
 
     @property
     def plain(self) -> ModelConfig:
         """The same without the names of TransformerLens."""
         return ModelConfig(**_fields(self))
-
-    @property
-    def act_fn(self) -> str:
-        return "silu" if self.feedforward == "swiglu" else "gelu_new"
-
-    @property
-    def attention_dir(self) -> str:
-        return "causal" if self.causal else "bidirectional"
-
-    @property
-    def d_vocab(self) -> int:
-        """Of token ids; a model of vectors has the vocabulary of its answers alone."""
-        return self.d_input if self.embedding == "token" else self.d_output
-
-    @property
-    def d_vocab_out(self) -> int:
-        return self.d_output
-
-    @property
-    def experts_per_token(self) -> int | None:
-        return self.top_k if self.feedforward == "moe" else None
-
-    @property
-    def gated_mlp(self) -> bool:
-        return self.feedforward == "swiglu"
-
-    @property
-    def model_name(self) -> str:
-        """The attention kind."""
-        return kind_of(self)
-
-    @property
-    def num_experts(self) -> int | None:
-        return self.n_experts if self.feedforward == "moe" else None
-
-    @property
-    def positional_embedding_type(self) -> str:
-        return "relative_positional_bias" if self.positions == "t5" else self.positions
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelConfig) and _fields(self) == _fields(other)
@@ -197,6 +170,19 @@ def _edits(tokens: Tensor) -> int:
     return 0 if tokens.is_inference() else tokens._version
 
 
+def _checked(method: str, *parts: str) -> Callable[..., Any]:
+    """Return a method of `ActivationCache` that is refused where some parts are not what it takes
+    them for: `heads`, `neurons` or `blocks`."""
+
+    def call(cache: LensCache, *args: Any, **kwargs: Any) -> Any:
+        for part in parts:
+            cache.check_parts(method, part)
+        return getattr(super(LensCache, cache), method)(*args, **kwargs)
+
+    call.__name__ = method
+    return call
+
+
 class LensCache(ActivationCache):
     """TransformerLens' `ActivationCache`, which refuses what would not be what it is called.
 
@@ -209,51 +195,34 @@ class LensCache(ActivationCache):
     model: Any
     """A `LensSurface`."""
 
-    def compute_head_results(self) -> None:
-        self._check_heads("compute_head_results")
-        super().compute_head_results()
-
-    def stack_head_results(self, *args: Any, **kwargs: Any) -> Any:
-        self._check_heads("stack_head_results")
-        return super().stack_head_results(*args, **kwargs)
-
-    def get_neuron_results(self, *args: Any, **kwargs: Any) -> Tensor:
-        self._check_neurons("get_neuron_results")
-        return super().get_neuron_results(*args, **kwargs)
-
-    def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
-        self._check_neurons("stack_neuron_results")
-        return super().stack_neuron_results(*args, **kwargs)
-
-    def decompose_resid(self, *args: Any, **kwargs: Any) -> Any:
-        self._check_blocks("decompose_resid")
-        return super().decompose_resid(*args, **kwargs)
-
-    def get_full_resid_decomposition(self, *args: Any, **kwargs: Any) -> Any:
-        self._check_heads("get_full_resid_decomposition")
-        self._check_blocks("get_full_resid_decomposition")
-        return super().get_full_resid_decomposition(*args, **kwargs)
+    compute_head_results = _checked("compute_head_results", "heads")
+    stack_head_results = _checked("stack_head_results", "heads")
+    get_neuron_results = _checked("get_neuron_results", "neurons")
+    stack_neuron_results = _checked("stack_neuron_results", "neurons")
+    decompose_resid = _checked("decompose_resid", "blocks")
+    get_full_resid_decomposition = _checked("get_full_resid_decomposition", "heads", "blocks")
 
     def apply_slice_to_batch_dim(self, batch_slice: Any) -> LensCache:
         part = super().apply_slice_to_batch_dim(batch_slice)
         return LensCache(part.cache_dict, self.model, has_batch_dim=part.has_batch_dim)
 
-    def _check_heads(self, method: str) -> None:
-        self.model.check_alone(f"cache.{method}")
-        why = why_heads_mix(self.model.config)
-        check(not why, f"cache.{method}: {why}; expected softmax or no normalisation and value "
-              "network 'linear' (cache['z', l] with model.W_O sums to a layer's output here, too, "
-              "but no term is one head's own; or use cache['attn_out', l])")
-
-    def _check_neurons(self, method: str) -> None:
-        check(self.model.config.feedforward != "moe", f"cache.{method}: the neurons of experts "
-              "count by their gate, which it leaves out; expected feedforward 'gelu' or 'swiglu' "
-              "(use cache['mlp_out', l], or multiply cache['post', l] by blocks.l.mlp.hook_gate)")
-
-    def _check_blocks(self, method: str) -> None:
-        check(not self.model.config.cross_attention, f"cache.{method}: it leaves out what "
-              "cross-attention writes, so that its sum is not the residual stream; use "
-              "cache.accumulated_resid, and blocks.l.hook_cross_attn_out")
+    def check_parts(self, method: str, part: str) -> None:
+        """Raise `ConfigError` where heads, neurons or blocks are not what a method sums."""
+        config = self.model.config
+        if part == "heads":
+            self.model.check_alone(f"cache.{method}")
+            why = why_heads_mix(config)
+            check(not why, f"cache.{method}: {why}; expected softmax or no normalisation and value "
+                  "network 'linear' (cache['z', l] with model.W_O sums to a layer's output here, "
+                  "too, but no term is one head's own; or use cache['attn_out', l])")
+        elif part == "neurons":
+            check(config.feedforward != "moe", f"cache.{method}: the neurons of experts count by "
+                  "their gate, which it leaves out; expected feedforward 'gelu' or 'swiglu' (use "
+                  "cache['mlp_out', l], or multiply cache['post', l] by blocks.l.mlp.hook_gate)")
+        else:
+            check(not config.cross_attention, f"cache.{method}: it leaves out what cross-attention "
+                  "writes, so that its sum is not the residual stream; use cache.accumulated_resid,"
+                  " and blocks.l.hook_cross_attn_out")
 
 
 def why_heads_mix(config: ModelConfig) -> str:
