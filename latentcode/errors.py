@@ -1,4 +1,6 @@
-"""Errors that a user can act on: each names the thing, its value and what was expected.
+"""Errors that a user can act on, and checks of arguments that raise them.
+
+Each error names the thing, its value and what was expected.
 
 They stand below every room of the house, so that `models` can raise them without knowing
 of tasks or runs. The command line prints them as one line; anything else is a bug of ours

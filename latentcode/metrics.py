@@ -1,4 +1,4 @@
-"""A number with its standard error, and how it is got from per-instance values."""
+"""Means over instances with their standard errors, and the classes that an answer can fall into."""
 
 from __future__ import annotations
 

@@ -69,9 +69,8 @@ class Bar:
         self.enabled, self.transient, self.unasked = enabled, transient, unasked
         self.console: Console | None = None
         self.bars: rich.progress.Progress | None = None
-        self._start = done
+        self._start, self._ended = done, False
         self._began = self._last_line = time.monotonic()
-        self._ended = False
 
     def __enter__(self) -> Bar:
         if self.total:
@@ -95,12 +94,16 @@ class Bar:
             if self._ended or waits:
                 return
             self._begin()
+        now = time.monotonic()
         if self.bars is not None:
-            self.bars.update(self.bars.task_ids[0], completed=done, total=total,
-                             description=self.what, text=self.text)
-        elif line or time.monotonic() - self._last_line > LINE_EVERY:
-            self._last_line = time.monotonic()
-            self.say(self._line())
+            self.bars.update(self.bars.task_ids[0], completed=done, total=total, text=self.text)
+        elif line or now - self._last_line > LINE_EVERY:
+            self._last_line, left = now, ""
+            if done > self._start:
+                seconds = (now - self._began) / (done - self._start) * (total - done)
+                left = f", {timedelta(seconds=round(seconds))} left"
+            text = f" ({self.text})" if self.text else ""
+            self.say(f"{self.what}: {done:,} of {total:,}{left}{text}")
         if self.transient and done >= total:
             self.close()
 
@@ -122,8 +125,8 @@ class Bar:
 
     def _begin(self) -> None:
         _shown.append(self)
-        self._start = self.done
-        self._began = self._last_line = time.monotonic()
+        self._start, self._began = self.done, time.monotonic()
+        self._last_line = self._began
         if not self.enabled:
             return
         from rich import progress
@@ -140,15 +143,6 @@ class Bar:
             self.bars.add_task(self.what, total=self.total, completed=self.done, text=self.text)
             self.bars.start()
 
-    def _line(self) -> str:
-        """Return `reading: 20 of 80, 0:01:30 left (page 3)`."""
-        left = ""
-        if self.done > self._start:
-            pace = (time.monotonic() - self._began) / (self.done - self._start)
-            left = f", {timedelta(seconds=round(pace * (self.total - self.done)))} left"
-        text = f" ({self.text})" if self.text else ""
-        return f"{self.what}: {self.done:,} of {self.total:,}{left}{text}"
-
 
 def say_doing(progress: Progress | None, text: str) -> None:
     """Say what is being done, where a bar of ours is drawn; other callbacks have no place for it.
@@ -160,17 +154,25 @@ def say_doing(progress: Progress | None, text: str) -> None:
 def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Show somebody who watches how far a function is, unless it is given a `progress`.
 
-    Nothing is shown in scripts without a terminal, threads and worker processes, nor where the
-    environment says LATENTCODE_PROGRESS=0.
+    Somebody watches at a terminal or in a notebook. Nothing is shown in other scripts, threads and
+    worker processes, nor where the environment says LATENTCODE_PROGRESS=0.
 
     Args:
         what: Text before the bar.
     """
+    def is_watched() -> bool:
+        ipython = sys.modules.get("IPython")
+        in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+        return (os.environ.get(SWITCH) != "0"
+                and threading.current_thread() is threading.main_thread()
+                and multiprocessing.parent_process() is None
+                and (in_notebook or (sys.stderr is not None and sys.stderr.isatty())))
+
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def shown(*args: P.args, **kwargs: P.kwargs) -> T:
             given = kwargs.get("progress")
-            if given is None and not _shown and _is_watched():
+            if given is None and not _shown and is_watched():
                 with Bar(what, unasked=True) as kwargs["progress"]:
                     return function(*args, **kwargs)
             if given is None or isinstance(given, Bar):
@@ -184,13 +186,3 @@ def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return shown
 
     return decorate
-
-
-def _is_watched() -> bool:
-    """Return whether somebody sees what is drawn: at a terminal, or in a notebook."""
-    ipython = sys.modules.get("IPython")
-    in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
-    return (os.environ.get(SWITCH) != "0"
-            and threading.current_thread() is threading.main_thread()
-            and multiprocessing.parent_process() is None
-            and (in_notebook or (sys.stderr is not None and sys.stderr.isatty())))

@@ -1,6 +1,9 @@
-"""The parts of the transformer: embedding, LayerNorm, attention, blocks, read-out.
+"""The parts of the transformer: embedding, LayerNorm, attention, feed-forward, blocks, read-out.
 
     x <- x + attention(LN1(x));  x <- x + feedforward(LN2(x))        (paper, appendix C)
+
+`*E` stands for nothing, or for the leading axis of an ensemble whose members are computed
+together, each with its own weights.
 """
 
 from __future__ import annotations

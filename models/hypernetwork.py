@@ -3,6 +3,9 @@
     MHA_q(X) = sum_k W_qk x_k,   W_qk = sum_h a_hqk W_O^h W_V^h           (paper, Eq. 5)
 
 and, with a nonlinear value network, W_qk becomes an MLP whose layers are generated (Eq. 6, 10).
+Where attention has a gate g_hq (`gate_of`), the query decides how much of a head is let through:
+W_qk = sum_h a_hqk W_O^h diag(g_hq) W_V^h. With one number g_hq a head the code is a_hqk g_hq; with
+one for each dimension, the *effective code* has their mean.
 """
 
 from __future__ import annotations
@@ -294,7 +297,7 @@ def shown_input(model: Any, layer: int) -> tuple[str, Callable[[Tensor], Tensor]
     """
     if isinstance(model, HookedTransformer):
         return f"blocks.{layer}.hook_resid_pre", model.layer(layer).ln1
-    return f"blocks.{layer}.attn.hook_in", _as_it_is
+    return f"blocks.{layer}.attn.hook_in", lambda x: x
 
 
 def shown_output(model: Any, layer: int) -> str:
@@ -331,20 +334,13 @@ def key_inputs(
     def keep(layer: int, key: Tensor) -> Callable[..., None]:
         def store(activation: Tensor, hook: object) -> None:
             x = shown[layer][1](activation)
-            found[layer].append(_at_keys(x, key))
+            rows = torch.arange(len(x), device=x.device)[:, None]
+            found[layer].append(x[rows, key].transpose(0, 1))  # [P, B, D]
         return store
 
     for inputs, key in batches:
         look(model, inputs, ((name, keep(layer, key)) for layer, (name, _) in shown.items()))
     return torch.stack([torch.cat(found[layer], dim=1) for layer in layers])
-
-
-def _at_keys(x: Float[Tensor, "B T D"], key: Int[Tensor, "B P"]) -> Float[Tensor, "P B D"]:
-    return x[torch.arange(len(x), device=x.device)[:, None], key].transpose(0, 1)
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def identity_error(model: Any, tokens: Int[Tensor, "B T"]) -> Float[Tensor, " L"]:

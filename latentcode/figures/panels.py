@@ -1,4 +1,4 @@
-""""""
+"""Panels that several rooms draw: heat maps, points in a plane, metrics over the steps of a run."""
 
 from __future__ import annotations
 

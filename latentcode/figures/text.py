@@ -1,4 +1,4 @@
-""""""
+"""Tables in Markdown, and a few codes as bars in SVG: what pages show that draw no figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from latentcode.figures.style import GREY, PALETTE
+from latentcode.figures.colours import GREY, PALETTE
 
 
 def markdown_table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> str:

@@ -1,4 +1,4 @@
-
+"""Kernels of the attention core: the names that they serve."""
 
 from __future__ import annotations
 

@@ -330,8 +330,10 @@ def attention_of_codes(
     codes, values = (x.detach().contiguous().numpy() for x in (code, v))
 
     def compute(first: int, last: int, _: int) -> None:
-        scratch = (np.empty(shape, codes.dtype) for shape in ((d, n_keys), (n_heads, d, n_keys)))
-        hyla_of_instances(z.numpy(), codes, values, *scratch, first, last, kind.phi == "relu")
+        hidden = np.empty((d, n_keys), codes.dtype)
+        by_head = np.empty((n_heads, d, n_keys), codes.dtype)
+        hyla_of_instances(z.numpy(), codes, values, hidden, by_head, first, last,
+                          kind.phi == "relu")
 
     on_threads(compute, n)
     return z
