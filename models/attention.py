@@ -5,8 +5,8 @@
 3. `apply_value_network`   z_qh, what the code's value network makes of the values
 
 Positions enter as a relative bias of the scores (`relative_bias`), or as queries and keys that are
-turned (`rotary`). The output of a layer is sum_h W_O^h z_qh + b_O. Every attention kind of the paper is a choice
-in 2 and 3. Fast implementations are tested against these functions in float64.
+turned (`rotary`). The output of a layer is sum_h W_O^h z_qh + b_O. Every attention kind of the
+paper is a choice in 2 and 3. Fast implementations are tested against these functions in float64.
 
 `*E` stands for nothing, or for the leading axis of an ensemble whose members are computed
 together, each with its own weights.

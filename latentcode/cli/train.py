@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -105,18 +105,12 @@ def train_with_defaults(arguments: Sequence[str]) -> tuple[Any, Train[Any, Any]]
         if not word.startswith("-"):
             TASKS.find(word)  # an unknown task is named before any of its flags
     problem = next((a for a in arguments if a in tasks), "logic")
-    name, kind, path = (_value(arguments, flag) for flag in ("--preset", "--kind", "--config"))
-    config = _starting_point(problem, name, kind, Path(path) if path else None)
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset", nargs="?")
+    parser.add_argument("--kind", nargs="?")
+    parser.add_argument("--config", nargs="?", type=Path)
+    chosen, _ = parser.parse_known_args(arguments)
+    config = _starting_point(problem, chosen.preset, chosen.kind, chosen.config)
     default: Train[Any, Any] = Train(
         tyro.MISSING, tyro.MISSING, config.task, config.model, config.training)
     return Train[Literal[tasks], type(config.task)], default  # type: ignore[valid-type,misc]
-
-
-def _value(arguments: Sequence[str], flag: str) -> str | None:
-    """Return what follows `flag`, as `--flag value` or `--flag=value`, or None."""
-    for argument, following in zip_longest(arguments, arguments[1:]):
-        if argument == flag:
-            return following
-        if argument.startswith(f"{flag}="):
-            return argument.partition("=")[2]
-    return None
