@@ -1,7 +1,8 @@
-"""Pretrained models: codes are read and written where they are used."""
+"""Pretrained models: opened by name, refused before a weight is read, read and written."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -12,14 +13,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from small_factorial import factorial_prompts
 from small_language_models import SmallModels, make_tokenizer
 from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import latentcode as lc
+from latentcode import devices
 from latentcode.config import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
 from latentcode.models.hypernetwork import identity_error, value_network
-from latentcode.models.pretrained import layout, load_pretrained
+from latentcode.models.pretrained import layout, load_pretrained, one_device, untrained
 from latentcode.models.transformer import HookedTransformer
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "qwen2", "gemma2")
@@ -122,8 +127,8 @@ def test_no_layer_keeps_its_pattern(
 
 
 def test_weights_take_the_type_that_is_asked_for(small_models: SmallModels) -> None:
-    for untrained in (False, True):
-        model = load_pretrained(small_models("gpt2"), dtype=torch.float64, untrained=untrained)
+    for fresh in (False, True):
+        model = load_pretrained(small_models("gpt2"), dtype=torch.float64, untrained=fresh)
         assert {p.dtype for p in model.parameters()} == {torch.float64}
     assert identity_error(load_pretrained(small_models("gpt2"), dtype=torch.float64),
                           TOKENS).max() < 1e-12
@@ -212,3 +217,190 @@ def test_a_model_without_attention_is_refused(small_models: SmallModels) -> None
         folder = small_models("mamba")
     with pytest.raises(ConfigError, match="Mamba"):
         load_pretrained(folder)
+
+
+FEW = torch.tensor([[5, 60, 7, 9]])
+
+
+def _opened(folder: Path) -> tuple[Any, Any]:
+    """Return the model of `transformers` as people have it, with its own attention."""
+    return AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_model_in_hand_is_its_folder(small_models: SmallModels, architecture: str) -> None:
+    wanted = load_pretrained(small_models(architecture))
+    network, tokenizer = _opened(small_models(architecture))
+    assert network.config._attn_implementation == "sdpa"
+    plain = copy.deepcopy(network)(FEW).logits
+    names = {*tokenizer.get_vocab()}
+    bridge = lc.load_pretrained(network.train(), tokenizer=tokenizer)
+    assert torch.equal(bridge(FEW), wanted(FEW))
+    torch.testing.assert_close(bridge(FEW), plain, atol=1e-5, rtol=1e-5)
+    assert bridge.original_model is network
+    assert not network.training
+    prompts = factorial_prompts()
+    assert (lc.extract(bridge, prompts).scores
+            == lc.extract(small_models(architecture), prompts).scores).all()
+    fresh = lc.load_pretrained(_opened(small_models(architecture))[0], tokenizer=tokenizer,
+                               untrained=True, seed=3)
+    assert torch.equal(fresh(FEW), load_pretrained(
+        small_models(architecture), untrained=True, seed=3)(FEW))
+    assert {*tokenizer.get_vocab()} == names
+
+
+def test_the_tokenizer_in_hand_is_the_one_that_is_used(small_models: SmallModels) -> None:
+    network, tokenizer = _opened(small_models("gpt2"))
+    assert tokenizer.add_tokens(["<|mine|>"]) == 1
+    bridge = lc.load_pretrained(network, tokenizer=tokenizer)
+    own = tokenizer.convert_tokens_to_ids("<|mine|>")
+    assert bridge.tokenizer.convert_tokens_to_ids("<|mine|>") == own
+    assert untrained(bridge).tokenizer.convert_tokens_to_ids("<|mine|>") == own
+
+
+@pytest.mark.parametrize(("field", "value", "said"), [
+    ("quantization_config", {"quant_method": "bitsandbytes", "load_in_4bit": True},
+     "bitsandbytes"),
+    ("quantization_config", {"quant_method": "gptq", "bits": 8}, "gptq"),
+    ("quantization_config", {"quant_method": "fp8"}, "fp8"),
+])
+def test_quantised_weights_are_refused(
+    small_models: SmallModels, tmp_path: Path, field: str, value: object, said: str
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(small_models("llama"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: value}))
+    (folder / "model.safetensors").write_bytes(b"never read")
+    for fresh in (False, True):
+        with pytest.raises(ConfigError, match=rf"model '.*' are quantised \({said}\).*; expected "
+                                              "the model that it was made from"):
+            load_pretrained(folder, untrained=fresh)
+
+
+def test_types_and_implementations_go_by_name(small_models: SmallModels) -> None:
+    folder = small_models("gpt2")
+    model = load_pretrained(folder, dtype="bfloat16", attn_implementation="eager")
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    with pytest.raises(ConfigError, match="is 'sdpa', which never forms the attention pattern"):
+        load_pretrained(folder, attn_implementation="sdpa")
+
+
+def test_all_of_a_model_is_on_one_device(small_models: SmallModels) -> None:
+    folder = small_models("gpt2")
+    wanted = load_pretrained(folder)(FEW)
+    maps: tuple[Any, ...] = ("cpu", {"": "cpu"}, {"transformer": "cpu", "lm_head": "cpu"})
+    for device_map in maps:
+        assert one_device(None, device_map) == torch.device("cpu")
+        assert torch.equal(load_pretrained(folder, device_map=device_map)(FEW), wanted)
+    refused: tuple[tuple[Any, str], ...] = (
+        ({"transformer": "cpu", "lm_head": "disk"}, "which spreads a model over devices"),
+        ({"": "disk"}, "or the disk"), ("balanced", "expected 'auto', or one device"),
+        ({"transformer": 0, "lm_head": 1}, "spreads"), ("gpu", "device is 'gpu'; expected cpu"))
+    for device_map, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            load_pretrained(folder, device_map=device_map)
+    with pytest.raises(ConfigError, match="device is 'cpu' and device_map is 'auto'; expected one"):
+        load_pretrained(folder, device="cpu", device_map="auto")
+
+
+def test_auto_is_the_gpu_with_the_most_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert one_device(None, "auto") == torch.device("cpu")
+    with pytest.raises(ConfigError, match=r"device is 'cuda', but torch .* finds no CUDA device"):
+        one_device("cuda", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(pretrained, "available_memory", lambda gpu: (5, 9, 2)[gpu.index])
+    assert one_device(None, "auto") == torch.device("cuda", 1)
+    assert one_device(None, {"": 2}) == one_device(None, 2) == torch.device("cuda", 2)
+    with pytest.raises(ConfigError, match="expected an index below 3"):
+        one_device(None, 3)
+
+
+def test_memory_is_about_what_the_machine_has() -> None:
+    left = devices.available_memory(torch.device("cpu"))
+    assert left is None or 2**24 < left < 2**44
+
+
+def test_memory_is_what_machine_and_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu, machine, group = torch.device("cpu"), tmp_path / "meminfo", tmp_path / "cgroup"
+    monkeypatch.setattr(devices, "MEMINFO", machine)
+    monkeypatch.setattr(devices, "GROUPS", group)
+    assert devices.available_memory(cpu) is None
+    machine.write_text("MemTotal:       900 kB\nMemAvailable:       700 kB\n")
+    assert devices.available_memory(cpu) == 700 * 1024
+    group.mkdir()
+    (group / "memory.current").write_text("500000\n")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 100000\n")
+    for most, left in (("max\n", 700 * 1024), ("600000\n", 200_000), ("300000\n", 0)):
+        (group / "memory.max").write_text(most)
+        assert devices.available_memory(cpu) == left
+    (group / "memory.max").unlink()
+    old = group / "memory"  # of version 1
+    old.mkdir()
+    (old / "memory.limit_in_bytes").write_text("400000\n")
+    (old / "memory.usage_in_bytes").write_text("300000\n")
+    (old / "memory.stat").write_text("total_inactive_file 50000\n")
+    assert devices.available_memory(cpu) == 150_000
+    assert [devices.readable(n) for n in (0, 1, 1023, 1024, 5 * 2**39)] == [
+        "0 B", "1 B", "1023 B", "1 KiB", "2.5 TiB"]
+
+
+def weights(model: Any) -> dict[str, torch.Tensor]:
+    return {name: weight.detach() for name, weight in model.named_parameters()}
+
+
+def same(one: Any, other: Any) -> bool:
+    assert set(weights(one)) == set(weights(other))
+    return all(torch.equal(weight, weights(other)[name]) for name, weight in weights(one).items())
+
+
+@pytest.mark.parametrize("which", ["text-softmax", "gpt2", "llama", "gemma2"])
+def test_fresh_weights_are_seeded_and_leave_the_rest_alone(
+    which: str, small_models: SmallModels
+) -> None:
+    model: Any = (lc.load_model(which) if which == "text-softmax"
+                  else load_pretrained(small_models(which)))
+    before = {name: weight.clone() for name, weight in weights(model).items()}
+    state = torch.random.get_rng_state()
+    first, again, other = (untrained(model, seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert type(first) is type(model)
+    assert not first.training
+    assert same(first, again)
+    assert not same(first, other)
+    assert not same(first, model)
+    assert all(torch.equal(weight, weights(model)[name]) for name, weight in before.items())
+    with torch.no_grad():
+        logits, trained = first(TOKENS), model(TOKENS)
+    assert logits.shape == trained.shape
+    assert (logits - trained).abs().max() > 1e-2
+
+
+def test_of_a_run_they_are_its_initial_weights() -> None:
+    run = lc.load_run("text-softmax")
+    initial = HookedTransformer(run.config.model, seed=run.config.training.seed)
+    assert same(untrained(run.load_model(), run.config.training.seed), initial)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+def test_of_a_bridge_they_are_those_of_its_name(
+    architecture: str, small_models: SmallModels
+) -> None:
+    folder = small_models(architecture)
+    model = untrained(load_pretrained(folder), 5)
+    named = load_pretrained(folder, untrained=True, seed=5)
+    assert same(model, named)
+    with torch.no_grad():
+        assert torch.equal(model(TOKENS), named(TOKENS))
+    assert model.cfg.model_name == named.cfg.model_name
+    assert torch.equal(model.to_tokens("Lima and Rome"), named.to_tokens("Lima and Rome"))
+
+
+def test_they_have_the_type_of_the_model(small_models: SmallModels) -> None:
+    bridge = load_pretrained(small_models("gpt2"), dtype=torch.float64)
+    for model in (bridge, lc.load_model("text-softmax").double()):
+        assert {w.dtype for w in untrained(model).parameters()} == {torch.float64}

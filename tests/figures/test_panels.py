@@ -1,7 +1,10 @@
-"""Do matrices and codes show themselves, with the right numbers, whatever their labels are?"""
+"""Do heat maps, points in a plane and metrics show their data, with the right numbers?"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +14,12 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import MOST_ROWS
-from latentcode.errors import ConfigError, UnknownNameError
-from latentcode.figures.panels import LONGEST, heat_map
-from latentcode.figures.style import Figure
+from latentcode.config import preset
+from latentcode.errors import ConfigError, ProbeError, RunError, UnknownNameError
+from latentcode.figures.panels import LONGEST, ScatterCell, heat_map, metrics_figure, scatter_figure
+from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.metrics import Metric
+from latentcode.runs import Run
 from latentcode.tasks.pairs import Pair
 
 
@@ -133,3 +139,98 @@ def test_of_many_numbered_columns_some_are_named() -> None:
     heat_map(axes, pd.DataFrame(np.eye(20), columns=range(100, 120)), Normalize(0.0, 1.0))
     assert list(axes.get_xticks()) == list(range(0, 20, 2))
     assert [text.get_text() for text in axes.get_xticklabels()][:2] == ["100", "102"]
+
+
+def make_run(folder: Path) -> Run:
+    return Run.create(folder / "run", preset("smoke", task="logic", kind="softmax"))
+
+
+def test_a_run_shows_a_line_per_split_and_a_panel_per_metric(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    for step, value in ((0, -3.0), (10, 0.5), (20, 0.75)):
+        run.append_metrics(step, "train", {"training_loss": Metric(1 / (step + 1), 0.1, 9)})
+        for split in ("test", "ood"):
+            run.append_metrics(step, split, {"loss": Metric(2 / (step + 1), 0.1, 9),
+                                             "r2": Metric(value, 0.1, 9),
+                                             "r2[x1]": Metric(value, 0.1, 3)})
+    figure = run.figure()
+    FigureCanvasAgg(figure).draw()
+    loss, r2 = figure.axes
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "r2"]
+    assert [line.get_label() for line in loss.lines] == ["training", "test", "ood"]
+    assert loss.get_yscale() == "log"
+    np.testing.assert_allclose(loss.lines[0].get_ydata(), [1, 1 / 11, 1 / 21])
+    np.testing.assert_allclose(r2.lines[1].get_ydata(), [-3.0, 0.5, 0.75])
+    np.testing.assert_array_equal(r2.lines[1].get_xdata(), [0, 10, 20])
+    assert r2.get_ylim() == (-0.03, 1.03)
+    assert '<img alt="metrics over steps"' in run._repr_html_()
+
+
+def test_a_run_without_metrics_has_no_picture(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with pytest.raises(RunError, match="holds no metrics yet"):
+        run.figure()
+    assert "<img" not in run._repr_html_()
+
+
+def test_losses_that_are_zero_or_missing_keep_a_plain_axis() -> None:
+    table = pd.DataFrame({"step": [0, 1, 2], "split": "train", "metric": "training_loss",
+                          "mean": [1.0, 0.0, np.nan], "se": 0.0, "n": 1})
+    figure = metrics_figure(table)
+    FigureCanvasAgg(figure).draw()
+    assert [axes.get_yscale() for axes in figure.axes] == ["linear"]
+
+
+def cell(row: str, column: str, values: list[object], name: str, seed: int = 0) -> ScatterCell:
+    points = np.random.default_rng(seed).normal(size=(len(values), 2))
+    return ScatterCell(row, column, points, pd.Series(values, name=name))
+
+
+def test_a_figure_has_a_panel_per_cell_and_names_the_categories() -> None:
+    figure = scatter_figure([cell("hyla", "layer 0", ["a", "b", "a", "c"], "term"),
+                             cell("hyla", "layer 1", ["c", "c", "b", "b"], "term", seed=1)])
+    legend = figure.axes[2].get_legend()
+    assert legend.get_title().get_text() == "term"
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(("cells", "message"), [
+    ([cell("a", "b", [1, 2], "x")] * 2, "same row and column"),
+    ([cell("1", "1", [1], "x"), cell("1", "2", [1], "y")], "mixes labels"),
+    ([cell("a", "b", [0.5, float("nan")], "x")], "1 values that are not finite"),
+    ([cell("a", "b", list(range(57)), "x")], "57 categories cannot be told apart"),
+])
+def test_places_that_cannot_be_drawn_are_errors(cells: list[ScatterCell], message: str) -> None:
+    with pytest.raises(ProbeError, match=message):
+        scatter_figure(cells)
+
+
+def test_the_palette_differs_in_lightness_or_hue_for_every_kind_of_colour_vision() -> None:
+    """No two colours coincide after simulated loss of red, green or blue cones."""
+    lms = np.array([[0.31399, 0.63951, 0.04650], [0.15537, 0.75789, 0.08670],
+                    [0.01775, 0.10945, 0.87257]])
+    # Vienot, Brettel and Mollon (1999) and Brettel (1997), in linear RGB -> LMS.
+    without = {
+        "red": np.array([[0, 1.05118, -0.05116], [0, 1, 0], [0, 0, 1]]),
+        "green": np.array([[1, 0, 0], [0.95131, 0, 0.04867], [0, 0, 1]]),
+        "blue": np.array([[1, 0, 0], [0, 1, 0], [-0.86745, 1.86727, 0]])}
+    srgb = np.array([mpl.colors.to_rgb(c) for c in PALETTE])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    for matrix in without.values():
+        seen = np.clip((np.linalg.inv(lms) @ matrix @ lms @ linear.T).T, 0, 1)
+        shown = np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055)
+        distance = np.linalg.norm(shown[:, None] - shown, axis=-1)
+        assert distance[np.triu_indices(len(PALETTE), 1)].min() > 0.15
+
+
+def test_drawing_leaves_matplotlib_as_it_was() -> None:
+    before = dict(mpl.rcParams)
+    mpl.rcParams["font.size"] = 23.0
+    try:
+        with style():
+            assert mpl.rcParams["font.size"] == 9.0
+        scatter_figure([cell("a", "b", ["x", "y"], "term")])
+        assert mpl.rcParams["font.size"] == 23.0
+    finally:
+        mpl.rcParams["font.size"] = before["font.size"]
+    assert dict(mpl.rcParams) == before
