@@ -36,13 +36,12 @@ from latentcode.models.transformer import HookedTransformer
 from latentcode.prompts import LanguageModel, Prompts, as_language_model, as_prompts
 from latentcode.prompts.language_models import next_token
 from latentcode.prompts.prompts import row_name
-from latentcode.tasks.base import Batch
+from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     Counterfactuals,
     MinimalPairs,
     all_differ,
-    at,
     code_mask,
     row_mask,
     symbol_outcomes,

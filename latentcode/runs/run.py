@@ -4,7 +4,7 @@
     provenance.json    versions, commit, device, threads, configuration hash, format version
     metrics.jsonl      one line per step, split and metric; no wall-clock time
     timing.jsonl       how long it took; the one file that differs between equal runs
-    text/              of a language model, see `latentcode.tasks.text.stored`
+    text/              of a language model, see `latentcode.tasks.text.sources`
     checkpoints/step_0001000/   see `latentcode.runs.checkpoints`
     results/           what was found with it, for whoever shares it
     card.json          of a model of the zoo, see `latentcode.zoo`

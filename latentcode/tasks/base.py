@@ -93,6 +93,11 @@ class Batch:
                      first.split, all(b.one_hot for b in batches))
 
 
+def at(values: Tensor, where: Tensor) -> Tensor:
+    """Return values[b, where_b] of values [B, N, ...], [B, ...]."""
+    return values[torch.arange(len(where), device=where.device), where]
+
+
 class InOrder(Protocol):
     """The training instances of a task that reads them in an order, such as those of a text."""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from latentcode.errors import UnknownNameError, check, check_choice
 from latentcode.metrics import CLASSES
-from latentcode.tasks.base import Batch, Task
+from latentcode.tasks.base import Batch, Task, at
 
 SCOPES: dict[str, str] = {
     "pair": "the pair that the paper looks at: the response attending to itself",
@@ -410,11 +410,6 @@ def symbol_outcomes(
             "p_source_answer": at(after.exp(), source_answer).float(),
             "p_base_answer": at(after.exp(), base_answer).float(),
             "kl": (before.exp() * (before - after)).sum(-1).float()}
-
-
-def at(values: Tensor, where: Tensor) -> Tensor:
-    """Return values[b, where_b] of values [B, N, ...], [B, ...]."""
-    return values[torch.arange(len(where), device=where.device), where]
 
 
 def all_differ(candidates: Tensor, least: float = 0.0) -> Tensor:

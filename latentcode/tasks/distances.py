@@ -11,7 +11,7 @@ Constituents (rules, terms) are compared by what they do, combinations by their 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,42 @@ Distances = dict[str, pd.DataFrame]
 """Name of a distance -> [N, N], rows and columns named by the values of a label."""
 
 
-def constituent_or_combination(label: str, constituent: str) -> bool:
-    """Return whether a label is a constituent (True) or the combination (False).
+def distances_of(
+    label: str, constituent: str, names: Sequence[str], costs: Mapping[str, np.ndarray],
+    combinations: np.ndarray, name: Callable[[list[int]], str],
+    direct: Callable[[np.ndarray], Mapping[str, np.ndarray]] = lambda combinations: {},
+) -> Distances:
+    """Return the distances of constituents (`rule`, `rule_2`, `rules`) or of combinations.
 
-    `rule`, `rule_2` and `rules` are constituents where `constituent` is "rule".
-    `UnknownNameError` for other labels, whose values no task distance is defined on.
+    names         of all constituents
+    costs         of constituents [C, C], which match those of combinations
+    combinations  int [N, M], those of a split
+    name          names a combination
+    direct        of combinations, those that hang on the whole: of constituents, which are
+                  combinations of one, they are compared, too
+
+    `UnknownNameError` for other labels, `ConfigError` for more values than can be compared.
     """
     if label == COMBINATION:
-        return False
-    if re.fullmatch(rf"{constituent}(s|_\d+)?", label):
-        return True
-    raise UnknownNameError("label with task distances", label,
-                           (constituent, f"{constituent}s", COMBINATION))
+        check_number(len(combinations), "combinations")
+        tables = {"edit": edit_distance(combinations), **{
+            kind: matched_distance(combinations, cost) for kind, cost in costs.items()}}
+        names = [name(row) for row in combinations.tolist()]
+    elif re.fullmatch(rf"{constituent}(s|_\d+)?", label):
+        check_number(len(names), f"{constituent}s")
+        combinations, tables = np.arange(len(names))[:, None], dict(costs)
+    else:
+        raise UnknownNameError("label with task distances", label,
+                               (constituent, f"{constituent}s", COMBINATION))
+    tables |= direct(combinations)
+    return {kind: pd.DataFrame(table, index=list(names), columns=list(names))
+            for kind, table in tables.items()}
+
+
+def check_number(n: int, what: str) -> None:
+    """Raise `ConfigError` for more values than can be compared with each other."""
+    check(n <= MOST_VALUES, f"there are {n:,} {what}; expected at most {MOST_VALUES:,}, whose "
+          "distances from each other can be listed")
 
 
 def edit_distance(combinations: np.ndarray) -> np.ndarray:
@@ -65,24 +89,3 @@ def matched_distance(combinations: np.ndarray, cost: np.ndarray) -> np.ndarray:
         costs = cost[np.ix_(combinations[i], combinations[j])]
         matched[i, j] = matched[j, i] = costs[linear_sum_assignment(costs)].mean()
     return matched
-
-
-def check_number(n: int, what: str) -> None:
-    """Raise `ConfigError` for more values than can be compared with each other."""
-    check(n <= MOST_VALUES, f"there are {n:,} {what}; expected at most {MOST_VALUES:,}, whose "
-          "distances from each other can be listed")
-
-
-def combination_distances(
-    combinations: np.ndarray, split: str, costs: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return `edit`, and `matched` with each cost, of the combinations [N, M] of a split."""
-    check_number(len(combinations), f"combinations in split {split!r}")
-    return {"edit": edit_distance(combinations),
-            **{kind: matched_distance(combinations, cost) for kind, cost in costs.items()}}
-
-
-def named(distances: dict[str, np.ndarray], names: Sequence[str]) -> Distances:
-    """Return matrices [N, N] with rows and columns that carry the values of a label."""
-    return {kind: pd.DataFrame(matrix, index=list(names), columns=list(names))
-            for kind, matrix in distances.items()}

@@ -93,7 +93,10 @@ def register_task(
         own = vars(task).get("name", name)
         check(own == name, f"{task.__qualname__}.name is {own!r}; expected {name!r}, the name that "
               "it is registered under")
-        _check_members(task)
+        lacking = sorted(getattr(task, "__abstractmethods__", ()))
+        lacking += [each for each in ("constituent", "headline") if not hasattr(task, each)]
+        check(not lacking, f"{task.__qualname__} lacks {', '.join(lacking)}; expected every member "
+              "that lc.Task leaves open")
         _check_config(name, config)
         TASKS.add(name, config, replace=replace)
         REGISTRY.add(name, Registered(task, counterfactuals, distances), replace=replace)
@@ -184,14 +187,6 @@ def _those_with(reader: str) -> str:
     return " or ".join([*names, f"a task of your own with {REGISTRY.register}(..., {reader}=...)"])
 
 
-def _check_members(task: type[Task]) -> None:
-    """Raise `ConfigError` that names what a class of a task lacks."""
-    lacking = sorted(getattr(task, "__abstractmethods__", ()))
-    lacking += [name for name in ("constituent", "headline") if not hasattr(task, name)]
-    check(not lacking, f"{task.__qualname__} lacks {', '.join(lacking)}; expected every member "
-          "that lc.Task leaves open")
-
-
 def _check_config(name: str, config: type[TaskConfig]) -> None:
     """Raise `ConfigError` for a class that cannot be the configuration of a task."""
     what = getattr(config, "__qualname__", repr(config))
@@ -240,11 +235,10 @@ def _try_split(task: Task, split: str) -> None:
         check(condition, f"task {task.name!r}: for {N} instances of {split}, {member} returned "
               f"{given}; expected {expected}")
 
-    def expect_tensor(member: str, values: object, *shape: int) -> None:
+    def expect_tensor(member: str, values: Any, *shape: int) -> None:
         fits = isinstance(values, Tensor) and tuple(values.shape) == shape
         expect(fits, member, values, f"a tensor {list(shape)}")
-        finite = isinstance(values, Tensor) and bool(values.isfinite().all())
-        expect(finite, member, "NaN or infinite numbers", "finite ones")
+        expect(bool(values.isfinite().all()), member, "NaN or infinite numbers", "finite ones")
 
     size, batch = task.config, task.sample(split, N, make_generator(0, "trial"))
     expect(isinstance(batch, Batch), "sample", batch, "a lc.Batch")

@@ -15,7 +15,7 @@ from torch import Tensor
 from latentcode.config import LanguageConfig, model_for
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
-from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts
+from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts, Stream
 from latentcode.tasks.text.task import Text
 
 WORDS = tuple(a + b for a in ("ka", "lo", "mi", "nu", "pe", "ri", "so", "tu") for b in (
@@ -78,7 +78,7 @@ class SmallText:
         return _Stream(self.excerpts("train").tokens, seed)
 
 
-class _Stream:
+class _Stream(Stream):
     def __init__(self, tokens: Tensor, seed: int) -> None:
         self.tokens = tokens[torch.randperm(len(tokens), generator=torch.Generator().manual_seed(
             seed))]

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from latentcode.errors import check
 from latentcode.metrics import CLASSES
-from latentcode.tasks.base import Batch
+from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
     MinimalPairs,
     all_differ,
-    at,
     class_rates,
     code_mask,
     first_to_differ,
@@ -92,7 +91,7 @@ class LogicCounterfactuals(ChosenPairs):
             terms, terms.scatter(1, which, target[:, None]), tried[0], tried[1])
         variables = bases.inputs[..., :-1].clone()
         variables[:, -1] = x
-        bases = self.task.build_functions(split, bases.combination, terms, variables)
+        bases = self.task.build(split, bases.combination, variables, terms)
         pairs = self._with_others(self._minimal(bases, which[:, 0], target, generator),
                                   which[:, 0], other, generator)
         assert pairs.candidates is not None
@@ -125,11 +124,11 @@ class LogicCounterfactuals(ChosenPairs):
     ) -> MinimalPairs:
         terms, variables = batch.info["terms"], batch.inputs[..., :-1]
         changed = terms.scatter(1, which[:, None], target[:, None])
-        sources = self.task.build_functions(batch.split, batch.combination, changed, variables)
+        sources = self.task.build(batch.split, batch.combination, variables, changed)
         fresh = torch.cat([torch.rand(
             variables[:, :-1].shape, generator=generator, device=terms.device),
             variables[:, -1:]], 1)
-        same = self.task.build_functions(batch.split, batch.combination, terms, fresh)
+        same = self.task.build(batch.split, batch.combination, fresh, terms)
         differ = (sources.targets - batch.targets).abs()[:, 0] >= LEAST_DIFFERENCE
         return MinimalPairs(batch, sources, same, torch.zeros_like(target), at(terms, which),
                             target, differ)
@@ -153,8 +152,8 @@ class LogicCounterfactuals(ChosenPairs):
             inputs = torch.cat([
                 (fresh if "rest" in name else variables)[:, :-1],
                 other[:, None] if "operands" in name else variables[:, -1:]], 1)
-            others[name] = self.task.build_functions(
-                batch.split, batch.combination, changed if "operation" in name else terms, inputs)
+            others[name] = self.task.build(
+                batch.split, batch.combination, inputs, changed if "operation" in name else terms)
         inputs = batch.inputs.clone()
         inputs[:, :-1, -1] = inputs[:, :-1, -1].gather(1, order.argsort(1))
         others["permuted"] = replace(batch, inputs=inputs)

@@ -22,19 +22,12 @@ from latentcode.metrics import Metric, mean_metric, ratio_metric
 from latentcode.tasks.base import (
     SPLITS,
     Batch,
-    Combination,
     Task,
     explicit_split,
     fraction_of,
     split_combinations,
 )
-from latentcode.tasks.distances import (
-    Distances,
-    check_number,
-    combination_distances,
-    constituent_or_combination,
-    named,
-)
+from latentcode.tasks.distances import Distances, check_number, distances_of
 from latentcode.tasks.pairs import Pair
 
 NOT, AND, OR = "\N{NOT SIGN}", " \N{LOGICAL AND} ", " \N{LOGICAL OR} "
@@ -92,7 +85,7 @@ class FuzzyLogic(Task):
         else:
             train, ood = explicit_split(known, config.held_out)
         unknown = itertools.combinations(range(n_known, n_all), config.n_terms)
-        tables = {name: _as_tensor(rows, config.n_terms)
+        tables = {name: torch.tensor(list(rows), dtype=torch.int64).view(-1, config.n_terms)
                   for name, rows in (("train", train), ("ood", ood), ("unknown", unknown))}
         tables["test"] = tables["train"]
         self._splits = tuple(s for s in SPLITS if len(tables[s]))
@@ -203,26 +196,24 @@ class FuzzyLogic(Task):
             variables[:, -1:] = tables["fixed_query"]
         return self.build(split, combination, variables)
 
-    def build(self, split: str, combination: Tensor, variables: Tensor) -> Batch:
+    def build(
+        self, split: str, combination: Tensor, variables: Tensor, terms: Tensor | None = None
+    ) -> Batch:
         """Return the instances that given functions and inputs make.
 
         combination [B] are rows of `combinations(split)`, variables [B, T, L] the inputs in
-        [0, 1], the query last. Info: `terms` [B, K], the sorted indices of the terms, and
-        `base_mse` [B], the biased variance of all T targets, the query's included (official).
+        [0, 1], the query last; terms [B, K] those of other functions, which need not be of the
+        split. Info: `terms` [B, K], the sorted indices of the terms, and `base_mse` [B], the
+        biased variance of all T targets, the query's included (official).
         """
         self.check_split(split)
+        tables = self._tables(variables.device)
         wanted = (len(combination), self.config.n_examples, self.config.n_variables)
         check(variables.shape == wanted,
               f"variables have shape {tuple(variables.shape)}; expected {wanted}")
-        terms = self._tables(variables.device)[split][combination]  # [B, K]
-        return self.build_functions(split, combination, terms, variables)
-
-    def build_functions(
-        self, split: str, combination: Tensor, terms: Tensor, variables: Tensor
-    ) -> Batch:
-        """As `build`, of functions with any terms [B, K], which need not be of the split."""
-        signs = self._tables(variables.device)["signs"]
-        values = evaluate(signs[terms], variables)  # [B, T]
+        if terms is None:
+            terms = tables[split][combination]
+        values = evaluate(tables["signs"][terms], variables)  # [B, T]
         deviation = values - values.mean(dim=1, keepdim=True)
         shown = torch.nn.functional.pad(values[:, :-1], (0, 1))  # the query's target is masked
         inputs = torch.cat([variables, shown[..., None]], dim=-1)  # [B, T, L + 1]
@@ -353,24 +344,20 @@ class FuzzyLogic(Task):
     def why_no_split(self, split: str) -> str:
         """Return why this configuration lacks one of `SPLITS`, and what would be possible."""
         config = self.config
+        n_known, n_all, n_terms = config.n_known_terms, 2**config.n_variables, config.n_terms
         if split == "ood":
-            n_combinations = math.comb(config.n_known_terms, config.n_terms)
-            n_needed = math.ceil(config.n_known_terms / config.n_terms)
-            if n_combinations == n_needed:
-                return (f"training needs every combination of the {config.n_known_terms} known "
-                        "terms")
+            n_combinations = math.comb(n_known, n_terms)
+            if n_combinations == math.ceil(n_known / n_terms):
+                return f"training needs every combination of the {n_known} known terms"
             if config.held_out is not None:
                 return "held_out names no combination"
             return (f"ood_fraction {config.ood_fraction} of {n_combinations} combinations holds "
                     f"out none; the smallest fraction that holds out one is "
                     f"{fraction_of(1, n_combinations)}")
-        n_all = 2**config.n_variables
-        reason = (f"it combines {config.n_terms} unknown terms, and unknown_fraction "
-                  f"{config.unknown_fraction} makes {n_all - config.n_known_terms} of "
-                  f"{n_all} unknown")
-        if n_all < 2 * config.n_terms:
-            return f"{reason}; {n_all} terms are too few for known and unknown combinations"
-        return f"{reason}; from {config.n_terms / n_all} on there are enough"
+        possible = (f"{n_all} terms are too few for known and unknown combinations"
+                    if n_all < 2 * n_terms else f"from {n_terms / n_all} on there are enough")
+        return (f"it combines {n_terms} unknown terms, and unknown_fraction "
+                f"{config.unknown_fraction} makes {n_all - n_known} of {n_all} unknown; {possible}")
 
     def _tables(self, device: torch.device) -> dict[str, Tensor]:
         """Return the constants on a device; they are copied there once, so that sampling never
@@ -388,11 +375,6 @@ class FuzzyLogic(Task):
     @staticmethod
     def _literal(variable: int, sign: bool) -> str:
         return f"{'' if sign else NOT}x{variable + 1}"
-
-
-def _as_tensor(combinations: Iterable[Combination], size: int) -> Tensor:
-    flat = itertools.chain.from_iterable(combinations)
-    return torch.from_numpy(np.fromiter(flat, dtype=np.int64).reshape(-1, size))
 
 
 def text_table(
@@ -435,8 +417,7 @@ def strip(title: str, names: Sequence[str], tokens: Sequence[Sequence[float]]) -
     names   of the inputs, each from 0 to 1; the last is f
     tokens  their values [T, L + 1]; the last token is the query, whose f is asked for
     """
-    query = len(tokens) - 1
-    last = len(names) - 1
+    query, last = len(tokens) - 1, len(names) - 1
 
     def cell(token: int, part: int) -> str:
         if token == query and part == last:
@@ -446,8 +427,13 @@ def strip(title: str, names: Sequence[str], tokens: Sequence[Sequence[float]]) -
                 f'linear-gradient(to top,rgba({colour},.75) {value:.0%},'
                 f'rgba(128,128,128,.15) {value:.0%})"></div>')
 
+    def shown(token: int) -> str:
+        values = [f"{name} = {value:.2f}"
+                  for name, value in zip(names, tokens[token], strict=True)]
+        return escape(", ".join([*values[:-1], "f = ?"] if token == query else values))
+
     columns = "".join(
-        f'<div data-token="{token}" title="{_told(names, tokens[token], token == query)}" '
+        f'<div data-token="{token}" title="{shown(token)}" '
         f'style="flex:{"1.6" if token == query else "1"} 1 0;max-width:24px;'
         f'{"outline:1px dashed currentColor;margin-left:3px" if token == query else ""}">'
         f"{''.join(cell(token, part) for part in range(len(names)))}</div>"
@@ -459,44 +445,32 @@ def strip(title: str, names: Sequence[str], tokens: Sequence[Sequence[float]]) -
             "</div>")
 
 
-def _told(names: Sequence[str], values: Sequence[float], asked: bool) -> str:
-    """Return the values of a token in words."""
-    told = [f"{name} = {value:.2f}" for name, value in zip(names, values, strict=True)]
-    return escape(", ".join([*told[:-1], f"{names[-1]} = ?"] if asked else told))
-
-
 N_INPUTS = 4_096
 """Inputs, always the same, on which functions are compared: their mean difference is known to
 about 0.003."""
 
 
 def logic_distances(task: FuzzyLogic, label: str, split: str) -> Distances:
-    """Return the distances of terms (`term_1`, `terms`) or of the functions of a split."""
-    signs = task.signs
-    check_number(len(signs), "terms")
-    hamming = _cityblock(signs.double().numpy())
-    if constituent_or_combination(label, task.constituent):
-        terms = torch.arange(len(signs))[:, None]
-        return named({"literals": hamming, "functional": _mean_difference(signs[terms])},
-                     [task.term_symbols(t) for t in range(len(signs))])
-    combinations = task.combinations(split)
-    distances = combination_distances(combinations.numpy(), split, {"literals": hamming})
-    return named({**distances, "functional": _mean_difference(signs[combinations])},
-                 [task.combination_symbols(row) for row in combinations.tolist()])
+    """Return the distances of terms (`term_1`, `terms`) or of the functions of a split.
 
-
-def _mean_difference(signs: torch.Tensor) -> np.ndarray:
-    """Return mean_x |f_i(x) - f_j(x)| of functions with signs [N, K, L], float64 [N, N]."""
-    n_variables = signs.shape[-1]
-    inputs = torch.rand(N_INPUTS, n_variables, dtype=torch.float64,
-                        generator=make_generator(0, "inputs that compare functions"))
-    values = torch.cat([evaluate(some, inputs.expand(len(some), -1, -1))
-                        for some in signs.split(64)]).numpy()  # [N, inputs]
-    return _cityblock(values) / N_INPUTS
-
-
-def _cityblock(points: np.ndarray) -> np.ndarray:
-    """Return sum_d |x_id - x_jd| of points [N, D], float64 [N, N]."""
+    literals     how many variables one term negates and the other does not; of functions, that of
+                 the best matching of their terms
+    functional   mean |f(x) - f'(x)| over inputs x uniform in [0, 1)
+    edit         of functions, how many terms only one of them has
+    """
     from scipy.spatial.distance import cdist
 
-    return np.asarray(cdist(points, points, "cityblock"))
+    signs = task.signs
+    check_number(len(signs), "terms")
+
+    def functional(functions: np.ndarray) -> dict[str, np.ndarray]:
+        inputs = torch.rand(N_INPUTS, signs.shape[1], dtype=torch.float64,
+                            generator=make_generator(0, "inputs that compare functions"))
+        values = torch.cat([evaluate(signs[some], inputs.expand(len(some), -1, -1))
+                            for some in torch.from_numpy(functions).split(64)])  # [N, inputs]
+        return {"functional": cdist(values, values, "cityblock") / N_INPUTS}
+
+    hamming = cdist(signs.double(), signs.double(), "cityblock")
+    return distances_of(label, task.constituent, [task.term_symbols(t) for t in range(len(signs))],
+                        {"literals": hamming}, task.combinations(split).numpy(),
+                        task.combination_symbols, functional)

@@ -10,13 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.tasks.base import Batch
+from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
     MinimalPairs,
     all_differ,
-    at,
     code_mask,
     first_to_differ,
     row_mask,

@@ -67,20 +67,6 @@ def draw_html(drawing: Drawing) -> str:
     Colours are translucent and text inherits its colour, so that it reads on light and dark.
     """
     last = len(drawing.grid) - 1
-    rows = []
-    for row in range(last + 1):
-        cells = []
-        for column in range(last + 1):
-            answer = row == column == last
-            chips = "".join(
-                _chip(symbol, feature, answer, drawing.position(row, column, token))
-                for token, (symbol, feature) in enumerate(zip(
-                    drawing.grid[row][column], drawing.features[column], strict=True)))
-            border = "2px dashed" if answer else "1px solid"
-            title = ' title="answer"' if answer else ""
-            cells.append(f'<td{title} style="border:{border} rgba(128,128,128,.7);padding:6px 8px;'
-                         f'white-space:nowrap">{chips}</td>')
-        rows.append(f"<tr>{''.join(cells)}</tr>")
     legend = []
     for token, rule in enumerate(drawing.rules):
         feature = drawing.features[-1][token]
@@ -98,7 +84,7 @@ def draw_html(drawing: Drawing) -> str:
         '<div style="font-family:system-ui,sans-serif;font-size:14px;color:inherit;'
         'overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 4px 0;background:none">'
-        f"{''.join(rows)}</table>"
+        f"{_grid(drawing)}</table>"
         '<div style="opacity:.75;margin:0 0 10px 0">dashed: the panel to be answered; '
         "one colour: one feature</div>"
         '<table style="border-collapse:collapse;background:none"><tr>'
@@ -107,24 +93,31 @@ def draw_html(drawing: Drawing) -> str:
 
 def draw_small(drawing: Drawing) -> str:
     """Return the grid alone, at most about 250 px wide, with question marks to be answered."""
+    letters = 13 if len(drawing.rules) <= 3 else 11
+    return ('<table style="border-collapse:collapse;margin:0;background:none;color:inherit;'
+            f'font:{letters}px system-ui,sans-serif">{_grid(drawing, small=True)}</table>')
+
+
+def _grid(drawing: Drawing, small: bool = False) -> str:
+    """Return the rows of the grid, the panel to be answered dashed and, if small, not answered."""
     last = len(drawing.grid) - 1
-    widest, letters = SMALL // (last + 1), 13 if len(drawing.rules) <= 3 else 11
+    size = (f"padding:4px 2px;text-align:center;max-width:{SMALL // (last + 1)}px" if small
+            else "padding:6px 8px;white-space:nowrap")
     rows = []
-    for row in range(last + 1):
+    for row, panels in enumerate(drawing.grid):
         cells = []
-        for column in range(last + 1):
+        for column, symbols in enumerate(panels):
             asked = row == column == last
             chips = "".join(
-                _chip("?" if asked else symbol, feature, False,
-                      drawing.position(row, column, token), gap=1)
+                _chip("?" if small and asked else symbol, feature, asked and not small,
+                      drawing.position(row, column, token), gap=1 if small else 2)
                 for token, (symbol, feature) in enumerate(zip(
-                    drawing.grid[row][column], drawing.features[column], strict=True)))
-            border = "1px dashed currentColor" if asked else "1px solid rgba(128,128,128,.5)"
-            cells.append(f'<td style="border:{border};padding:4px 2px;text-align:center;'
-                         f'max-width:{widest}px">{chips}</td>')
+                    symbols, drawing.features[column], strict=True)))
+            border = "2px dashed currentColor" if asked else "1px solid rgba(128,128,128,.6)"
+            title = ' title="answer"' if asked and not small else ""
+            cells.append(f'<td{title} style="border:{border};{size}">{chips}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    return ('<table style="border-collapse:collapse;margin:0;background:none;color:inherit;'
-            f'font:{letters}px system-ui,sans-serif">{"".join(rows)}</table>')
+    return "".join(rows)
 
 
 def _chip(

@@ -33,12 +33,7 @@ from torch import Tensor
 from latentcode.config import SravenConfig
 from latentcode.metrics import Metric, mean_metric, share_metric
 from latentcode.tasks.base import Batch, Task, explicit_split, fraction_of, split_combinations
-from latentcode.tasks.distances import (
-    Distances,
-    combination_distances,
-    constituent_or_combination,
-    named,
-)
+from latentcode.tasks.distances import Distances, distances_of
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.sraven.render import Drawing, draw_html, draw_small, draw_text
 
@@ -243,8 +238,7 @@ class Sraven(Task):
             queries.append(query)
             keys.append(key)
         if not names:
-            empty = batch.combination.new_empty(len(batch), 0)
-            return empty, empty
+            return (batch.combination.new_empty(len(batch), 0),) * 2
         return torch.stack(queries, 1), torch.stack(keys, 1)
 
     def key_sets(self, batch: Batch) -> dict[str, Tensor]:
@@ -257,12 +251,12 @@ class Sraven(Task):
     def places(self, batch: Batch) -> dict[str, Tensor]:
         """Return `context`, the tokens of the first rows; `operands`, those of the last row's given
         panels; and `response`, those of its last."""
-        token = torch.arange(self.config.n_tokens, device=batch.inputs.device)
+        token = torch.arange(self.config.n_tokens, device=batch.inputs.device).expand(
+            len(batch), -1)
         last_row = self.config.n_tokens - self.config.grid_size * self.config.n_features
         response = self.config.n_tokens - self.config.n_features
-        return {name: tokens.expand(len(batch), -1) for name, tokens in (
-            ("context", token[:last_row]), ("operands", token[last_row:response]),
-            ("response", token[response:]))}
+        return {"context": token[:, :last_row], "operands": token[:, last_row:response],
+                "response": token[:, response:]}
 
     def row_labels(self, labels: pd.DataFrame, token: int | None) -> pd.DataFrame:
         """Return the `rule` of a response token, its symbol `answer`, and `operand_{p}`: that
@@ -303,7 +297,10 @@ class Sraven(Task):
         """
         config, device = self.config, generator.device
         n_features, grid_size = config.n_features, config.grid_size
-        combinations = self._combinations_on(split, device)
+        key = (split, device)
+        if key not in self._on_device:
+            self._on_device[key] = self.combinations(split).to(device)
+        combinations = self._on_device[key]
         combination = torch.randint(len(combinations), (n,), generator=generator, device=device)
         rules = combinations[combination]
         if config.rule_order == "random":
@@ -317,13 +314,6 @@ class Sraven(Task):
         info = {"rules": rules, "permutations": permutations, "grid": grid}
         return Batch(tokenize(grid, config.n_values), grid[:, -1, -1], combination, info, split,
                      one_hot=True)
-
-    def _combinations_on(self, split: str, device: torch.device) -> Tensor:
-        """Return the combinations of a split, copied to a device once and for all."""
-        key = (split, device)
-        if key not in self._on_device:
-            self._on_device[key] = self.combinations(split).to(device)
-        return self._on_device[key]
 
     @property
     def n_read(self) -> int:
@@ -484,35 +474,26 @@ def tokenize(grid: Tensor, n_values: int) -> Tensor:
 
 def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Place]]:
     """Return the pairs and where each reads, the paper's first, those of the context last."""
-    n_features, grid_size = config.n_features, config.grid_size
-    pairs: dict[str, Pair] = {}
-    places: dict[str, _Place] = {}
-
-    def add(name: str, place: _Place, description: str) -> None:
-        pairs[name] = Pair(name, description, place.token)
-        places[name] = place
-
-    panels = range(1, grid_size)
-    last = n_features - 1
-    add("response->response", _Place(last, None, False),
-        "the last response token to itself (the paper's pair)")
-    for panel in panels:
-        add(f"response->row{grid_size}.panel{panel}", _Place(last, panel, False),
-            f"the last response token to the last token of panel {panel} of the last row")
-    for token in range(n_features):
-        query = f"response.{token}"
-        add(f"{query}->{query}", _Place(token, None, False),
-            f"response token {token} to itself")
-        for panel in panels:
-            add(f"{query}->row{grid_size}.panel{panel}.{token}", _Place(token, panel, False),
-                f"response token {token} to token {token} of panel {panel} of the last row")
-        for panel in panels:
-            add(f"{query}->row{grid_size}.panel{panel}.same", _Place(token, panel, True),
-                f"response token {token} to the token of panel {panel} of the last row that "
-                "shows the same feature")
-    for row, pair in enumerate(context_pairs(config), 1):
-        add(pair.name, _Place(last, None, False, row), pair.description)
-    return pairs, places
+    row, last = f"row{config.grid_size}", config.n_features - 1
+    panels = range(1, config.grid_size)
+    found = [("response->response", "the last response token to itself (the paper's pair)",
+              _Place(last, None, False))]
+    found += [(f"response->{row}.panel{panel}",
+               f"the last response token to the last token of panel {panel} of the last row",
+               _Place(last, panel, False)) for panel in panels]
+    for token in range(config.n_features):
+        query, subject = f"response.{token}", f"response token {token}"
+        found.append((f"{query}->{query}", f"{subject} to itself", _Place(token, None, False)))
+        found += [(f"{query}->{row}.panel{panel}.{token}",
+                   f"{subject} to token {token} of panel {panel} of the last row",
+                   _Place(token, panel, False)) for panel in panels]
+        found += [(f"{query}->{row}.panel{panel}.same",
+                   f"{subject} to the token of panel {panel} of the last row that shows the same "
+                   "feature", _Place(token, panel, True)) for panel in panels]
+    found += [(pair.name, pair.description, _Place(last, None, False, number))
+              for number, pair in enumerate(context_pairs(config), 1)]
+    return ({name: Pair(name, description, place.token) for name, description, place in found},
+            {name: place for name, _, place in found})
 
 
 MOST_CONTEXTS = 2**17
@@ -521,23 +502,40 @@ all of them."""
 
 
 def sraven_distances(task: Sraven, label: str, split: str) -> Distances:
-    """Return the distances of rules (`rule`, `rules`) or of the combinations of a split."""
+    """Return the distances of rules (`rule`, `rules`) or of the combinations of a split.
+
+    functional, circular  see `answer_distances`; of combinations, those of the best matching of
+                 their rules
+    edit         of combinations, how many rules only one of them has
+    """
     functional, circular = answer_distances(task.config.n_values, task.config.grid_size)
-    costs = {"functional": functional, "circular": circular}
-    if constituent_or_combination(label, task.constituent):
-        return named(costs, RULES)
-    rows = task.combinations(split).numpy()
-    return named(combination_distances(rows, split, costs),
-                 [task.combination_symbols(row) for row in rows.tolist()])
+    return distances_of(label, task.constituent, RULES,
+                        {"functional": functional, "circular": circular},
+                        task.combinations(split).numpy(), task.combination_symbols)
 
 
 def answer_distances(n_values: int, grid_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often, and by how many steps, the answers of two rules differ, each [8, 8].
+    """Return how often, and by how many steps on the circle of K symbols, the answers of two rules
+    differ over all contexts of a last row, each equally likely: [8, 8] each.
 
     The symbol that completes distribute-three is any of those that the context lacks, all equally
     likely; contexts that repeat a symbol, which it does not allow, do not count for it.
     """
-    answers, valid = _answers(n_values, grid_size)
+    if n_values ** (grid_size - 1) <= MOST_CONTEXTS:
+        context = np.array(list(product(range(n_values), repeat=grid_size - 1)))
+    else:
+        context = np.random.default_rng(0).integers(
+            n_values, size=(MOST_CONTEXTS, grid_size - 1))
+    summed = context.sum(axis=1)
+    symbols = [(context[:, -1] + step) % n_values for step in STEPS]
+    symbols += [summed % n_values, (2 * context[:, 0] - summed) % n_values]
+    answers = np.zeros((len(RULES), len(context), n_values))  # P(answer | context, rule)
+    for rule, symbol in enumerate(symbols):
+        answers[rule, np.arange(len(context)), symbol] = 1.0
+    absent = (context[:, :, None] != np.arange(n_values)).all(axis=1)
+    answers[DISTRIBUTE] = absent / absent.sum(axis=1, keepdims=True)
+    valid = np.ones((len(RULES), len(context)), dtype=bool)
+    valid[DISTRIBUTE] = absent.sum(axis=1) == n_values - (grid_size - 1)
     steps = np.abs(np.subtract.outer(np.arange(n_values), np.arange(n_values)))
     steps = np.minimum(steps, n_values - steps).astype(np.float64)
     functional, circular = np.zeros((2, len(RULES), len(RULES)))
@@ -547,24 +545,3 @@ def answer_distances(n_values: int, grid_size: int) -> tuple[np.ndarray, np.ndar
         functional[a, b] = functional[b, a] = 1.0 - np.trace(together)
         circular[a, b] = circular[b, a] = (together * steps).sum()
     return functional, circular
-
-
-def _answers(n_values: int, grid_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return P(answer | context, rule) [rule, context, symbol] and where the rule is defined."""
-    total = n_values ** (grid_size - 1)
-    if total <= MOST_CONTEXTS:
-        context = np.array(list(product(range(n_values), repeat=grid_size - 1)))
-    else:
-        context = np.random.default_rng(0).integers(
-            n_values, size=(MOST_CONTEXTS, grid_size - 1))
-    summed = context.sum(axis=1)
-    symbols = [(context[:, -1] + step) % n_values for step in STEPS]
-    symbols += [summed % n_values, (2 * context[:, 0] - summed) % n_values]
-    answers = np.zeros((len(RULES), len(context), n_values))
-    for rule, symbol in enumerate(symbols):
-        answers[rule, np.arange(len(context)), symbol] = 1.0
-    absent = (context[:, :, None] != np.arange(n_values)).all(axis=1)
-    answers[DISTRIBUTE] = absent / absent.sum(axis=1, keepdims=True)
-    valid = np.ones((len(RULES), len(context)), dtype=bool)
-    valid[DISTRIBUTE] = absent.sum(axis=1) == n_values - (grid_size - 1)
-    return answers, valid

@@ -17,7 +17,7 @@ from latentcode.errors import ArtifactError, reason
 from latentcode.files.storage import VARIABLE, default_cache, exclusive
 
 MARKER = "text.json"
-"""The file that a folder of excerpts holds; see `stored`."""
+"""The file that a folder of excerpts holds; see `sources`."""
 _KNOWN: dict[tuple[str, str], Path] = {}
 """Text and revision -> folder of excerpts of a run that was opened."""
 

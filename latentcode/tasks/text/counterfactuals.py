@@ -17,12 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.tasks.base import Batch
+from latentcode.tasks.base import Batch, at
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
     MinimalPairs,
-    at,
     row_mask,
     symbol_outcomes,
 )

@@ -1,26 +1,54 @@
-"""Sources of text: files on this machine, or a dataset of the Hugging Face hub.
+"""A text: files on this machine or a dataset of the Hugging Face hub, and excerpts kept of it.
 
 The library `datasets` reads both. Of local text it keeps the tokens in the cache and maps them from
 the disk, so that documents can be read in any order; a dataset of the hub, or a folder of tables
 that is as large, is streamed.
+
+Excerpts and the tokenizer are a folder, which is kept with a run:
+
+    text.json             what it was made from, revision, end of a document, checksums
+    tokenizer.json        as the library tokenizers writes it
+    excerpts.safetensors  `split.tokens` and `split.document`, [N, T + 1]
+    documents.parquet     `split`, and `TOKEN_COLUMNS`
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import torch
 
-from latentcode.config import LanguageConfig
+from latentcode.config import LanguageConfig, to_dict
 from latentcode.errors import ArtifactError, check
-from latentcode.files.storage import read_json, rows_in, write_text
-from latentcode.tasks.text.cache import cache_folder, digest_of, made_once
+from latentcode.files.provenance import header, read_checked, software
+from latentcode.files.storage import (
+    checksums,
+    read_json,
+    read_tensors,
+    replace_file,
+    replace_folder,
+    rows_in,
+    write_json,
+    write_tensors,
+    write_text,
+)
+from latentcode.tasks.text.cache import (
+    MARKER,
+    cache_folder,
+    digest_of,
+    excerpts_folder,
+    known,
+    made_once,
+)
 from latentcode.tasks.text.streams import (
     TOKEN_COLUMNS,
     Document,
@@ -29,13 +57,16 @@ from latentcode.tasks.text.streams import (
     ShardStream,
     Stream,
     Tokenized,
+    integer_type,
     kept_tokens,
     pack,
     token_ids,
     tokenized,
 )
 from latentcode.tasks.text.tokenizer import (
+    FILE,
     FileTokenizer,
+    check_vocabulary,
     load_tokenizer,
     one_sentence,
     tokenizer_from,
@@ -63,6 +94,120 @@ dataset only where it has neither of `HELD_OUT_SPLITS`."""
 HELD_OUT_SPLITS = ("validation", "test")
 SCANNED = 100_000
 """Documents of a dataset, the first ones, among which excerpts are looked for."""
+STREAMED = 2**32
+"""Bytes of parquet or JSONL in a folder above which it is streamed, like a dataset of the hub."""
+ON_THE_HUB = r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*"
+HOW = ("a folder or file of text, or a dataset on the hub, as task.text (on the command line "
+       "--task.text). `latentcode zoo text packages FOLDER` writes the text of the installed "
+       "packages")
+FORMAT = "latentcode.text"
+EXCERPTS, DOCUMENTS = "excerpts.safetensors", "documents.parquet"
+FILES = (FILE, EXCERPTS, DOCUMENTS)
+KEYS = {"format", "format_version", "provenance", "text", "about", "end", "splits", "sha256"}
+
+
+class StoredText:
+    """A text of which excerpts are here; it is read in full when training begins.
+
+    Args:
+        folder: Excerpts and tokenizer.
+        config: Of the text, without its revision.
+
+    Raises:
+        ArtifactError: Says what is wrong with the folder.
+        ConfigError: For a tokenizer with more tokens than the configuration has.
+    """
+
+    def __init__(self, folder: Path, config: LanguageConfig) -> None:
+        self.folder, path = folder, folder / MARKER
+        described = read_checked(path, FORMAT, KEYS, "text", FILES)
+        splits, end, revision = (
+            described["splits"], described["end"], described["text"].get("revision"))
+        for key, value, is_valid in (
+            ("splits", splits, isinstance(splits, list) and {*splits} <= {*SPLITS}),
+            ("end", end, isinstance(end, str)),
+            ("text.revision", revision, isinstance(revision, str)),
+        ):
+            check(is_valid, f"{path} has {key} {value!r}; expected what a text was made from",
+                  ArtifactError)
+        self.config = replace(config, revision=revision)
+        self.splits: tuple[str, ...] = tuple(splits)
+        text = (folder / FILE).read_text(encoding="utf-8")
+        self.tokenizer = tokenizer_from(text, f"{folder / FILE}", end)
+        check_vocabulary(self.tokenizer, config.n_vocabulary)
+
+    def excerpts(self, split: str) -> Excerpts:
+        """Return excerpts of a split: the same for every process and machine that has the run."""
+        arrays = read_tensors(self.folder / EXCERPTS)
+        tokens, document = (torch.from_numpy(arrays[f"{split}.{name}"].astype(np.int64))
+                            for name in ("tokens", "document"))
+        check(tokens.shape[1] == self.config.n_tokens + 1, f"{self.folder / EXCERPTS} has "
+              f"sequences of {tokens.shape[1]} tokens; expected {self.config.n_tokens + 1}, one "
+              "more than task.n_tokens", ArtifactError)
+        documents = pd.read_parquet(self.folder / DOCUMENTS).query("split == @split")
+        return Excerpts(tokens, document, documents[list(TOKEN_COLUMNS)].reset_index(drop=True))
+
+    def stream(self, seed: int) -> Stream:
+        """Return the training text; `ConfigError` where it is not here, or cannot be reached."""
+        return source_of(self.config).stream(seed)
+
+
+def open_text(config: LanguageConfig) -> StoredText:
+    """Return the text of a configuration, in the state that `revision` names.
+
+    Without a revision it is the state that the files or the hub have now. `StoredText.config` has
+    the revision filled in.
+
+    Raises:
+        ConfigError: Says what is wrong with the text, or that it has changed.
+        HubError: Says that it cannot be reached.
+    """
+    check(bool(config.text), f"task {config.name!r} has no instances to draw: it names no text, "
+          f"like runs that were imported; expected {HOW}")
+    folder = known(config)
+    if folder is None:
+        source = source_of(config)
+        full = replace(config, revision=source.revision)
+        folder = made_once(excerpts_folder(full), lambda path: _write(path, full, source))
+    return StoredText(folder, config)
+
+
+def source_of(config: LanguageConfig) -> Source:
+    """Return where the text can be read in full; `ConfigError` where its revision is another."""
+    path = Path(config.text).expanduser()
+    check(path.exists() or re.fullmatch(ON_THE_HUB, config.text, re.ASCII) is not None,
+          f"task.text is {config.text!r}, which does not exist; expected {HOW}")
+    is_streamed = not path.exists()
+    if path.is_dir():
+        files = text_files(path).values()
+        is_streamed = (all(file.suffix in TABLES for file in files)
+                       and sum(file.stat().st_size for file in files) > STREAMED)
+    source = HubText(config) if is_streamed else LocalText(config)
+    check(config.revision in ("", source.revision), f"task.text {config.text!r} is of revision "
+          f"{source.revision!r} now; expected {config.revision!r}: the text or its tokenizer has "
+          "changed since training began")
+    return source
+
+
+def _write(path: Path, config: LanguageConfig, source: Source) -> None:
+    """Write the folder of the excerpts of a text."""
+    splits = source.excerpts()
+    arrays, tables = {}, []
+    for split, excerpts in splits.items():
+        arrays[f"{split}.tokens"] = excerpts.tokens.numpy().astype(
+            integer_type(source.tokenizer.n_tokens))
+        arrays[f"{split}.document"] = excerpts.document.numpy().astype(
+            integer_type(len(excerpts.documents)))
+        tables.append(excerpts.documents.assign(split=split))
+    with replace_folder(path, overwrite=True, marker=MARKER) as folder:
+        write_tensors(folder / EXCERPTS, arrays)
+        with replace_file(folder / DOCUMENTS) as temporary:
+            pd.concat(tables).to_parquet(temporary, index=False)
+        write_text(folder / FILE, source.tokenizer.to_json())
+        write_json(folder / MARKER, {
+            **header(FORMAT), "provenance": software(), "text": to_dict(config),
+            "about": dict(source.about), "end": source.tokenizer.end_token,
+            "splits": list(splits), "sha256": checksums(folder, FILES)})
 
 
 class Source(ABC):
@@ -144,9 +289,8 @@ class LocalText(Source):
         return (document for document, part in self._with_splits(documents) if part == split)
 
     def sample(self, split: str) -> Tokenized:
-        labels = self._labels
         for row in np.random.default_rng(0).permutation(self._rows(split)).tolist():
-            yield (Document("", *labels.loc[row, list(TOKEN_COLUMNS)]),
+            yield (Document("", *self._labels.loc[row, list(TOKEN_COLUMNS)]),
                    token_ids(self.tokens, [row]))
 
     def stream(self, seed: int) -> LocalStream:
@@ -196,12 +340,12 @@ class HubText(Source):
         path, commit = Path(config.text).expanduser(), config.revision.partition("-")[0]
         with one_sentence(config.text):
             if path.exists():
-                self.state = commit or digest_of_files(path)
-                self._builder = datasets.load_dataset_builder(str(path), config.subset or None)
+                self.state, name, revision = commit or digest_of_files(path), str(path), None
             else:
                 self.state = commit or str(HfApi().dataset_info(config.text).sha)
-                self._builder = datasets.load_dataset_builder(
-                    config.text, config.subset or None, revision=self.state)
+                name, revision = config.text, self.state
+            self._builder = datasets.load_dataset_builder(
+                name, config.subset or None, revision=revision)
         self.identity = config.text, self.state, config.subset
         self.about = about_packages(path) or {
             "dataset": config.text, "subset": config.subset, "commit": self.state,
@@ -251,13 +395,10 @@ class HubText(Source):
 
 
 def _split_of(source: str, number: int, held_out: tuple[str, ...], every: int) -> str:
-    """Return the split of a document.
+    """Return the split of document `number` among those that are split together.
 
-    Args:
-        source: Origin of the document.
-        number: Its number among those that are split together.
-        held_out: The sources that are `ood`.
-        every: Of so many documents, one is `test`, and one `ood` where no sources are; 0: of none.
+    Sources that are held out are `ood`. Of `every` documents, one is `test`, and one `ood` where
+    no sources are held out; 0: of none.
     """
     if source in held_out:
         return "ood"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,16 +19,26 @@ from torch import Tensor
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, check
 from latentcode.files.storage import replace_file
+from latentcode.tasks.base import Batch
 from latentcode.tasks.text.cache import cache_folder, made_once
 from latentcode.tasks.text.tokenizer import Tokenizer, one_sentence
 
 if TYPE_CHECKING:
     import datasets
 
-
 TOKEN_COLUMNS = ("name", "source", "kind")
 """Columns of `Excerpts.documents`: path, address or number of a document; the package, folder or
 column it comes from; and the language that it is in, such as `py` or `md`, empty if unknown."""
+AT_ONCE = 256
+"""Documents that are given to the tokenizer together."""
+EXCERPT = 2**18
+"""Tokens of a split that are kept to look at, about."""
+SHARD = 2**20
+"""Tokens, about, within which sequences are permuted; two of these are in memory."""
+Place = Mapping[str, Any]
+"""Where a shard begins, as plain JSON: `epoch`, `state` of the dataset, and `used`, the tokens of
+the next document that belong to the shard before."""
+START: Place = {"epoch": 0, "state": None, "used": 0}
 
 
 @dataclass(frozen=True)
@@ -40,66 +51,6 @@ class Document:
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Excerpts:
-    """N excerpts of the packed text of one split: documents one after the other, each ended.
-
-    tokens     int64 [N, T + 1]: inputs are all but the last, targets all but the first
-    document   int64 [N, T + 1], the row of `documents` that each token belongs to
-    documents  one row per document, with `TOKEN_COLUMNS`
-    """
-
-    tokens: Int[Tensor, "N S"]
-    document: Int[Tensor, "N S"]
-    documents: pd.DataFrame
-
-
-@runtime_checkable
-class Stream(Protocol):
-    """The text that is trained on, packed, in an order that a seed determines.
-
-    Sequence i depends on (text, tokenizer, T, seed, i) alone, however it is read.
-    """
-
-    def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
-        """Return sequences first to last - 1 as int64 [n, T + 1], on the CPU."""
-
-    def cursor(self, sequence: int) -> Mapping[str, Any]:
-        """Return what a later process needs to go on at a sequence without reading all before it:
-        plain JSON."""
-
-    def go_to(self, cursor: Mapping[str, Any]) -> None:
-        """Take the cursor of another process; `ArtifactError` for one of another text."""
-
-
-class TextData(Protocol):
-    """One state of a text, with its tokenizer."""
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the text."""
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that it has."""
-
-    def excerpts(self, split: str) -> Excerpts:
-        """Return excerpts of a split: the same for every process and machine that has the run."""
-
-    def stream(self, seed: int) -> Stream:
-        """Return the training text; `ConfigError` where it is not here, or cannot be reached."""
-
-
-AT_ONCE = 256
-"""Documents that are given to the tokenizer together."""
-EXCERPT = 2**18
-"""Tokens of a split that are kept to look at, about."""
-SHARD = 2**20
-"""Tokens, about, within which sequences are permuted; two of these are in memory."""
-Place = Mapping[str, Any]
-"""Where a shard begins, as plain JSON: `epoch`, `state` of the dataset, and `used`, the tokens of
-the next document that belong to the shard before."""
-START: Place = {"epoch": 0, "state": None, "used": 0}
 Tokenized = Iterator[tuple[Document, np.ndarray]]
 """Documents with their ids, the last of which ends them."""
 
@@ -120,6 +71,20 @@ def encode(texts: list[str], tokenizer: Tokenizer) -> list[np.ndarray]:
 def integer_type(n: int) -> np.dtype:
     """Return the smallest type of numbers below n that safetensors, Arrow and numpy share."""
     return np.dtype("<u2" if n <= 2**16 else "<u4")
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """N excerpts of the packed text of one split: documents one after the other, each ended.
+
+    tokens     int64 [N, T + 1]: inputs are all but the last, targets all but the first
+    document   int64 [N, T + 1], the row of `documents` that each token belongs to
+    documents  one row per document, with `TOKEN_COLUMNS`
+    """
+
+    tokens: Int[Tensor, "N S"]
+    document: Int[Tensor, "N S"]
+    documents: pd.DataFrame
 
 
 def pack(documents: Tokenized, n_tokens: int) -> Excerpts | None:
@@ -144,9 +109,7 @@ def pack(documents: Tokenized, n_tokens: int) -> Excerpts | None:
                     pd.DataFrame(labels, columns=list(TOKEN_COLUMNS)))
 
 
-def kept_tokens(
-    documents: Iterable[Document], tokenizer: Tokenizer, key: str
-) -> datasets.Dataset:
+def kept_tokens(documents: Iterable[Document], tokenizer: Tokenizer, key: str) -> datasets.Dataset:
     """Return documents as `ids` and `TOKEN_COLUMNS`, mapped from the cache, in the format `arrow`.
 
     They are read and tokenized where the cache has none of this key yet.
@@ -176,8 +139,38 @@ def token_ids(tokens: datasets.Dataset, rows: list[int]) -> np.ndarray:
     return ids
 
 
-class LocalStream:
-    """All documents, permuted by (seed, epoch), epoch after epoch; see the protocol `Stream`.
+class Stream(ABC):
+    """The text that is trained on, packed, in an order that a seed determines.
+
+    Sequence i depends on (text, tokenizer, T, seed, i) alone, however it is read. See `InOrder`.
+    """
+
+    revision: str = ""
+    """Of the text."""
+
+    @abstractmethod
+    def __getitem__(self, sequences: slice) -> Int[Tensor, "n S"]:
+        """Return sequences first to last - 1 as int64 [n, T + 1], on the CPU."""
+
+    def read(self, first: int, n: int, device: torch.device) -> Batch:
+        """Return sequences `first` to `first` + n - 1 as a batch."""
+        tokens = self[first:first + n].to(device)
+        return Batch(tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 0]))
+
+    def cursor(self, sequence: int) -> Mapping[str, Any]:
+        """Return what a later process needs to go on at a sequence without reading all before it:
+        plain JSON; where any place can be reached at once, of which text it is."""
+        return {"revision": self.revision}
+
+    def go_to(self, cursor: Mapping[str, Any]) -> None:
+        """Take the cursor of another process; `ArtifactError` for one of another text."""
+        stopped = cursor.get("revision")
+        check(stopped == self.revision, f"training stopped in the text of revision {stopped!r}; it "
+              f"is {self.revision!r} now: expected the same text to go on with", ArtifactError)
+
+
+class LocalStream(Stream):
+    """All documents, permuted by (seed, epoch), epoch after epoch.
 
     Args:
         tokens: The `ids` of all documents, in the format `arrow`.
@@ -210,13 +203,6 @@ class LocalStream:
         tokens = torch.from_numpy(np.concatenate(parts).astype(np.int64))
         return tokens.unfold(0, self.n_tokens + 1, self.n_tokens).contiguous()
 
-    def cursor(self, sequence: int) -> Mapping[str, Any]:
-        """Any place can be reached at once: the cursor says only of which text it is."""
-        return {"revision": self.revision}
-
-    def go_to(self, cursor: Mapping[str, Any]) -> None:
-        _check_same_text(cursor, self.revision)
-
     def _between(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Return tokens start to stop - 1 of an epoch."""
         if self._order is None or self._order[0] != epoch:
@@ -229,8 +215,8 @@ class LocalStream:
         return tokens[skipped:skipped + stop - start]
 
 
-class ShardStream:
-    """The documents of a dataset in their order, epoch after epoch; see the protocol `Stream`.
+class ShardStream(Stream):
+    """The documents of a dataset in their order, epoch after epoch.
 
     Shard s holds S successive sequences of the packed text, which are read in an order that
     (seed, s) determines. One shard is in memory, and the next is read meanwhile. A shard is read
@@ -268,8 +254,13 @@ class ShardStream:
         for shard in np.unique(wanted // self.per_shard).tolist():
             order = np.random.default_rng([self.seed, shard]).permutation(self.per_shard)
             place = order[wanted[wanted // self.per_shard == shard] % self.per_shard]
-            parts.append(self._shard(shard)[
-                place[:, None] * self.n_tokens + np.arange(self.n_tokens + 1)])
+            known, self._shards = self._shards, {}  # should reading fail, it begins anew
+            # The only thread reads one shard at a time: they share the dataset.
+            known = {number: known.get(number) or self._reader.submit(self._read, number)
+                     for number in (shard, shard + 1)}
+            tokens = known[shard].result()
+            self._shards = known
+            parts.append(tokens[place[:, None] * self.n_tokens + np.arange(self.n_tokens + 1)])
         return torch.from_numpy(np.concatenate(parts).astype(np.int64))
 
     def cursor(self, sequence: int) -> Mapping[str, Any]:
@@ -279,7 +270,7 @@ class ShardStream:
                 "place": self._places[shard]}
 
     def go_to(self, cursor: Mapping[str, Any]) -> None:
-        _check_same_text(cursor, self.revision)
+        super().go_to(cursor)
         shard, place = cursor.get("shard"), cursor.get("place")
         fits = (cursor.get("step") == self.step and type(shard) is int and shard >= 0
                 and isinstance(place, dict) and set(place) == set(START))
@@ -292,16 +283,6 @@ class ShardStream:
     def _known(self, shard: int) -> int:
         """Return the newest shard up to this one whose place is known."""
         return max(known for known in list(self._places) if known <= shard)
-
-    def _shard(self, shard: int) -> np.ndarray:
-        """Return the tokens of a shard; the next one is read in the background."""
-        shards, self._shards = self._shards, {}  # should reading fail, it begins anew
-        # The only thread reads one shard at a time: they share the dataset.
-        shards = {number: shards.get(number) or self._reader.submit(self._read, number)
-                  for number in (shard, shard + 1)}
-        tokens = shards[shard].result()
-        self._shards = shards
-        return tokens
 
     def _read(self, shard: int) -> np.ndarray:
         """Return the tokens of a shard, from where the last one ended if that leads to it."""
@@ -345,10 +326,3 @@ class ShardStream:
             check(n_tokens > 0 or not whole, f"dataset {self.config.text!r} has no text to train "
                   f"on in column {self.config.column!r}")
             place = {**START, "epoch": place["epoch"] + 1}
-
-
-def _check_same_text(cursor: Mapping[str, Any], revision: str) -> None:
-    """Raise `ArtifactError` for the cursor of another text."""
-    stopped = cursor.get("revision")
-    check(stopped == revision, f"training stopped in the text of revision {stopped!r}; it is "
-          f"{revision!r} now: expected the same text to go on with", ArtifactError)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -16,11 +15,12 @@ from torch import Tensor
 from latentcode.config import LanguageConfig
 from latentcode.errors import check
 from latentcode.metrics import Metric
-from latentcode.tasks.base import SPLITS, Batch, InOrder, Task
+from latentcode.tasks.base import SPLITS, Batch, Task, at
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
-from latentcode.tasks.text.stored import open_text
-from latentcode.tasks.text.streams import Stream, TextData
+from latentcode.tasks.text.sources import open_text
+from latentcode.tasks.text.streams import Excerpts, Stream
+from latentcode.tasks.text.tokenizer import Tokenizer
 from latentcode.tasks.text.tokens import (
     INDUCTION,
     PATTERNS,
@@ -31,6 +31,20 @@ from latentcode.tasks.text.tokens import (
     possible_queries,
     token_labels,
 )
+
+
+class TextData(Protocol):
+    """One state of a text, with its tokenizer and the splits that it has; see `StoredText`."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def splits(self) -> tuple[str, ...]: ...
+
+    def excerpts(self, split: str) -> Excerpts: ...
+
+    def stream(self, seed: int) -> Stream: ...
 
 
 class Text(Task):
@@ -55,7 +69,7 @@ class Text(Task):
         # That of an opened text has its revision.
         super().__init__(getattr(self.data, "config", config))
         self.excerpts = cache(self.data.excerpts)
-        self._tables: dict[tuple[str, torch.device], _Table] = {}
+        self._tables: dict[tuple[str, torch.device], tuple[Tensor, Tensor, Tensor]] = {}
 
     @cached_property
     def probe_labels(self) -> tuple[str, ...]:
@@ -121,25 +135,25 @@ class Text(Task):
 
     def queries(self, split: str, device: torch.device) -> Tensor:
         """Return which tokens of the excerpts of a split can be queries, bool [N, T]."""
-        return self._table(split, device).queries
+        return self._table(split, device)[2]
 
     def build(self, split: str, sequence: Tensor, query: Tensor) -> Batch:
         """Return given excerpts of a split with given queries, int64 [B] each.
 
         Info: `query` [B], and `sequence` [B], which excerpt it is.
         """
-        table = self._table(split, sequence.device)
-        tokens, document = table.tokens[sequence], table.document[sequence]
-        return Batch(tokens[:, :-1], tokens[:, 1:], document.gather(1, query[:, None])[:, 0],
+        every, documents, _ = self._table(split, sequence.device)
+        tokens = every[sequence]
+        return Batch(tokens[:, :-1], tokens[:, 1:], at(documents[sequence], query),
                      {"query": query, "sequence": sequence}, split)
 
-    def in_order(self, seed: int) -> InOrder:
+    def in_order(self, seed: int) -> Stream:
         """Return the text that is trained on, in the order of a seed."""
-        return _InOrder(self.data.stream(seed))
+        return self.data.stream(seed)
 
     def losses(self, logits: Tensor, targets: Tensor) -> Tensor:
         """-1/T sum_t log p(x_t+1 | x_0 .. x_t): the mean cross-entropy of each sequence, [B]."""
-        return self._token_losses(logits, targets).mean(1)
+        return _token_losses(logits, targets).mean(1)
 
     def measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return means over all tokens of a sequence, and what is at its query; each [B].
@@ -147,12 +161,11 @@ class Text(Task):
         loss, accuracy  in nats, and the share of tokens for which the likeliest is the next one
         query_loss, query_accuracy  of the query alone, whose token has occurred before
         """
-        losses = self._token_losses(logits, batch.targets)
+        losses = _token_losses(logits, batch.targets)
         right = (logits.argmax(-1) == batch.targets).to(losses.dtype)
-        query = batch.info["query"][:, None]
+        query = batch.info["query"]
         return {"loss": losses.mean(1), "accuracy": right.mean(1),
-                "query_loss": losses.gather(1, query)[:, 0],
-                "query_accuracy": right.gather(1, query)[:, 0]}
+                "query_loss": at(losses, query), "query_accuracy": at(right, query)}
 
     def constituent_measures(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return `sequence` [B], the excerpt that each instance is."""
@@ -188,11 +201,10 @@ class Text(Task):
         names = np.array(self.token_table.names, dtype=object)
         documents = self.excerpts(batch.split).documents.iloc[batch.combination.numpy()]
         return token_labels(tokens, query, self.token_table).assign(
-            query_token=names[_at(tokens, query)], key_token=names[_at(tokens, key)],
-            target=names[_at(tokens, query + 1)], query_position=query.numpy(),
-            document=documents["name"].astype(str).to_numpy(),
-            source=documents["source"].astype(str).to_numpy(),
-            kind=documents["kind"].astype(str).to_numpy(),
+            query_token=names[at(tokens, query)], key_token=names[at(tokens, key)],
+            target=names[at(tokens, query + 1)], query_position=query.numpy(),
+            **{label: documents[column].astype(str).to_numpy() for label, column in (
+                ("document", "name"), ("source", "source"), ("kind", "kind"))},
             combination=[f"{batch.split} {number}" for number in batch.combination.tolist()],
             split=batch.split)
 
@@ -224,7 +236,7 @@ class Text(Task):
 
     def format_answers(self, answers: Tensor, batch: Batch) -> list[tuple[int | float | str, ...]]:
         """Return the text of the token after each query, in quotation marks."""
-        tokens = answers.gather(1, batch.info["query"][:, None].to(answers.device))[:, 0]
+        tokens = at(answers, batch.info["query"].to(answers.device))
         return [(repr(self.token_table.names[token]),) for token in tokens.tolist()]
 
     def drawing(self, batch: Batch, index: int) -> Drawing:
@@ -247,49 +259,27 @@ class Text(Task):
         """The decade of the frequency of every id in the excerpts of `train`, int64 [V]."""
         return frequency_bins(self.excerpts("train").tokens, self.config.n_vocabulary)
 
-    @staticmethod
-    def _token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        return losses.view_as(targets)
-
-    def _table(self, split: str, device: torch.device) -> _Table:
+    def _table(self, split: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the excerpts of a split and their documents, int64 [N, T + 1], and which of their
+        tokens can be queries, bool [N, T], copied to a device once."""
         self.check_split(split)
         if (split, device) not in self._tables:
             excerpts = self.excerpts(split)
             inputs = excerpts.tokens[:, :-1]
             queries = possible_queries(inputs) & (inputs != self.data.tokenizer.end)
-            self._tables[split, device] = _Table(*(x.to(device) for x in (
-                excerpts.tokens, excerpts.document, queries)))
+            self._tables[split, device] = (
+                excerpts.tokens.to(device), excerpts.document.to(device), queries.to(device))
         return self._tables[split, device]
+
+
+def _token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    return losses.view_as(targets)
 
 
 def whole(batch: Batch) -> Tensor:
     """Return the tokens of instances with the one that comes after the last, int64 [B, T + 1]."""
     return torch.cat([batch.inputs, batch.targets[:, -1:]], dim=1)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The excerpts of a split on a device, and which of their tokens can be queries [N, T]."""
-
-    tokens: Tensor
-    document: Tensor
-    queries: Tensor
-
-
-@dataclass(frozen=True)
-class _InOrder:
-    stream: Stream
-
-    def read(self, first: int, n: int, device: torch.device) -> Batch:
-        tokens = self.stream[first:first + n].to(device)
-        return Batch(tokens[:, :-1], tokens[:, 1:], torch.zeros_like(tokens[:, 0]))
-
-    def cursor(self, first: int) -> Mapping[str, Any]:
-        return self.stream.cursor(first)
-
-    def go_to(self, cursor: Mapping[str, Any]) -> None:
-        self.stream.go_to(cursor)
 
 
 def _clustered(values: np.ndarray, cluster: np.ndarray) -> Metric:
@@ -302,7 +292,3 @@ def _clustered(values: np.ndarray, cluster: np.ndarray) -> Metric:
     se = (float(np.sqrt(n_groups / (n_groups - 1) * np.square(sums).sum()) / n)
           if n_groups > 1 else float("nan"))
     return Metric(mean, se, n)
-
-
-def _at(tokens: Tensor, place: Tensor) -> np.ndarray:
-    return tokens.gather(1, place[:, None])[:, 0].numpy()

@@ -31,19 +31,21 @@ HERE = ("a folder or file of text that is here, as task.text (`latentcode zoo te
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text into token ids and back."""
+    """Text into token ids and back.
+
+    n_tokens  number of ids that it gives out, special ones included
+    end       the id that ends a document
+    pieces    the text of every id, for people; parts of characters are shown as \\ufffd
+    """
 
     @property
-    def n_tokens(self) -> int:
-        """Number of ids that it gives out, special ones included."""
+    def n_tokens(self) -> int: ...
 
     @property
-    def end(self) -> int:
-        """The id that ends a document."""
+    def end(self) -> int: ...
 
     @property
-    def pieces(self) -> tuple[str, ...]:
-        """The text of every id, for people; parts of characters are shown as \\ufffd."""
+    def pieces(self) -> tuple[str, ...]: ...
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of every text, without special ones."""
@@ -86,16 +88,10 @@ class FileTokenizer:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        pieces = []
-        for number in range(self.n_tokens):
-            token = self.fast.id_to_token(number)
-            if token is None:
-                pieces.append("")
-            elif token.startswith("\u2581"):  # SentencePiece's space, which decoding would drop
-                pieces.append(token.replace("\u2581", " "))
-            else:
-                pieces.append(self.decode([number]))
-        return tuple(pieces)
+        tokens = [self.fast.id_to_token(number) or "" for number in range(self.n_tokens)]
+        # SentencePiece's space, which decoding would drop.
+        return tuple(token.replace("\u2581", " ") if token.startswith("\u2581") else
+                     token and self.decode([number]) for number, token in enumerate(tokens))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from torch import Tensor
 from latentcode.devices import make_generator
 from latentcode.metrics import CLASSES
 from latentcode.tasks import make_counterfactuals
-from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs, at
+from latentcode.tasks.base import at
+from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 from latentcode.tasks.text.counterfactuals import ROLES, TextCounterfactuals
 from latentcode.tasks.text.task import whole
 from latentcode.tasks.text.tokens import previous_same

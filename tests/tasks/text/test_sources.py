@@ -15,8 +15,13 @@ from text_files import sentences, write_documents
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, LatentCodeError
-from latentcode.tasks.text.sources import about_packages, cut, local_documents, plain_documents
-from latentcode.tasks.text.stored import open_text
+from latentcode.tasks.text.sources import (
+    about_packages,
+    cut,
+    local_documents,
+    open_text,
+    plain_documents,
+)
 
 T = 16
 

@@ -17,9 +17,8 @@ from text_files import sentences
 
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, HubError
-from latentcode.tasks.text import stored, streams
-from latentcode.tasks.text.sources import digest_of_files
-from latentcode.tasks.text.stored import open_text
+from latentcode.tasks.text import sources, streams
+from latentcode.tasks.text.sources import digest_of_files, open_text
 from latentcode.tasks.text.streams import START, Place, ShardStream
 
 T, SHARD = 8, 1024
@@ -43,7 +42,7 @@ def write_dataset(folder: Path, suffix: str = "parquet", held_out: bool = True) 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanguageConfig:
     monkeypatch.setenv("LATENTCODE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(stored, "STREAMED", 0)
+    monkeypatch.setattr(sources, "STREAMED", 0)
     monkeypatch.setattr(streams, "SHARD", SHARD)
     monkeypatch.setattr(streams, "AT_ONCE", 4)
     return LanguageConfig(text=str(write_dataset(tmp_path / "text")), n_vocabulary=300, n_tokens=T)

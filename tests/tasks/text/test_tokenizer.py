@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models
 import latentcode as lc
 from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError
-from latentcode.tasks.text.stored import open_text
+from latentcode.tasks.text.sources import open_text
 from latentcode.tasks.text.tokenizer import (
     END,
     load_tokenizer,
