@@ -127,9 +127,13 @@ class PretrainedLanguageModel(LanguageModel):
               "tokenizer that tells which characters a token stands for; expected a 'fast' one")
         self.model, self.tokenizer = model, tokenizer_of(model)
         name = str(getattr(model.cfg, "model_name", ""))
+        original = getattr(getattr(model, "original_model", None), "config", None)
+        version = {"revision": "" if Path(name).exists() else name.partition(AT)[2],
+                   "commit": getattr(original, "_commit_hash", None)}
         self.settings = {
             "run": Path(name).name if Path(name).is_dir() else name, "kind": "softmax",
-            "architecture": getattr(model.cfg, "architecture", None), **_version(name, model)}
+            "architecture": getattr(model.cfg, "architecture", None),
+            **{key: str(value) for key, value in version.items() if value}}
         self.context = getattr(model.cfg, "n_ctx", None)
         self.vocabulary = getattr(model.cfg, "d_vocab", len(self.tokenizer))
         self.padding = model.tokenizer.pad_token_id or 0
@@ -145,7 +149,11 @@ class PretrainedLanguageModel(LanguageModel):
         prepend_bos  as in `LanguageModel.encode`
         """
         check_text("text", text)
-        tokens = self._tokens(text)
+        encoded = self.tokenizer(
+            text, return_offsets_mapping=True, return_special_tokens_mask=True)
+        tokens = [(token, tuple(span), bool(added)) for token, span, added in zip(
+            encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"],
+            strict=True)]
         while len(tokens) > 1 and tokens[-1][::2] == (self.tokenizer.eos_token_id, True):
             tokens.pop()
         bos = self.tokenizer.bos_token_id
@@ -158,14 +166,6 @@ class PretrainedLanguageModel(LanguageModel):
         elif self.bos is not None and prepend_bos and not begun and not begins_itself:
             tokens = [(bos, (0, 0), True), *tokens]
         return [token for token, _, _ in tokens], [span for _, span, _ in tokens]
-
-    def _tokens(self, text: str) -> list[tuple[int, tuple[int, int], bool]]:
-        """Return the id of each token, its characters, and whether the tokenizer added it."""
-        encoded = self.tokenizer(
-            text, return_offsets_mapping=True, return_special_tokens_mask=True)
-        return [(token, tuple(span), bool(added)) for token, span, added in zip(
-            encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"],
-            strict=True)]
 
     def begins(self, prepend_bos: bool | None = None) -> bool:
         check(self.bos is not None or not prepend_bos, "prepend_bos is True, and the tokenizer has "
@@ -332,8 +332,8 @@ def load_language_model(
     Raises what `load_run`, `load_pretrained` and `as_language_model` raise, and `ConfigError` for
     a run on another task, and for a step of what is no run.
     """
-    if isinstance(model, Run) or _names_run(model):
-        assert isinstance(model, (Run, str, Path))
+    if isinstance(model, Run) or (isinstance(model, (str, Path)) and (
+            is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model))):
         check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
               f"{device_map!r}, but the model is a run; expected None, and step= and device=")
         own = OwnLanguageModel.of_run(
@@ -371,18 +371,3 @@ def next_token(
     check(len(after) == 1, f"{column} {answer!r} of {name} is {len(after)} tokens "
           f"{model.texts(after)}; expected one, or the id of a token")
     return after[0]
-
-
-def _version(name: str, model: Any) -> dict[str, str]:
-    """Return revision and commit of a model on the hub, as far as they are known."""
-    revision = "" if Path(name).exists() else name.partition(AT)[2]
-    commit = getattr(getattr(getattr(model, "original_model", None), "config", None),
-                     "_commit_hash", None)
-    return {**({"revision": revision} if revision else {}),
-            **({"commit": str(commit)} if commit else {})}
-
-
-def _names_run(model: object) -> bool:
-    if not isinstance(model, (str, Path)):
-        return False
-    return is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model)

@@ -70,7 +70,9 @@ class Prompts:
             check(set(row) == set(rows[0]), f"{where} has the columns {sorted(row)}; expected "
                   f"{sorted(rows[0])}, those of the first", ArtifactError)
         return cls.from_frame(pd.DataFrame(
-            {column: pd.Series([row[column] for row in rows], dtype=_dtype(rows, column))
+            # Positions and pairs stay the objects that they are in the file.
+            {column: pd.Series([row[column] for row in rows],
+                               dtype=object if column in PLACES else None)
              for column in (rows[0] if rows else {})}))
 
     @classmethod
@@ -116,11 +118,9 @@ class Prompts:
                 check(splits.nunique() == 1, f"combination {combination!r} is in splits "
                       f"{', '.join(sorted(set(splits)))}; expected each in one of them, so that "
                       "what is held out was never trained on")
-        if given == ["pairs"]:
-            return cls(labels, _named_pairs(frame["pairs"].tolist(), texts))
-        return cls(labels, {SINGLE: tuple(
-            _pair([query, key], SINGLE, i, texts[i])
-            for i, (query, key) in enumerate(zip(frame["query"], frame["key"], strict=True)))})
+        pairs = frame["pairs"].tolist() if given == ["pairs"] else [
+            {SINGLE: place} for place in zip(frame["query"], frame["key"], strict=True)]
+        return cls(labels, _named_pairs(pairs, texts))
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -154,6 +154,7 @@ class Prompts:
     def for_model(self, model: Any, prepend_bos: bool | None = None) -> Prompts:
         """Return the prompts as a model is given them, before they are divided: `same_tokens` of
         its tokens."""
+        # Imported here, as whoever reads prompts alone needs no torch.
         from latentcode.prompts.language_models import as_language_model
 
         model = as_language_model(model)
@@ -223,7 +224,6 @@ class Prompts:
         `ConfigError` names the row whose position does not exist, or whose text is missing or
         ambiguous, and prompts that are longer than the model's context.
         """
-        # Imported here, as whoever reads prompts alone needs no torch.
         from latentcode.prompts.language_models import as_language_model
 
         model = as_language_model(model)
@@ -293,18 +293,14 @@ def row_name(index: int, text: str) -> str:
     return f"row {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
 
 
-def _dtype(rows: Sequence[Mapping[str, Any]], column: str) -> Any:
-    """Positions and pairs stay the objects that they are in the file; pandas infers the others."""
-    return object if column in PLACES or not rows else None
-
-
 def _check_label(column: str, values: pd.Series) -> None:
+    """Raise `ConfigError` for a column that cannot be a label."""
     base = column.rstrip("0123456789").removesuffix("_")
     check(column not in READ_OFF and base not in READ_OFF,
           f"a column of the prompts is called {column!r}, as what the extraction adds; rename it")
-    missing = np.flatnonzero(values.isna())
-    check(len(missing) == 0, f"label {column!r} of row {next(iter(missing), 0)} is missing; "
-          "expected a value in every row")
+    missing = values.isna().to_numpy()
+    check(not missing.any(), f"label {column!r} of row {missing.argmax()} is missing; expected a "
+          "value in every row")
     kinds = {type(value).__name__ for value in values}
     check(len(kinds) == 1 and not kinds & {"list", "dict", "tuple"},
           f"label {column!r} has values of type {', '.join(sorted(kinds))}; expected text, whole "
@@ -312,37 +308,33 @@ def _check_label(column: str, values: pd.Series) -> None:
     for i, value in enumerate(values):
         if isinstance(value, str):
             check_text(f"label {column!r} of row {i}", value)
-        elif (isinstance(value, Integral) and abs(int(value)) >= 2**63) or value in INFINITE:
-            check(False, f"label {column!r} of row {i} is {str(value)[:40]}, which 64 bits cannot "
-                  "say; expected a smaller number, or text")
+        check(not (isinstance(value, Integral) and abs(int(value)) >= 2**63)
+              and value not in INFINITE, f"label {column!r} of row {i} is {str(value)[:40]}, which "
+              "64 bits cannot say; expected a smaller number, or text")
 
 
 def _named_pairs(
     pairs: Sequence[Any], texts: Sequence[str]
 ) -> dict[str, tuple[tuple[Position, Position], ...]]:
+    """Return the (query, key) of every prompt by the name of the pair."""
     names = list(pairs[0]) if isinstance(pairs[0], Mapping) else []
     for i, given in enumerate(pairs):
         check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
               f"pairs of {row_name(i, texts[i])} are {given!r}; expected (query, key) by name"
               + (f", the names {names} as in row 0" if names else ""))
-    return {name: tuple(_pair(given[name], name, i, texts[i]) for i, given in enumerate(pairs))
-            for name in names}
-
-
-def _pair(given: Any, name: str, index: int, text: str) -> tuple[Position, Position]:
-    where = f"pair {name!r} of {row_name(index, text)}"
-    check(isinstance(given, (list, tuple)) and len(given) == 2,
-          f"{where} is {given!r}; expected [query, key]")
-    query, key = (_as_position(value, where) for value in given)
-    return query, key
-
-
-def _as_position(value: Any, where: str) -> Position:
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    check(isinstance(value, str) and bool(value), f"{where} names a position {value!r}; expected "
-          "the index of a token, or a piece of the prompt")
-    return str(value)
+    found: dict[str, Any] = {name: [] for name in names}
+    for i, given in enumerate(pairs):
+        for name in names:
+            where, pair = f"pair {name!r} of {row_name(i, texts[i])}", given[name]
+            check(isinstance(pair, (list, tuple)) and len(pair) == 2,
+                  f"{where} is {pair!r}; expected [query, key]")
+            for value in pair:
+                check((isinstance(value, Integral) and not isinstance(value, bool))
+                      or (isinstance(value, str) and bool(value)), f"{where} names a position "
+                      f"{value!r}; expected the index of a token, or a piece of the prompt")
+            found[name].append(tuple(
+                value if isinstance(value, str) else int(value) for value in pair))
+    return {name: tuple(places) for name, places in found.items()}
 
 
 def _locate(

@@ -15,11 +15,18 @@ from latentcode.prompts.language_models import as_language_model
 from latentcode.prompts.prompts import Prompts, joined, row_name
 from latentcode.tasks.text.tokens import (
     PATTERNS,
-    TokenTable,
     keys_at,
     possible_queries,
     token_labels,
 )
+
+TEXT, DOCUMENT = "text", "document"
+OWN = (TEXT, DOCUMENT, "split")
+"""Columns that are no labels."""
+PAIRS = {"last->previous": (-1, -2), "last->first": (-1, 0), "last->self": (-1, -1)}
+"""Pairs of the last token, which has seen the whole text."""
+LARGEST = 2**31
+"""Bytes of one layer's pattern of a single text."""
 
 
 def pattern_prompts(
@@ -56,7 +63,6 @@ def pattern_prompts(
     asked = as_language_model(model)
     frame = frame.reset_index(drop=True)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
-    table = asked.table
     most = min(longest, asked.context or longest)
     encoded = [asked.encode(text, prepend_bos) for text in frame["text"]]
     documents = documents_of(frame, [ids[:most] for ids, _ in encoded])
@@ -76,36 +82,19 @@ def pattern_prompts(
                     document_of.setdefault(tuple(shorter), documents[row]) == documents[row]):
                 chosen.append(query)
         if chosen:
-            given = {str(name): value for name, value in frame.loc[row].items() if name != "text"}
-            queries = sorted(chosen)
-            following = asked.texts([int(ids[0, query + 1]) for query in queries])
-            found.append(_prompts(text, ids, queries, spans, names, table).assign(
-                target=following, **{"combination": documents[row], **given}))
+            given = {str(name): value for name, value in frame.loc[row].items() if name != TEXT}
+            query = torch.tensor(sorted(chosen))
+            several = ids.expand(len(query), -1)
+            keys = keys_at(several, query, names).tolist()
+            found.append(token_labels(several, query, asked.table).assign(
+                prompt=[text[:spans[q][1]] for q in query], pairs=[
+                    {name: (q, key) for name, key in zip(names, row_keys, strict=True)}
+                    for q, row_keys in zip(query.tolist(), keys, strict=True)],
+                target=asked.texts(ids[0, query + 1].tolist()),
+                **{"combination": documents[row], **given}))
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
     return Prompts.from_frame(pd.concat(found, ignore_index=True))
-
-
-def _prompts(
-    text: str, ids: torch.Tensor, queries: list[int], spans: Sequence[tuple[int, int]],
-    names: Sequence[str], table: TokenTable,
-) -> pd.DataFrame:
-    """Return a row for every query of a text [1, T]."""
-    several, query = ids.expand(len(queries), -1), torch.tensor(queries)
-    keys = keys_at(several, query, names).tolist()
-    pairs: list[Any] = [{name: (q, key) for name, key in zip(names, row, strict=True)}
-                        for q, row in zip(queries, keys, strict=True)]
-    return token_labels(several, query, table).assign(
-        prompt=[text[:spans[q][1]] for q in queries], pairs=pairs)
-
-
-TEXT, DOCUMENT = "text", "document"
-OWN = (TEXT, DOCUMENT, "split")
-"""Columns that are no labels."""
-PAIRS = {"last->previous": (-1, -2), "last->first": (-1, 0), "last->self": (-1, -1)}
-"""Pairs of the last token, which has seen the whole text."""
-LARGEST = 2**31
-"""Bytes of one layer's pattern of a single text."""
 
 
 def whole_texts(
@@ -148,7 +137,20 @@ def whole_texts(
               f"{size / 2**30:.1f} GiB; expected at most {LARGEST / 2**30:.0f} GiB: give its parts "
               f"a row each with the same {DOCUMENT!r}")
     documents = documents_of(frame, tokens)
-    _check_split(frame, documents)
+    if "split" in frame:
+        for name, rows in frame.groupby(pd.Series(documents), sort=False):
+            splits = ", ".join(map(str, rows["split"].unique()))
+            if DOCUMENT in frame and rows[DOCUMENT].nunique() == 1:
+                where = f"document {name!r} is in splits {splits}"
+            else:
+                firsts = [row_name(int(part.index[0]), str(part[TEXT].iloc[0]))
+                          for _, part in rows.groupby("split", sort=False)]
+                names = f", of documents {', '.join(map(str, rows[DOCUMENT].unique()))}," if (
+                    DOCUMENT in frame) else ""
+                where = (f"texts that are the same, or of documents that share one{names} are in "
+                         f"splits {splits}, such as {' and '.join(firsts)}")
+            check(rows["split"].nunique() == 1, f"{where}; expected each document in one of them, "
+                  "so that what is held out was never trained on", SplitError)
     pairs: list[Any] = [PAIRS] * len(frame)
     return Prompts.from_frame(frame.rename(columns={TEXT: "prompt"}).assign(
         combination=documents, pairs=pairs))
@@ -164,24 +166,3 @@ def documents_of(frame: pd.DataFrame, tokens: Sequence[Sequence[int]]) -> list[A
           "expected one for every text, or no such column")
     return joined(given, map(tuple, tokens),
                   frame[TEXT].map(lambda text: " ".join(str(text).split())))
-
-
-def _check_split(frame: pd.DataFrame, documents: Sequence[Any]) -> None:
-    """Raise `SplitError` that names a document on both sides of a given split."""
-    if "split" not in frame:
-        return
-    for name, rows in frame.groupby(pd.Series(documents), sort=False):
-        if rows["split"].nunique() == 1:
-            continue
-        splits = ", ".join(map(str, rows["split"].unique()))
-        if DOCUMENT in frame and rows[DOCUMENT].nunique() == 1:
-            said = f"document {name!r} is in splits {splits}"
-        else:
-            firsts = [row_name(int(of_split.index[0]), str(of_split[TEXT].iloc[0]))
-                      for _, of_split in rows.groupby("split", sort=False)]
-            of = f", of documents {', '.join(map(str, rows[DOCUMENT].unique()))}," if (
-                DOCUMENT in frame) else ""
-            said = (f"texts that are the same, or of documents that share one{of} are in splits "
-                    f"{splits}, such as {' and '.join(firsts)}")
-        check(False, f"{said}; expected each document in one of them, so that what is held out was "
-              "never trained on", SplitError)

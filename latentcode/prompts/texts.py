@@ -103,6 +103,12 @@ class Source:
     total: int
     digest: Callable[[], str]
 
+    @classmethod
+    def in_memory(cls, rows: list[Given], content: list[Any]) -> Source:
+        """Return rows as a source, which `content` tells from others."""
+        return cls(partial(iter, rows), len(rows),
+                   lambda: hashlib.sha256(repr(content).encode()).hexdigest())
+
 
 def source_of(texts: Any) -> Source:
     """Return the source of texts, or of prompts with answers.
@@ -153,22 +159,16 @@ def listed(
         _named(kind, i, text), i + 1, text, answer=None if answers is None else answers[i],
         is_prompt=is_prompt, number=None if numbers is None else int(numbers[i]))
         for i, text in enumerate(texts)]
-    return _in_memory(rows, [list(texts), None if answers is None else list(answers),
-                             None if numbers is None else list(map(int, numbers))])
+    return Source.in_memory(rows, [
+        list(texts), None if answers is None else list(answers),
+        None if numbers is None else list(map(int, numbers))])
 
 
 def excerpts(tokens: Sequence[Sequence[int]], numbers: Sequence[int]) -> Source:
     """Return excerpts of a packed text, ids [N, T + 1], as a source; numbers are documents."""
     rows = [Given(f"excerpt {i}", i + 1, tokens=row, number=int(number))
             for i, (row, number) in enumerate(zip(tokens, numbers, strict=True))]
-    return _in_memory(rows, [[list(row) for row in tokens], list(map(int, numbers))])
-
-
-def _in_memory(rows: list[Given], content: list[Any]) -> Source:
-    def digest() -> str:
-        return hashlib.sha256(repr(content).encode()).hexdigest()
-
-    return Source(partial(iter, rows), len(rows), digest)
+    return Source.in_memory(rows, [[list(row) for row in tokens], list(map(int, numbers))])
 
 
 def _lines(path: Path) -> Iterator[Given]:
@@ -294,11 +294,10 @@ class Texts:
         tokens_at_once: int = TOKENS_AT_ONCE,
     ) -> None:
         check_count("tokens_at_once", tokens_at_once)
-        limit = model.context
         if longest is not None:
             check_count("longest", longest, 2)
-            check(limit is None or longest <= limit, f"longest is {longest:,}; expected at most "
-                  f"{limit:,}, the context of the model")
+            check(model.context is None or longest <= model.context, f"longest is {longest:,}; "
+                  f"expected at most {model.context:,}, the context of the model")
         if n is not None:
             check_count("n", n)
         self.model, self.source, self.problems = model, source, problems
@@ -362,27 +361,23 @@ class Texts:
             return _Row(given.tokens[:-1], given.tokens[1:], 0, given.number, row)
         assert given.text is not None
         ids, _ = self.model.encode(given.text, self.prepend_bos)
-        limit = self.model.context
-        answer: list[int] = []
-        if given.is_prompt:
-            check(self.longest is None, f"longest is {self.longest}, which cuts texts, and "
-                  f"{given.where} is a prompt, whose end is read; expected longest=None")
-            check(limit is None or len(ids) <= limit, f"{given.where} has {len(ids):,} tokens; "
-                  f"expected at most {limit or 0:,}, the context of the model")
-            if given.answer is not None:
-                answer = [next_token(self.model, ANSWER, given.answer, given.text, ids, given.where,
-                                     self.prepend_bos)]
-        kept = len(ids) if self.longest is None else self.longest
+        limit, kept = self.model.context, len(ids) if self.longest is None else self.longest
+        check(not given.is_prompt or self.longest is None, f"longest is {self.longest}, which cuts "
+              f"texts, and {given.where} is a prompt, whose end is read; expected longest=None")
+        way_out = "" if given.is_prompt else (
+            f". longest={limit} (--longest {limit}) reads the first {limit} of each text; or "
+            "divide the texts")
         check(limit is None or min(kept, len(ids)) <= limit, f"{given.where} has {len(ids):,} "
-              f"tokens; expected at most {limit or 0:,}, the context of the model. longest="
-              f"{limit} (--longest {limit}) reads the first {limit or 0:,} of each text; or divide "
-              "the texts")
+              f"tokens; expected at most {limit}, the context of the model{way_out}")
         if len(ids) < (1 if given.is_prompt else 2):
             return None
-        number = numbers.number(ids[:kept]) if given.number is None else given.number
+        targets, first = ids[1:kept + 1], 0
         if given.is_prompt:
-            return _Row(ids, answer, len(ids) - 1, number, row)
-        return _Row(ids[:kept], ids[1:kept + 1], 0, number, row)
+            targets, first = [] if given.answer is None else [next_token(
+                self.model, ANSWER, given.answer, given.text, ids, given.where,
+                self.prepend_bos)], len(ids) - 1
+        number = numbers.number(ids[:kept]) if given.number is None else given.number
+        return _Row(ids[:kept], targets, first, number, row)
 
     def _batched(self, rows: list[_Row]) -> Iterator[TextBatch]:
         """Yield the rows of a block in batches of similar length."""
