@@ -372,7 +372,7 @@ class Task(ABC):
         labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
         if format == "text":
             return "\n".join(f"{name}: {value}" for name, value in labels.items())
-        return f"{self._tokens_html()}{_table_html(labels)}"
+        return self._html(labels)
 
     def sketch(self, batch: Batch, index: int) -> str:
         """Return instance `index` in small, as HTML for a card of about 260 x 150 px.
@@ -382,17 +382,20 @@ class Task(ABC):
         """
         self.check_render(batch, index, "html")
         labels = self.labels(batch[index:index + 1].to("cpu")).iloc[0]
-        known = [name for name in labels.index if name != "split"][:SKETCHED]
         return (f'<div style="font:11px system-ui,sans-serif;color:inherit;max-width:250px">'
-                f"{self._tokens_html()}{_table_html(labels[known])}</div>")
+                f'{self._html(labels.drop("split", errors="ignore")[:SKETCHED])}</div>')
 
-    def _tokens_html(self) -> str:
-        """Return the names of the tokens in their order, each with its position."""
-        shown = "".join(
+    def _html(self, labels: pd.Series) -> str:
+        """Return the names of the tokens, each with its position, and a table of labels."""
+        tokens = "".join(
             f'<span data-token="{position}" style="display:inline-block;margin:1px 2px;'
             f'padding:1px 4px;border-radius:4px;background:rgba(128,128,128,.25)">'
             f"{html.escape(name)}</span>" for position, name in enumerate(self.token_names))
-        return f'<div style="margin-bottom:4px;max-height:70px;overflow:auto">{shown}</div>'
+        rows = "".join(f"<tr><th style='text-align:left;padding-right:1em'>"
+                       f"{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
+                       for name, value in labels.items())
+        return (f'<div style="margin-bottom:4px;max-height:70px;overflow:auto">{tokens}</div>'
+                f'<table style="color:inherit;font:inherit;background:none">{rows}</table>')
 
     def check_render(self, batch: Batch, index: int, format: str) -> None:
         """Raise an error unless `render` can draw an instance in a format."""
@@ -422,10 +425,3 @@ class Task(ABC):
         """Raise `UnknownNameError` unless every name is one of `pairs`."""
         for name in names:
             check_choice("pair", name, self.pairs)
-
-
-def _table_html(labels: pd.Series) -> str:
-    rows = "".join(f"<tr><th style='text-align:left;padding-right:1em'>{html.escape(str(name))}"
-                   f"</th><td>{html.escape(str(value))}</td></tr>"
-                   for name, value in labels.items())
-    return f'<table style="color:inherit;font:inherit;background:none">{rows}</table>'

@@ -169,14 +169,6 @@ class FuzzyLogic(Task):
         """Return `signs` on a device, copied there once."""
         return self._tables(device)["signs"]
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many terms and combinations there are; `test` has the combinations of `train`."""
-        tables = self._tables(torch.device("cpu"))
-        n_terms, n_known = len(self.signs), self.config.n_known_terms
-        return {"terms": n_terms, "known_terms": n_known, "unknown_terms": n_terms - n_known,
-                **{split: len(tables[split]) for split in SPLITS}}
-
     def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
         """Draw n instances, uniform over the combinations of the split, inputs from U[0, 1).
 
@@ -312,22 +304,25 @@ class FuzzyLogic(Task):
     def render(self, batch: Batch, index: int, format: Literal["text", "html"] = "text") -> str:
         """Return the function in symbols, its examples as a table, the query and its answer."""
         self.check_render(batch, index, format)
-        one = batch[index:index + 1].to("cpu")
-        label = self.labels(one).iloc[0]
+        instance = batch[index:index + 1].to("cpu")
+        label = self.labels(instance).iloc[0]
         names = [f"x{v + 1}" for v in range(self.config.n_variables)]
         term, variable = int(label.active_term) - 1, int(label.active_variable) - 1
-        sign = bool(self.signs[one.info["terms"][0, term], variable])
+        sign = bool(self.signs[instance.info["terms"][0, term], variable])
         title = f"f({', '.join(names)}) = {label.function}"
         source = f"split {label.split}, terms {label.combination}"
-        answer = (f"answer: f(query) = {label.target:.4f} = "
-                  f"{self._literal(variable, sign)}, from term {term + 1}: "
-                  f"{label[f'term_{term + 1}']}")
+        answer = (f"answer: f(query) = {label.target:.4f} = {_literal(variable, sign)}, from term "
+                  f"{term + 1}: {label[f'term_{term + 1}']}")
         header = ["", *names, "f"]
         rows = [[f"example {i}", *(f"{x:.4f}" for x in token)]
-                for i, token in enumerate(one.inputs[0, :-1].tolist())]
-        rows.append([QUERY, *(f"{x:.4f}" for x in one.inputs[0, -1, :-1].tolist()), "?"])
-        layout = html_table if format == "html" else text_table
-        return layout(title, source, header, rows, answer)
+                for i, token in enumerate(instance.inputs[0].tolist())]
+        rows[-1] = [QUERY, *rows[-1][1:-1], "?"]
+        if format == "html":
+            return html_table(title, source, header, rows, answer)
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+                 for row in (header, *rows)]
+        return "\n".join([title, source, "", *lines, "", answer])
 
     def sketch(self, batch: Batch, index: int) -> str:
         """Return the function, and the values of every token as the shades of a strip."""
@@ -369,28 +364,18 @@ class FuzzyLogic(Task):
 
     @cached_property
     def _symbols(self) -> list[str]:
-        return [AND.join(self._literal(v, sign) for v, sign in enumerate(signs))
+        return [AND.join(_literal(v, sign) for v, sign in enumerate(signs))
                 for signs in self.signs.tolist()]
 
-    @staticmethod
-    def _literal(variable: int, sign: bool) -> str:
-        return f"{'' if sign else NOT}x{variable + 1}"
 
-
-def text_table(
-    title: str, source: str, header: list[str], rows: list[list[str]], answer: str
-) -> str:
-    """Return a row of text per token, the last one the query."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-             for row in (header, *rows)]
-    return "\n".join([title, source, "", *lines, "", answer])
+def _literal(variable: int, sign: bool) -> str:
+    return f"{'' if sign else NOT}x{variable + 1}"
 
 
 def html_table(
     title: str, source: str, header: list[str], rows: list[list[str]], answer: str
 ) -> str:
-    """Return the same as self-contained HTML."""
+    """Return a row per token, the last one the query, as self-contained HTML."""
     # Half-transparent grey and amber on an inherited text colour read well on any background.
     border = "border-bottom:1px solid rgba(128,128,128,0.35);padding:2px 10px;text-align:right"
     marked = "background:rgba(255,170,0,0.22);font-weight:600"

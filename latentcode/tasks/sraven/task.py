@@ -154,15 +154,14 @@ def context_pairs(config: SravenConfig) -> tuple[Pair, ...]:
 
 
 class _Place(NamedTuple):
-    """Where a pair reads: response token, context panel (None: the query), same feature.
+    """The tokens of a pair; those that show the same feature in a panel depend on the instance.
 
-    row  whose last panel holds the query, counted from 1; None: the response
+    same  the response token and the panel of the last row, whose first token is `key`
     """
 
-    token: int
-    panel: int | None
-    same_feature: bool
-    row: int | None = None
+    query: int
+    key: int
+    same: tuple[int, int] | None = None
 
 
 class Sraven(Task):
@@ -188,8 +187,8 @@ class Sraven(Task):
         self.config = config
         every = list(combinations_with_replacement(range(len(RULES)), config.n_features))
         if config.held_out is None:
-            train, ood = split_combinations(every, len(RULES), config.ood_fraction,
-                                            config.split_seed, distinct=False)
+            train, ood = split_combinations(
+                every, len(RULES), config.ood_fraction, config.split_seed, distinct=False)
         else:
             train, ood = explicit_split(every, config.held_out)
         self.all_combinations = torch.tensor(every)
@@ -222,24 +221,16 @@ class Sraven(Task):
         `same` pairs follow the permutations of each instance. Raises `UnknownNameError`.
         """
         self.check_pairs(names)
-        n_features, grid_size = self.config.n_features, self.config.grid_size
-        permutations = batch.info["permutations"]
-        last_row, response = (grid_size - 1) * grid_size, grid_size**2 - 1
-        queries, keys = [], []
-        for name in names:
-            token, panel, same_feature, row = self._places[name]
-            at = response if row is None else row * grid_size - 1
-            query = torch.full_like(batch.combination, at * n_features + token)
-            key = query
-            if panel is not None:
-                key = torch.full_like(query, (last_row + panel - 1) * n_features)
-                key = key + (tokens_of(permutations, torch.full_like(query, token))[:, panel - 1]
-                             if same_feature else token)
-            queries.append(query)
-            keys.append(key)
-        if not names:
-            return (batch.combination.new_empty(len(batch), 0),) * 2
-        return torch.stack(queries, 1), torch.stack(keys, 1)
+        places = [self._places[name] for name in names]
+        query, key = (torch.tensor(tokens, dtype=torch.int64, device=batch.inputs.device)
+                      .expand(len(batch), -1).clone()
+                      for tokens in ([p.query for p in places], [p.key for p in places]))
+        for column, place in enumerate(places):
+            if place.same is not None:
+                token, panel = place.same
+                key[:, column] += tokens_of(batch.info["permutations"], torch.full_like(
+                    batch.combination, token))[:, panel - 1]
+        return query, key
 
     def key_sets(self, batch: Batch) -> dict[str, Tensor]:
         """Return `last_row`: the tokens of all panels of the last row, the response included."""
@@ -474,26 +465,29 @@ def tokenize(grid: Tensor, n_values: int) -> Tensor:
 
 def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Place]]:
     """Return the pairs and where each reads, the paper's first, those of the context last."""
-    row, last = f"row{config.grid_size}", config.n_features - 1
-    panels = range(1, config.grid_size)
-    found = [("response->response", "the last response token to itself (the paper's pair)",
-              _Place(last, None, False))]
-    found += [(f"response->{row}.panel{panel}",
-               f"the last response token to the last token of panel {panel} of the last row",
-               _Place(last, panel, False)) for panel in panels]
-    for token in range(config.n_features):
-        query, subject = f"response.{token}", f"response token {token}"
-        found.append((f"{query}->{query}", f"{subject} to itself", _Place(token, None, False)))
-        found += [(f"{query}->{row}.panel{panel}.{token}",
-                   f"{subject} to token {token} of panel {panel} of the last row",
-                   _Place(token, panel, False)) for panel in panels]
-        found += [(f"{query}->{row}.panel{panel}.same",
-                   f"{subject} to the token of panel {panel} of the last row that shows the same "
-                   "feature", _Place(token, panel, True)) for panel in panels]
-    found += [(pair.name, pair.description, _Place(last, None, False, number))
+    m, size = config.n_features, config.grid_size
+    row, last, response = f"row{size}", m - 1, (size**2 - 1) * m
+    panels = [(panel, (size * (size - 1) + panel - 1) * m) for panel in range(1, size)]
+    at_last = response + last
+    found = [(Pair("response->response", "the last response token to itself (the paper's pair)",
+                   last), _Place(at_last, at_last))]
+    found += [(Pair(f"response->{row}.panel{panel}",
+                    f"the last response token to the last token of panel {panel} of the last row",
+                    last), _Place(at_last, first + last)) for panel, first in panels]
+    for token in range(m):
+        query, subject, place = f"response.{token}", f"response token {token}", response + token
+        found.append((Pair(f"{query}->{query}", f"{subject} to itself", token),
+                      _Place(place, place)))
+        found += [(Pair(f"{query}->{row}.panel{panel}.{token}",
+                        f"{subject} to token {token} of panel {panel} of the last row", token),
+                   _Place(place, first + token)) for panel, first in panels]
+        found += [(Pair(f"{query}->{row}.panel{panel}.same",
+                        f"{subject} to the token of panel {panel} of the last row that shows the "
+                        "same feature", token),
+                   _Place(place, first, (token, panel))) for panel, first in panels]
+    found += [(pair, _Place(number * size * m - 1, number * size * m - 1))
               for number, pair in enumerate(context_pairs(config), 1)]
-    return ({name: Pair(name, description, place.token) for name, description, place in found},
-            {name: place for name, _, place in found})
+    return ({pair.name: pair for pair, _ in found}, {pair.name: place for pair, place in found})
 
 
 MOST_CONTEXTS = 2**17

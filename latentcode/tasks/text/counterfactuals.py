@@ -113,7 +113,11 @@ class TextCounterfactuals(ChosenPairs):
         other_b = self._alike.draw(b, torch.stack([a, b, c], 1), generator)
         other_c = self._alike.draw(c, torch.stack([a, b, other_b, c], 1), generator)
         other_a = self._alike.draw(a, torch.stack([a, b, other_b, c, other_c], 1), generator)
-        context, unrelated = (self._other_excerpt(text, generator) for _ in range(2))
+        n = len(self.task.excerpts(text.split).tokens)
+        context, unrelated = (self.task.build(text.split, (
+            text.info["sequence"] + torch.randint(
+                1, max(n, 2), (len(text),), generator=generator, device=tokens.device)) % n, query)
+            for _ in range(2))
         context_a = at(context.inputs, query)
         # What stands at p and at p' where that is not the place that is copied from.
         idle = (other_a, at(tokens, other_p))
@@ -250,14 +254,6 @@ class TextCounterfactuals(ChosenPairs):
         # Where no place is free, any will do: the pair does not count.
         place = torch.where(free, chance, -1.0).argmax(1).clamp_max(tokens.shape[1] - 2)
         return place, free.any(1)
-
-    def _other_excerpt(self, text: Batch, generator: torch.Generator) -> Batch:
-        """Return another excerpt of the split for each, with the query at the same place."""
-        n = len(self.task.excerpts(text.split).tokens)
-        step = torch.randint(1, max(n, 2), (len(text),), generator=generator,
-                             device=generator.device)
-        return self.task.build(
-            text.split, (text.info["sequence"] + step) % n, text.info["query"])
 
     def _control(
         self, bases: Batch, a: Tensor, b: Tensor, generator: torch.Generator

@@ -69,27 +69,26 @@ def draw_text(drawing: Drawing) -> str:
     for position, piece in enumerate(drawing.pieces):
         name = drawing.mark(position)
         brackets = "" if name is None else MARKS[name][0]
-        shown.append(f"{brackets[:1]}{_printable(piece)}{brackets[1:]}")
-    pieces = drawing.pieces
-    named = [(name, position) for name, position in (
-        ("query", drawing.query), ("earlier", drawing.earlier), ("key", drawing.key),
-        ("next", drawing.query + 1))]
+        text = "".join(f"{sign}{c if c in SIGNS else ''}" if (sign := _sign(c)) else c
+                       for c in piece)
+        shown.append(f"{brackets[:1]}{text}{brackets[1:]}")
     legend = "\n".join(
-        f"{name:<8}{MARKS[name][0]:<3}token {position}, {pieces[position]!r}"
-        f": {MARKS[name][2]}" for name, position in named)
+        f"{name:<8}{MARKS[name][0]:<3}token {position}, {drawing.pieces[position]!r}"
+        f": {MARKS[name][2]}" for name, position in (
+            ("query", drawing.query), ("earlier", drawing.earlier), ("key", drawing.key),
+            ("next", drawing.query + 1)))
     verdict = "the next token is the key's" if drawing.copied else "the next token is another"
     return f"{drawing.title}\n{''.join(shown)}\n\n{legend}\n{verdict}"
 
 
 def draw_html(drawing: Drawing) -> str:
     """Return the same as self-contained HTML, with `data-token` on every token."""
-    runs = [range(len(drawing.pieces))]
     legend = "".join(f'<span style="margin-right:1em"><span style="{MARKS[name][1]};'
                      f'padding:0 3px">{name}</span> {escape(MARKS[name][2])}</span>'
                      for name in ("query", "earlier", "key", "next"))
     return (f'<div style="font:13px ui-monospace,monospace;color:inherit">'
             f'<div style="opacity:.75;margin-bottom:4px;overflow-wrap:anywhere">'
-            f"{_characters(drawing.title)}</div>{_text_html(drawing, runs)}"
+            f"{_characters(drawing.title)}</div>{_text_html(drawing, [range(len(drawing.pieces))])}"
             f'<div style="font-size:11px;opacity:.85;margin-top:6px">{legend}</div></div>')
 
 
@@ -107,25 +106,23 @@ def visible(piece: str) -> str:
 
 def _text_html(drawing: Drawing, runs: Iterable[range]) -> str:
     """Tokens of the runs in their order; every one keeps its own direction of writing."""
+    def token(position: int) -> str:
+        name = drawing.mark(position)
+        style = "background:rgba(128,128,128,.10)" if position % 2 else ""
+        title = ""
+        if name is not None:
+            _, style, meaning = MARKS[name]
+            title = f' title="{escape(meaning)}"'
+        # The token after the last is none of the model's.
+        given = position < len(drawing.pieces) - 1
+        place = f' data-token="{position}"' if given else ""
+        return (f'<span{place}{title} style="unicode-bidi:isolate;{style}">'
+                f"{_characters(drawing.pieces[position])}</span>")
+
     dots = ('<span aria-hidden="true" style="user-select:none;opacity:.6"> '
             "\N{HORIZONTAL ELLIPSIS} </span>")
-    parts = ["".join(_token(drawing, position) for position in run) for run in runs]
     return ('<div dir="ltr" style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7">'
-            f"{dots.join(parts)}</div>")
-
-
-def _token(drawing: Drawing, position: int) -> str:
-    name = drawing.mark(position)
-    style = "background:rgba(128,128,128,.10)" if position % 2 else ""
-    title = ""
-    if name is not None:
-        _, style, meaning = MARKS[name]
-        title = f' title="{escape(meaning)}"'
-    # The token after the last is none of the model's.
-    given = position < len(drawing.pieces) - 1
-    place = f' data-token="{position}"' if given else ""
-    return (f'<span{place}{title} style="unicode-bidi:isolate;{style}">'
-            f"{_characters(drawing.pieces[position])}</span>")
+            f"{dots.join(''.join(map(token, run)) for run in runs)}</div>")
 
 
 def _characters(text: str) -> str:
@@ -137,10 +134,6 @@ def _characters(text: str) -> str:
         f'<span aria-hidden="true" style="user-select:none;opacity:.6">{sign}</span>'
         f"{'' if c not in SIGNS and unicodedata.category(c) in ('Cc', 'Cs') else c}"
         if (sign := _sign(c)) else escape(c) for c in text)
-
-
-def _printable(text: str) -> str:
-    return "".join(f"{sign}{c if c in SIGNS else ''}" if (sign := _sign(c)) else c for c in text)
 
 
 def _sign(character: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -214,7 +214,11 @@ def token_names(fast: Fast, ids: Iterable[int]) -> list[str]:
     """
     is_byte_level = fast.decoder is not None and b'"ByteLevel"' in fast.decoder.__getstate__()
     added = fast.get_added_tokens_decoder() if is_byte_level else {}
-    byte_of = _byte_of_character()
+    # Byte-level BPE writes bytes that cannot be seen as the characters from U+0100 on.
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    byte_of = {chr(byte): byte for byte in seen} | {
+        chr(0x100 + i): byte for i, byte in enumerate(unseen)}
     names = []
     for number in ids:
         token = fast.id_to_token(number)
@@ -226,16 +230,6 @@ def token_names(fast: Fast, ids: Iterable[int]) -> list[str]:
                             for c in text)
         names.append(token)
     return names
-
-
-@cache
-def _byte_of_character() -> dict[str, int]:
-    """Return the bytes that byte-level BPE writes as characters: those that cannot be seen are the
-    characters from U+0100 on."""
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {
-        chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
 def distinct_names(pieces: Sequence[str]) -> tuple[str, ...]:

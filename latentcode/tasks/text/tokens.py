@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from latentcode.errors import check_choice
+from latentcode.tasks.base import at
 from latentcode.tasks.text.tokenizer import Tokenizer, distinct_names
 
 
@@ -30,15 +31,6 @@ def previous_same(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     return torch.empty_like(order).scatter_(1, order, earlier)
 
 
-def _place(tokens: Tensor) -> Tensor:
-    return torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-
-
-def _after_previous_same(tokens: Tensor) -> Tensor:
-    earlier = previous_same(tokens)
-    return torch.where(earlier >= 0, earlier + 1, -1)
-
-
 @dataclass(frozen=True)
 class Pattern:
     """How the key of every query is found.
@@ -49,6 +41,15 @@ class Pattern:
 
     description: str
     key: Callable[[Tensor], Tensor]
+
+
+def _after_previous_same(tokens: Tensor) -> Tensor:
+    earlier = previous_same(tokens)
+    return torch.where(earlier >= 0, earlier + 1, -1)
+
+
+def _place(tokens: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
 
 
 INDUCTION, SAME, PREVIOUS = "query->induction", "query->same", "query->previous"
@@ -72,8 +73,7 @@ def keys_at(
     """
     for name in names:
         check_choice("pattern", name, PATTERNS)
-    return torch.stack([PATTERNS[name].key(tokens).gather(1, query[:, None])[:, 0]
-                        for name in names], dim=1)
+    return torch.stack([at(PATTERNS[name].key(tokens), query) for name in names], dim=1)
 
 
 def possible_queries(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
@@ -157,7 +157,7 @@ def token_labels(
 
     {role}_class  class of characters (`CLASSES`), of the roles query, key and next
     copied        whether the induction pair is right: the next token is that of the pair's key
-    distance      tokens since the query's token occurred last, in bins
+    distance      tokens since the query's token occurred last, in bins: 1, 2-3, 4-7, 8-15, ...
 
     Args:
         tokens: Sequences that go on at least until the token after the query.
@@ -166,16 +166,11 @@ def token_labels(
     """
     tokens, query = tokens.cpu(), query.cpu()
     induction, same = keys_at(tokens, query, (INDUCTION, SAME)).unbind(1)
-    ids = {role: tokens.gather(1, place[:, None])[:, 0].numpy()
+    ids = {role: at(tokens, place).numpy()
            for role, place in zip(ROLES, (query, induction, query + 1), strict=True)}
     names = np.array(CLASSES, dtype=object)
+    power = np.log2((query - same).numpy()).astype(int)
+    bins = ["1", *(f"{2**k}-{2**(k + 1) - 1}" for k in range(1, power.max(initial=0) + 1))]
     return pd.DataFrame({
-        **{f"{role}_class": names[table.classes[at]] for role, at in ids.items()},
-        "copied": ids["next"] == ids["key"], "distance": _in_bins((query - same).numpy())})
-
-
-def _in_bins(numbers: np.ndarray) -> np.ndarray:
-    """Name the bin of each number from 1: 1, 2-3, 4-7, 8-15 and so on."""
-    power = np.log2(numbers).astype(int)
-    names = ["1", *(f"{2**k}-{2**(k + 1) - 1}" for k in range(1, power.max(initial=0) + 1))]
-    return np.array(names, dtype=object)[power]
+        **{f"{role}_class": names[table.classes[token]] for role, token in ids.items()},
+        "copied": ids["next"] == ids["key"], "distance": np.array(bins, dtype=object)[power]})
