@@ -17,7 +17,7 @@ operands x', or both; the control and the sources with another rest have another
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -437,7 +437,7 @@ class Grid:
         cells = np.full((len(frame), 3), -1, dtype=np.int64)
         cells[rows] = np.stack(codes, 1)
 
-        def called(cell: Sequence[int]) -> str:
+        def called(cell: Iterable[int]) -> str:
             template, operation, operands = (v[i] for v, i in zip(values, cell, strict=True))
             where = f" in template {template!r}" if TEMPLATE in frame else ""
             return f"operation {operation!r} and operands {operands!r}{where}"

@@ -271,21 +271,20 @@ def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[
 
     identities  of each row what rows of other groups can have, too, such as its tokens
     """
-    parent: dict[Hashable, Hashable] = {}
-
-    def root(node: Hashable) -> Hashable:
-        parent.setdefault(node, node)
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
     groups = list(groups)
-    for kind, values in enumerate(identities):
-        for group, value in zip(groups, values, strict=True):
-            parent[root((kind, value))] = root(("group", group))
-    first: dict[Hashable, Any] = {}
-    return [first.setdefault(root(("group", group)), group) for group in groups]
+    kinds = [pd.factorize(pd.Series(list(values), dtype=object))[0]
+             for values in (groups, *identities)]
+    n = len(groups)  # nodes are the rows, and then the values of each kind
+    nodes = np.concatenate([n * kind + codes for kind, codes in enumerate(kinds, start=1)])
+    rows = np.tile(np.arange(n), len(kinds))
+    graph = coo_array((np.ones(len(rows)), (rows, nodes)), shape=(n * (len(kinds) + 1),) * 2)
+    _, components = connected_components(graph, directed=False)
+    first: dict[int, Any] = {}
+    return [first.setdefault(component, group)
+            for component, group in zip(components.tolist(), groups, strict=False)]
 
 
 def row_name(index: int, text: str) -> str:

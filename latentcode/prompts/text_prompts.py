@@ -85,11 +85,11 @@ def pattern_prompts(
             given = {str(name): value for name, value in frame.loc[row].items() if name != TEXT}
             query = torch.tensor(sorted(chosen))
             several = ids.expand(len(query), -1)
-            keys = keys_at(several, query, names).tolist()
+            places: list[Any] = [
+                {name: (q, key) for name, key in zip(names, keys, strict=True)} for q, keys in zip(
+                    query.tolist(), keys_at(several, query, names).tolist(), strict=True)]
             found.append(token_labels(several, query, asked.table).assign(
-                prompt=[text[:spans[q][1]] for q in query], pairs=[
-                    {name: (q, key) for name, key in zip(names, row_keys, strict=True)}
-                    for q, row_keys in zip(query.tolist(), keys, strict=True)],
+                prompt=[text[:spans[q][1]] for q in query], pairs=places,
                 target=asked.texts(ids[0, query + 1].tolist()),
                 **{"combination": documents[row], **given}))
     check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "

@@ -240,7 +240,8 @@ def _try_split(task: Task, split: str) -> None:
         expect(fits, member, values, f"a tensor {list(shape)}")
         expect(bool(values.isfinite().all()), member, "NaN or infinite numbers", "finite ones")
 
-    size, batch = task.config, task.sample(split, N, make_generator(0, "trial"))
+    size, generator = task.config, make_generator(0, "trial")
+    batch = task.sample(split, N, generator)
     expect(isinstance(batch, Batch), "sample", batch, "a lc.Batch")
     token_ids = isinstance(batch.inputs, Tensor) and batch.inputs.ndim == 2
     expect_tensor("sample (inputs)", batch.inputs, N, size.n_tokens,
@@ -248,7 +249,7 @@ def _try_split(task: Task, split: str) -> None:
     expect_tensor("sample (targets)", batch.targets, N, *batch.targets.shape[1:])
     expect_tensor("sample (combination)", batch.combination, N)
     logits = torch.randn(N, task.check_n_read() or size.n_tokens, size.d_output,
-                         generator=make_generator(0, "trial"))
+                         generator=generator)
     expect_tensor("losses", task.losses(logits, batch.targets), N)
     measures = task.measures(logits, batch)
     expect(isinstance(measures, Mapping), "measures", measures, "a dictionary of tensors")

@@ -48,6 +48,7 @@ class LogicCounterfactuals(ChosenPairs):
                pair does not count. Not where the task fixes some of its inputs
     """
 
+    task: FuzzyLogic
     exclusive = False
     symbolic = False
     n_slots = 1

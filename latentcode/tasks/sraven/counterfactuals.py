@@ -63,6 +63,7 @@ class SravenCounterfactuals(ChosenPairs):
     """
 
     constituents = RULES
+    task: Sraven
     exclusive = True
     symbolic = True
     scopes = ("pair", "pairs", "row", "feature", "everything")
@@ -277,8 +278,8 @@ class SravenCounterfactuals(ChosenPairs):
         """Return the batch with all features but one of another batch, where its tokens are."""
         permutations = batch.info["permutations"]
         here = F.one_hot(slot, self.n_slots).bool()
-        features = torch.where(here[:, None, None], *(  # as the response's tokens lie
-            aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh)))
+        own, theirs = (aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh))
+        features = torch.where(here[:, None, None], own, theirs)  # as the response's tokens lie
         back = permutations[:, -1].argsort(-1)[:, None].expand_as(permutations)
         grid = permute_features(features, back.gather(2, permutations))
         shown = torch.where(here, rules_shown(batch), rules_shown(fresh))

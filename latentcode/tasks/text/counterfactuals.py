@@ -55,6 +55,7 @@ class TextCounterfactuals(ChosenPairs):
     """
 
     constituents = ("copied from p", "copied from elsewhere")
+    task: Text
     n_slots = 1
     exclusive = True
     symbolic = True
@@ -89,7 +90,7 @@ class TextCounterfactuals(ChosenPairs):
         queries = self._queries(split, generator.device)
         check(bool(queries.any()), f"no excerpt of split {split!r} has a token that occurred once "
               "before, followed by what follows it now; expected more or longer excerpts")
-        text = self.task.sample_among(split, queries, n, generator)
+        text = self.task.sample(split, n, generator, queries)
         return self.pairs_of(text, generator, factorial=self.factorial)
 
     def batches(

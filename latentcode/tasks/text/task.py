@@ -51,7 +51,7 @@ class Text(Task):
     """log p(x_1 .. x_T) = sum_t log p(x_t | x_0 .. x_t-1) of T + 1 successive tokens.
 
     An instance is an excerpt of the text and, for those who read codes, one of its tokens as the
-    query: any that ends no document and for which all patterns (`patterns.PATTERNS`) have keys,
+    query: any that ends no document and for which all patterns (`tokens.PATTERNS`) have keys,
     no two of them the same. Excerpts without such a token are left out. A combination is the
     document that the query's token belongs to.
 
@@ -113,19 +113,19 @@ class Text(Task):
         documents = torch.arange(len(self.excerpts(split).documents))
         return (len(SPLITS) * documents + SPLITS.index(split))[:, None]
 
-    def sample(self, split: str, n: int, generator: torch.Generator) -> Batch:
-        """Draw n excerpts of a split, each as often as any other, and a query of each."""
-        queries = self.queries(split, generator.device)
-        check(bool(queries.any()), f"of the {len(queries)} excerpts of split {split!r}, "
-              f"{self.config.n_tokens} tokens each, none has a token with a key of every pattern "
-              f"({', '.join(PATTERNS)}); expected longer sequences (task.n_tokens)")
-        return self.sample_among(split, queries, n, generator)
-
-    def sample_among(
-        self, split: str, queries: Tensor, n: int, generator: torch.Generator
+    def sample(
+        self, split: str, n: int, generator: torch.Generator, queries: Tensor | None = None
     ) -> Batch:
-        """As `sample`, of given queries of the excerpts of a split, bool [N, T], at least one."""
+        """Draw n excerpts of a split, each as often as any other, and a query of each.
+
+        queries  bool [N, T], those of the excerpts to draw among, at least one; default: all
+        """
         device = generator.device
+        if queries is None:
+            queries = self.queries(split, device)
+            check(bool(queries.any()), f"of the {len(queries)} excerpts of split {split!r}, "
+                  f"{self.config.n_tokens} tokens each, none has a token with a key of every "
+                  f"pattern ({', '.join(PATTERNS)}); expected longer sequences (task.n_tokens)")
         rows = queries.any(1).nonzero()[:, 0]
         order = torch.cat([torch.randperm(len(rows), generator=generator, device=device)
                            for _ in range(-(-n // len(rows)))])[:n]
@@ -187,7 +187,7 @@ class Text(Task):
     def labels(self, batch: Batch) -> pd.DataFrame:
         """Return what is known of each instance, one row each.
 
-        The columns of `classes.token_labels`, and
+        The columns of `tokens.token_labels`, and
 
         query_token, key_token, target  texts of the query's token, the induction pair's key, and
                        the token that comes next
