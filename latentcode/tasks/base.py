@@ -24,6 +24,17 @@ from latentcode.errors import SplitError, check, check_choice
 from latentcode.metrics import Metric, mean_metric
 from latentcode.tasks.pairs import Pair
 
+SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
+"""`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of
+known constituents; `unknown`: combinations of constituents that are never trained on."""
+DRAW = 4096
+"""Instances drawn at once where many are read. It is fixed, so that the batch size of the forward
+pass does not change which instances are drawn."""
+SKETCHED = 5
+"""Most labels that a sketch lists where a task does not say how it is drawn."""
+
+Combination = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -98,6 +109,12 @@ def at(values: Tensor, where: Tensor) -> Tensor:
     return values[torch.arange(len(where), device=where.device), where]
 
 
+def one_of(possible: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw one of those that are possible, bool [B, n]: int64 [B], uniform."""
+    chance = torch.rand(possible.shape, generator=generator, device=possible.device)
+    return torch.where(possible, chance, -1.0).argmax(1)
+
+
 class InOrder(Protocol):
     """The training instances of a task that reads them in an order, such as those of a text."""
 
@@ -110,9 +127,6 @@ class InOrder(Protocol):
 
     def go_to(self, cursor: Mapping[str, Any]) -> None:
         """Take the cursor of an earlier process; `ArtifactError` for one of another text."""
-
-
-Combination = tuple[int, ...]
 
 
 def random_cover(
@@ -194,16 +208,6 @@ def explicit_split(
     check(not lost, f"constituents {sorted(lost)} of the held-out combinations occur in no "
           "training combination", SplitError)
     return train, [c for c in combinations if c in held]
-
-
-SPLITS: tuple[str, ...] = ("train", "test", "ood", "unknown")
-"""`train`; `test`: fresh instances of training combinations; `ood`: held-out combinations of
-known constituents; `unknown`: combinations of constituents that are never trained on."""
-DRAW = 4096
-"""Instances drawn at once where many are read. It is fixed, so that the batch size of the forward
-pass does not change which instances are drawn."""
-SKETCHED = 5
-"""Most labels that a sketch lists where a task does not say how it is drawn."""
 
 
 class Task(ABC):

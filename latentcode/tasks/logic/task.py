@@ -38,6 +38,10 @@ QUERY = "query"
 SMALLEST_BASE_MSE = torch.finfo(torch.float32).eps ** 2
 """A variance of the targets below this is zero as far as float32 can tell."""
 
+N_INPUTS = 4_096
+"""Inputs, always the same, on which functions are compared: their mean difference is known to
+about 0.003."""
+
 
 def literals(signs: Tensor, variables: Tensor) -> Tensor:
     """x_l where the sign is 1 and 1 - x_l where it is 0 (Zadeh's negation; paper, Eq. 8).
@@ -428,11 +432,6 @@ def strip(title: str, names: Sequence[str], tokens: Sequence[Sequence[float]]) -
             f'<div style="font-size:11px;margin-bottom:4px">{escape(title)}</div>'
             f'<div style="display:flex;gap:1px"><div style="width:16px">{rows}</div>{columns}</div>'
             "</div>")
-
-
-N_INPUTS = 4_096
-"""Inputs, always the same, on which functions are compared: their mean difference is known to
-about 0.003."""
 
 
 def logic_distances(task: FuzzyLogic, label: str, split: str) -> Distances:

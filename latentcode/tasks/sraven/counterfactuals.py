@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.tasks.base import Batch, at
+from latentcode.tasks.base import Batch, at, one_of
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
@@ -144,9 +144,9 @@ class SravenCounterfactuals(ChosenPairs):
     def _natural(self, batch: Batch, generator: torch.Generator) -> MinimalPairs:
         """Return the sources of bases whose last row is drawn anew, so that it fits them."""
         pairs, rules = self._pairs(generator.device), rules_shown(batch)
-        slot = _one_of(pairs.any(1)[rules], generator)
+        slot = one_of(pairs.any(1)[rules], generator)
         base_label = at(rules, slot)
-        target = _one_of(pairs[base_label], generator)
+        target = one_of(pairs[base_label], generator)
         x, other = (self._draw_operands(base_label, target, TRIES, generator) for _ in range(2))
         x, other = first_to_differ(x, other, self._candidates(x, other, base_label, target))
         # Distribute-three, where every token has it, keeps its last row.
@@ -194,7 +194,7 @@ class SravenCounterfactuals(ChosenPairs):
                 taken = F.one_hot(torch.stack([pairs.base_label, pairs.source_label]),
                                   len(RULES)).sum(0).bool()
                 taken[:, DISTRIBUTE] = True
-                rule = _one_of(~taken, generator)
+                rule = one_of(~taken, generator)
                 x = self._draw_operands(rule, torch.full_like(rule, SUM), 1, generator)[:, 0]
                 source = self._with_operands(self._in_context(batch, elsewhere, slot), slot, x)
             third = self._third(source, slot, generator)
@@ -425,12 +425,6 @@ def operands_of(batch: Batch, slot: Tensor) -> Tensor:
 def _distinct(symbols: Tensor) -> Tensor:
     """Return where symbols [B, n] all differ, bool [B]."""
     return (symbols.sort(1).values.diff(dim=1) != 0).all(1)
-
-
-def _one_of(possible: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one of those that are possible, bool [B, n]: int64 [B], uniform."""
-    chance = torch.rand(possible.shape, generator=generator, device=possible.device)
-    return torch.where(possible, chance, -1.0).argmax(1)
 
 
 def _of_another_combination(fresh: Batch, pairs: MinimalPairs) -> Tensor:

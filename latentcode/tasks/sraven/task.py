@@ -46,6 +46,10 @@ STEPS: tuple[int, ...] = (0, 1, 2, -1, -2)
 
 SUM, DIFFERENCE, DISTRIBUTE = 5, 6, 7
 
+MOST_CONTEXTS = 2**17
+"""Where there are more contexts than this, that many random ones, always the same, stand for
+all of them."""
+
 
 def random_permutations(
     shape: tuple[int, ...], size: int, generator: torch.Generator
@@ -488,11 +492,6 @@ def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Plac
     found += [(pair, _Place(number * size * m - 1, number * size * m - 1))
               for number, pair in enumerate(context_pairs(config), 1)]
     return ({pair.name: pair for pair, _ in found}, {pair.name: place for pair, place in found})
-
-
-MOST_CONTEXTS = 2**17
-"""Where there are more contexts than this, that many random ones, always the same, stand for
-all of them."""
 
 
 def sraven_distances(task: Sraven, label: str, split: str) -> Distances:

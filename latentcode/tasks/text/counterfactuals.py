@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from latentcode.errors import check, check_choice
-from latentcode.tasks.base import Batch, at
+from latentcode.tasks.base import Batch, at, one_of
 from latentcode.tasks.counterfactuals import (
     OTHERS,
     ChosenPairs,
@@ -251,10 +251,8 @@ class TextCounterfactuals(ChosenPairs):
         free = (where < query[:, None] - 1) & ((where - p[:, None]).abs() > 1)
         for taken in (query, p + 1):
             free = free & (after != at(tokens, taken)[:, None])
-        chance = torch.rand(tokens.shape, generator=generator, device=tokens.device)
         # Where no place is free, any will do: the pair does not count.
-        place = torch.where(free, chance, -1.0).argmax(1).clamp_max(tokens.shape[1] - 2)
-        return place, free.any(1)
+        return one_of(free, generator).clamp_max(tokens.shape[1] - 2), free.any(1)
 
     def _control(
         self, bases: Batch, a: Tensor, b: Tensor, generator: torch.Generator

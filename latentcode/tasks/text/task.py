@@ -15,7 +15,7 @@ from torch import Tensor
 from latentcode.config import LanguageConfig
 from latentcode.errors import check
 from latentcode.metrics import Metric
-from latentcode.tasks.base import SPLITS, Batch, Task, at
+from latentcode.tasks.base import SPLITS, Batch, Task, at, one_of
 from latentcode.tasks.pairs import Pair
 from latentcode.tasks.text.render import Drawing, draw_html, draw_small, draw_text, visible
 from latentcode.tasks.text.sources import open_text
@@ -129,9 +129,7 @@ class Text(Task):
         rows = queries.any(1).nonzero()[:, 0]
         order = torch.cat([torch.randperm(len(rows), generator=generator, device=device)
                            for _ in range(-(-n // len(rows)))])[:n]
-        chance = torch.rand(n, queries.shape[1], generator=generator, device=device)
-        query = torch.where(queries[rows[order]], chance, -1.0).argmax(1)
-        return self.build(split, rows[order], query)
+        return self.build(split, rows[order], one_of(queries[rows[order]], generator))
 
     def queries(self, split: str, device: torch.device) -> Tensor:
         """Return which tokens of the excerpts of a split can be queries, bool [N, T]."""
