@@ -6,7 +6,7 @@ a source that is made for a chosen constituent, and its replication over others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from latentcode.models.hooks import attention_layers
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.patched.passes import clean_pass, unshared
 from latentcode.models.patched.sites import Place, capture, check_written
+from latentcode.probes.interventions import replication
 from latentcode.probes.interventions.outcomes import (
     Answers,
     Ask,
@@ -44,13 +45,6 @@ from latentcode.probes.interventions.patches import (
     lacked,
     measure,
 )
-from latentcode.probes.interventions.replication import (
-    Replication,
-    candidates_of,
-    replicating,
-    telling,
-)
-from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
@@ -328,14 +322,13 @@ class Bench:
                           for part in ask.patch.parts], 0)
         candidates = {}
         if pair.candidates is not None and ask.of_source:
-            candidates = dict(zip(ask.classes, candidates_of(self, ask, pair)[0].tolist(),
-                                  strict=True))
+            known = replication.candidates_of(self, ask, pair)[0].tolist()
+            candidates = dict(zip(ask.classes, known, strict=True))
         return BenchOutcome(
             ask=ask, base_label=names[base], symbolic=task.symbolic, symbols=task.symbols,
             whole=task.whole, truth=truth,
-            answers=pd.DataFrame({"constituent": names, "answer": answers, "role": np.where(
-                np.arange(len(names)) == base, "base", np.where(
-                    np.arange(len(names)) == target, "target", ""))}),
+            answers=pd.DataFrame({"constituent": names, "answer": answers, "role": [
+                {base: "base", target: "target"}.get(c, "") for c in range(len(names))]}),
             counts=counts, source_answer=answer_of(outputs(source)[0]),
             source_right=counts and bool(task.right(pair, source, ask.source)),
             candidates={} if np.isnan(list(candidates.values())).any() else candidates,
@@ -361,7 +354,11 @@ class Bench:
         for part in patch.parts:
             check(part.kind.source in ("", "bases", "sources", *self._others), f"{part.named!r} "
                   "needs a source that this task does not make", ConfigError)
-            self.check_sites(part.sites)
+            for site in set(part.sites) - self._written:
+                # Does the model go on with what is written there?
+                check_written(self.model, self.batch.inputs[:2],
+                              [(site, layer) for _, layer in self.places])
+                self._written.add(site)
         self._check_which(ask.instance, ask.which)
         if ask.other is not None:
             self.rows([ask.other])
@@ -369,55 +366,11 @@ class Bench:
                   f"{ask.other}, but {ask.named!r} does not put the minimal pair's; expected a "
                   "patch such as 'interchange'")
 
-    def check_sites(self, sites: Collection[str]) -> None:
-        """Raise `ConfigError` where the model does not go on with what is written at a site."""
-        for site in set(sites) - self._written:
-            check_written(self.model, self.batch.inputs[:2],
-                          [(site, layer) for _, layer in self.places])
-            self._written.add(site)
-
     # Many instances
 
-    def replicate(
-        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
-        other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
-    ) -> Replication:
-        """Replicate it: whose answers come out where the same is put into many instances?
-
-        patch      what is put where
-        instances  their numbers; default: the first 200
-        which, other  see `Ask`
-        batch_size  instances at once
-        progress   called with (instances looked at, those in all)
-
-        Each instance has its own target: drawn among those whose source is natural, whose answers
-        can be told apart, and whose source the model answers rightly. An instance without such a
-        target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
-        What is put, and the controls `control` and `unrelated`, are those that `patch` has for
-        that target (its draw 0). Raises what `patch` raises.
-        """
-        for outcome in self.replicating(patch, instances, which=which, other=other,
-                                        batch_size=batch_size):
-            if progress is not None:
-                progress(outcome.n_seen, outcome.n)
-        return outcome
-
-    def replicating(
-        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
-        other: int | None = None, batch_size: int = 50,
-    ) -> Iterator[Replication]:
-        """Yield what `replicate` knows after each batch of instances, so that one can stop."""
-        return replicating(self, patch, instances, which=which, other=other,
-                           batch_size=batch_size)
-
-    def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-        """Yield those of some instances, with a target each, whose answer can tell what arrived.
-
-        As those that count in `replicate`: the model answers base and source rightly, the answers
-        that can come all differ, and the task could have drawn the source. What is put there has no
-        part in it. The instance and target of what is asked do not matter.
-        """
-        return telling(self, ask, numbers)
+    replicate = replication.replicate
+    replicating = replication.replicating
+    telling = replication.telling
 
     # Passes
 

@@ -161,12 +161,9 @@ def intervene_model(
             rightly: the base and the source, of a factorial the sources with other operands
             and the same rest, too. A patch counts where the model answers the source that it
             comes from rightly (`unrelated` always)
-    n_reference  training instances for means and erasers, where one of the patches needs them
     batch_size   instances at once; `resample` and `shuffled` take theirs from the same batch
-    progress     called with (instances passed through the model, those in all)
 
-    Every outcome is compared with the hooked, unpatched pass over the same batch. Intervals are
-    95 %, clustered by combination. Raises `ConfigError` (with the choices) for an intervention
+    The others are those of `intervene`. Raises `ConfigError` (with the choices) for an intervention
     that does not fit the task or the model, `ProbeError` when no pair counts.
     """
     seed = checked_seed(seed)

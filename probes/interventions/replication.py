@@ -1,6 +1,6 @@
 """Replication of a patch over many problems, each with a target of its own.
 
-Functions here take the `Bench` whose methods of the same names call them.
+The first three functions are methods of `Bench`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions.outcomes import ANSWERS, IN_SHORT, Ask, answer_of
 from latentcode.probes.interventions.patch import Added, Patch
 from latentcode.probes.interventions.result import class_figure
+from latentcode.progress import Progress
 from latentcode.tasks.counterfactuals import MinimalPairs, all_differ
 
 LEFT_OUT: dict[str, str] = {
@@ -172,11 +173,36 @@ class Replication:
                 f"{figure}")
 
 
+def replicate(
+    bench: Any, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+    other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
+) -> Replication:
+    """Replicate it: whose answers come out where the same is put into many instances?
+
+    patch      what is put where
+    instances  their numbers; default: the first 200
+    which, other  see `Ask`
+    batch_size  instances at once
+    progress   called with (instances looked at, those in all)
+
+    Each instance has its own target: drawn among those whose source is natural, whose answers can
+    be told apart, and whose source the model answers rightly. An instance without such a target, or
+    that the model itself answers wrongly, does not count (`Replication.left_out`). What is put, and
+    the controls `control` and `unrelated`, are those that `Bench.patch` has for that target (its
+    draw 0). Raises what `Bench.patch` raises.
+    """
+    for outcome in replicating(bench, patch, instances, which=which, other=other,
+                               batch_size=batch_size):
+        if progress is not None:
+            progress(outcome.n_seen, outcome.n)
+    return outcome
+
+
 def replicating(
-    bench: Any, patch: Added, instances: Sequence[int] | None, *, which: int, other: int | None,
-    batch_size: int,
+    bench: Any, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+    other: int | None = None, batch_size: int = 50,
 ) -> Iterator[Replication]:
-    """Yield what `Bench.replicate` knows after each batch of instances."""
+    """Yield what `replicate` knows after each batch of instances, so that one can stop."""
     numbers = range(min(200, len(bench))) if instances is None else as_tuple(instances)
     check(len(numbers) > 0, "instances are empty; expected the number of at least one")
     twice = [number for number, n in Counter(numbers).items() if n > 1]
@@ -228,7 +254,12 @@ def classified(bench: Any, ask: Ask, passes: Any, numbers: Sequence[int]) -> pd.
 
 
 def telling(bench: Any, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Yield what `Bench.telling` does."""
+    """Yield those of some instances, with a target each, whose answer can tell what arrived.
+
+    As those that count in `replicate`: the model answers base and source rightly, the answers that
+    can come all differ, and the task could have drawn the source. What is put there has no part in
+    it. The instance and target of what is asked do not matter.
+    """
     offered = offered_targets(bench, ask, numbers)
     for row, number in enumerate(numbers):
         if bool(offered[row].any()):
