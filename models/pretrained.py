@@ -190,7 +190,8 @@ def load_pretrained(
         return _in_hand(name_or_folder, tokenizer, untrained=untrained, seed=seed)
     check(tokenizer is None, f"tokenizer is given, and the model is {str(name_or_folder)!r}, which "
           "brings its own; expected one with a model of transformers in hand alone")
-    where, weights = one_device(device, device_map), as_dtype(dtype)
+    seed, where, weights = (
+        checked_seed(seed), one_device(device, device_map), as_dtype(dtype))
     files = find_model(name_or_folder, revision)
     network, tokenizer = load_network(
         files, device=where, dtype=weights, untrained=untrained, seed=seed)
@@ -248,7 +249,7 @@ def load_network(
     Other arguments and errors are those of `load_pretrained`. Nothing of the model is wrapped yet,
     so that its own forward pass can be compared with the bridge's.
     """
-    device, dtype = one_device(device, None), as_dtype(dtype)
+    seed, device, dtype = checked_seed(seed), one_device(device, None), as_dtype(dtype)
     files = model if isinstance(model, ModelFiles) else find_model(model, revision)
     if tokenized:
         files.check_tokenizer()
