@@ -153,10 +153,8 @@ def judge(claim: Claim, values: pd.DataFrame) -> Judgement:
     match rule:
         case Welch():
             parts = [_number(claim, values)]
-        case Permutation():
-            parts = list(_permutations(rule, values))
-        case PermutationOfChanges():
-            parts = list(_changes(rule, values))
+        case Permutation() | PermutationOfChanges():
+            parts = list(_comparisons(rule, values))
         case Bound():
             parts = [_bounded(rule, member, values[values["member"] == member])
                      for member in members]
@@ -285,64 +283,49 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
 # Comparisons: exact permutation tests
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Values that a permutation test compares."""
+def _comparisons(rule: Permutation | PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
+    """Is mean(higher) > mean(lower), of values or of their changes? See the rules.
 
-    name: str
-    values: pd.Series
-    """By the seed of their split."""
-    measured: bool
-    """Whether there is any value of its members, even one that has no counterpart."""
-
-
-def _permutations(rule: Permutation, rows: pd.DataFrame) -> Iterator[Part]:
-    """Is mean(higher) > mean(lower)? See `Permutation`."""
-    def side(member: str) -> _Side:
-        values = rows[rows["member"] == member].set_index("split_seed")["value"]
-        return _Side(member, values, not values.empty)
-
-    pairs = [(side(above), side(below))
-             for above, below in zip(rule.higher, rule.lower, strict=True)]
-    for tested in [pairs] if rule.over == "together" else [[pair] for pair in pairs]:
-        yield _compare(tested)
-
-
-def _changes(rule: PermutationOfChanges, rows: pd.DataFrame) -> Iterator[Part]:
-    """Is higher - higher_from > lower - lower_from? See `PermutationOfChanges`."""
-    # Runs of the same seeds are not independent: they count as their mean.
+    A side is a member, or a member and the one that its change begins at.
+    """
+    pairs: list[tuple[tuple[str, ...], ...]]
+    if isinstance(rule, Permutation):
+        pairs = [((above,), (below,)) for above, below in zip(rule.higher, rule.lower, strict=True)]
+    else:
+        pairs = list(zip(zip(rule.higher, rule.higher_from, strict=True),
+                         zip(rule.lower, rule.lower_from, strict=True), strict=True))
+    together = isinstance(rule, Permutation) and rule.over == "together"
+    # Runs of the same seeds are not independent: in changes they count as their mean.
     means = rows.groupby(["member", "split_seed", "seed"])["value"].mean()
 
-    def side(member: str, start: str) -> _Side:
-        end, begin = (means[means.index.get_level_values("member") == name].droplevel("member")
-                      for name in (member, start))
-        changes = (end - begin).dropna().droplevel("seed")
-        return _Side(f"{member} minus {start}", changes, not (end.empty and begin.empty))
+    def values_of(side: tuple[str, ...]) -> pd.Series:
+        if len(side) == 1:
+            return rows[rows["member"] == side[0]].set_index("split_seed")["value"]
+        end, begin = (means[means.index.get_level_values("member") == member].droplevel("member")
+                      for member in side)
+        return (end - begin).dropna().droplevel("seed")
 
-    for above, above_from, below, below_from in zip(
-            rule.higher, rule.higher_from, rule.lower, rule.lower_from, strict=True):
-        yield _compare([(side(above, above_from), side(below, below_from))])
-
-
-def _compare(pairs: Sequence[tuple[_Side, _Side]]) -> Part:
-    """Test whether the mean of the first sides is above that of the second, by permutation."""
-    sides = [side for pair in pairs for side in pair]
-    name = " > ".join(" + ".join(dict.fromkeys(side.name for side in half))
-                      for half in zip(*pairs, strict=True))
-    if not any(side.measured for side in sides):
-        return _not_run(name, (side.name for side in sides), "run")
-    counts = {side.name: len(side.values) for side in sides}
-    means = ", ".join(_mean_in_words(side.name, side.values) for side in sides)
-    if min(counts.values()) < FEWEST:
-        return _too_few(name, counts, "run", means)
-    difference, above, below, total = exchange_labels([(a.values, b.values) for a, b in pairs])
-    verdict: Verdict = ("agrees" if above / total <= LARGEST_P else
-                        "differs" if below / total <= LARGEST_P else "undecided")
-    needs = () if verdict != "undecided" else (f"more runs of {' and '.join(counts)}",)
-    opposite = f"; in the opposite direction {below} do" if verdict == "differs" else ""
-    return Part(name, verdict, difference, p=above / total, n=tuple(counts.values()), needs=needs,
-                why=f"{means}: {above} of {total} exchanges of labels give as large a difference, "
-                    f"p = {above / total:.3g}{opposite}")
+    for test in [pairs] if together else [[pair] for pair in pairs]:
+        sides = {" minus ".join(side): values_of(side) for pair in test for side in pair}
+        name = " > ".join(" + ".join(dict.fromkeys(map(" minus ".join, half)))
+                          for half in zip(*test, strict=True))
+        if not rows["member"].isin([name for pair in test for side in pair for name in side]).any():
+            yield _not_run(name, sides, "run")
+            continue
+        counts = {side: len(values) for side, values in sides.items()}
+        in_words = ", ".join(_mean_in_words(side, values) for side, values in sides.items())
+        if min(counts.values()) < FEWEST:
+            yield _too_few(name, counts, "run", in_words)
+            continue
+        difference, n_above, n_below, total = exchange_labels(
+            [(values_of(above), values_of(below)) for above, below in test])
+        verdict: Verdict = ("agrees" if n_above / total <= LARGEST_P else
+                            "differs" if n_below / total <= LARGEST_P else "undecided")
+        needs = () if verdict != "undecided" else (f"more runs of {' and '.join(counts)}",)
+        opposite = f"; in the opposite direction {n_below} do" if verdict == "differs" else ""
+        yield Part(name, verdict, difference, p=n_above / total, n=tuple(counts.values()),
+                   why=f"{in_words}: {n_above} of {total} exchanges of labels give as large a "
+                       f"difference, p = {n_above / total:.3g}{opposite}", needs=needs)
 
 
 class Exchanges(NamedTuple):

@@ -119,35 +119,29 @@ class Planes:
     """The planes of one run, one per layer whose codes vary.
 
     Attributes:
-        member: Member of the setting.
-        run: Its run.
+        about: The columns that name the run; of fuzzy logic also `inputs`, what all instances
+            share, `fixed_context` or `fixed_query`.
+        run: The run.
         points: Coordinates and labels, a row per layer and point.
         clusters: The combination of each point, int [N].
         shared: Layer -> label -> the columns of `neighbours` [N].
-        inputs: Of fuzzy logic, what all instances share, `fixed_context` or `fixed_query`.
     """
 
-    member: str
+    about: Mapping[str, Any]
     run: Run
     points: pd.DataFrame
     clusters: np.ndarray
     shared: Mapping[int, Mapping[str, pd.DataFrame]]
-    inputs: str = ""
 
     @property
     def layers(self) -> list[int]:
         """The layers that have a plane, in rising order."""
         return sorted(self.shared)
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """The columns that name the run and the inputs."""
-        return about(self.member, self.run) | ({"inputs": self.inputs} if self.inputs else {})
-
     def row(self, values: np.ndarray) -> dict[str, Any]:
         """Return the columns of evidence: the mean of values [N], and its interval."""
         value, low, high, _ = mean_and_interval(values, self.clusters, N_BOOTSTRAP, 0)
-        return self.about | {"value": float(value), "low": float(low), "high": float(high)}
+        return {**self.about, "value": float(value), "low": float(low), "high": float(high)}
 
     def target_over_rule(self, layers: Sequence[int]) -> np.ndarray:
         """Return per point the excess of the target less that of the rule, mean over layers."""
@@ -179,10 +173,11 @@ def planes(
         of_layer = {layer: where(points, layer=layer) for layer in points["layer"].unique()}
         first, *_ = of_layer.values()
         clusters = pd.factorize(first["combination"].astype(str))[0]
-        measured.append(Planes(member, run, points, clusters, {
+        named = about(member, run) | ({"inputs": inputs} if inputs else {})
+        measured.append(Planes(named, run, points, clusters, {
             int(layer): {name: neighbours(plane, label, clusters)
                          for name, label in labels.items()}
-            for layer, plane in of_layer.items()}, inputs))
+            for layer, plane in of_layer.items()}))
     return measured
 
 
@@ -234,11 +229,10 @@ def agreement_table(measured: Iterable[Planes], *, last_alone: bool = False) -> 
 
 def first_of_each(measured: Sequence[Planes]) -> list[Planes]:
     """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
-    chosen: dict[tuple[str, str], Planes] = {}
+    chosen: dict[str, dict[str, Planes]] = {}
     for each in measured:
-        chosen.setdefault((each.inputs, each.about["kind"]), each)
-    return [chosen[inputs, kind] for inputs in dict.fromkeys(each.inputs for each in measured)
-            for kind in KIND_TITLES if (inputs, kind) in chosen]
+        chosen.setdefault(each.about.get("inputs", ""), {}).setdefault(each.about["kind"], each)
+    return [kinds[kind] for kinds in chosen.values() for kind in KIND_TITLES if kind in kinds]
 
 
 def points_table(measured: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
@@ -280,7 +274,7 @@ def planes_figure(
             continue
         plane, shared = where(each.points, layer=layer), each.shared[layer][label.name].mean()
         kind, number = KIND_TITLES[each.about["kind"]], f"layer {layer}"
-        kind += f"\n{inputs[each.inputs]}" if inputs else ""
+        kind += f"\n{inputs[each.about['inputs']]}" if inputs else ""
         down = label.name if last_alone or layers_across else f"{label.name}\n{number}"
         cells.append(ScatterCell(
             down, number if layers_across else kind,
@@ -304,7 +298,7 @@ def plane_evidence(claim: Claim, measured: Iterable[Planes]) -> pd.DataFrame:
     for each in measured:
         if claim.result == "figA2":
             rows += [each.row(each.shared[layer][label]["excess"].to_numpy())
-                     | {"member": f"{each.member}: layer {layer}, {label}"}
+                     | {"member": f"{each.about['member']}: layer {layer}, {label}"}
                      for layer in each.layers for label in CLAIMED]
             continue
         if "early" in claim.id:

@@ -299,7 +299,7 @@ FIGURES: tuple[CurveFigure, ...] = (
               smoke=(f"{HEADS}[1,8,8],[4,2,2]",)),
         ("model.n_heads", "model.d_head", "model.d_head_v"),
         (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_heads",
-             opening="OOD accuracy with {} heads"),),
+             opening="OOD accuracy at H = {}"),),
         "The sum of the head dimensions is the same for every number of heads."),
     CurveFigure(
         "fig5d", "OOD accuracy on SRAVEN over the number of features",
@@ -307,7 +307,7 @@ FIGURES: tuple[CurveFigure, ...] = (
               small=("task.n_features=2,3", "training.steps=750"), smoke=("task.n_features=2,3",)),
         ("task.n_features",),
         (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_features",
-             opening="OOD accuracy with {} features"),),
+             opening="OOD accuracy at M = {}"),),
         "A single feature is left out: a held-out combination would then be a rule that training "
         "never had."),
     CurveFigure(

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from latentcode.config import preset
+from latentcode.experiments.paper.reproduction import about
 from latentcode.experiments.paper.reproductions.planes import (
     LOGIC,
     SRAVEN,
@@ -59,7 +60,7 @@ def test_interval_is_that_of_combinations() -> None:
     """Of six combinations three have 0.2 and three 0.6: the interval spans the means of most draws.
     """
     clusters = np.repeat(np.arange(6), 20)
-    one = Planes("kind=hyla", RUN, pd.DataFrame(), clusters, {})  # type: ignore[arg-type]
+    one = Planes(about("kind=hyla", RUN), RUN, pd.DataFrame(), clusters, {})  # type: ignore[arg-type]
     row = one.row(np.where(clusters < 3, 0.2, 0.6))
     assert (row["value"], row["member"]) == (pytest.approx(0.4), "kind=hyla")
     assert 0.2 <= row["low"] < 0.3
@@ -70,7 +71,7 @@ def test_target_over_rule_is_a_mean_over_layers() -> None:
     shared = {layer: {"target": pd.DataFrame({"excess": target}),
                       "rule": pd.DataFrame({"excess": rule})} for layer, target, rule in (
         (1, [0.5, 0.1], [0.2, 0.0]), (2, [0.3, 0.1], [0.2, 0.2]))}
-    one = Planes("", RUN, pd.DataFrame(), np.array([0, 1]), shared)  # type: ignore[arg-type]
+    one = Planes({}, RUN, pd.DataFrame(), np.array([0, 1]), shared)  # type: ignore[arg-type]
     assert one.target_over_rule([1]).tolist() == pytest.approx([0.3, 0.1])
     assert one.target_over_rule([1, 2]).tolist() == pytest.approx([0.2, 0.0])
 
