@@ -21,9 +21,9 @@ from matplotlib.collections import PathCollection
 from PIL import Image
 
 from latentcode import __version__
-from latentcode.config import RunConfig, to_dict
+from latentcode.config import to_dict
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, check, check_choice
-from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges
+from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges, Setting
 from latentcode.experiments.paper.report import FORMAT, N_SPLITS, RESULT, read_result
 from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, needs_runs
 from latentcode.experiments.paper.reproductions import (
@@ -39,7 +39,6 @@ from latentcode.experiments.paper.runs import (
     default_folders,
     find_runs,
     missing,
-    missing_of_same_seeds,
     split_seed,
     trained_on,
 )
@@ -134,8 +133,10 @@ def reproduce(
 
 def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None]) -> bool:
     """Reproduce one result; return whether it lacks nothing."""
+    claims = wanted.claims if request.preset == "paper" else ()
     known = request.known()
-    lacking = _lacking(wanted, request, known)
+    needed = (wanted.settings(request.preset), N_SPLITS[request.preset], _compared(claims))
+    lacking = missing(known, *needed)
     if request.train and lacking:
         make_texts(lacking.values())
         updates = sum(config.training.steps for config in lacking.values())
@@ -146,11 +147,11 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
         for name, why in failed.items():
             say(f"{name} could not be trained: {why}")
         known = request.known()
-        lacking = _lacking(wanted, request, known)
+        lacking = missing(known, *needed)
     began = time.monotonic()
     # Another version of the library may measure something else.
     work = Work(request.preset, known, request.work / "measured" / __version__, request.device,
-                wanted.claims if request.preset == "paper" else (), say)
+                claims, say)
     runs = [run for _, run in work.runs_of(wanted.settings(request.preset))]
     folder = request.out / request.preset / wanted.name
     if request.missing and (folder / RESULT).exists():
@@ -182,19 +183,12 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
     return not lacking
 
 
-def _lacking(wanted: Reproduction, request: Request, known: KnownRuns) -> dict[str, RunConfig]:
-    return {**missing(wanted.settings(request.preset), known, N_SPLITS[request.preset]),
-            **(_of_same_seeds(wanted.claims, known) if request.preset == "paper" else {})}
-
-
-def _of_same_seeds(claims: Iterable[Claim], known: KnownRuns) -> dict[str, RunConfig]:
-    """Return what claims about changes lack, as a change is taken between runs of the same seeds.
+def _compared(claims: Iterable[Claim]) -> list[Setting]:
+    """Return the settings of claims about changes, which are taken between runs of the same seeds.
 
     Runs on three splits are not enough for these where the models' seeds differ.
     """
-    return {name: config for claim in claims if isinstance(claim.rule, PermutationOfChanges)
-            for name, config in missing_of_same_seeds(
-                claim.setting, known, N_SPLITS["paper"]).items()}
+    return [claim.setting for claim in claims if isinstance(claim.rule, PermutationOfChanges)]
 
 
 def judged_claim(
@@ -202,9 +196,8 @@ def judged_claim(
 ) -> dict[str, Any]:
     """Return a claim with its verdict, as plain data; without values of its own it is not run."""
     judgement = judge(claim, values.get(claim.id, evidence([])))
-    lacking = {**missing([claim.setting], known, N_SPLITS["paper"]),
-               **_of_same_seeds([claim], known)} if needs_runs(claim) else {}
-    unused = judgement.verdict == "not run" and needs_runs(claim) and not lacking
+    unused = (judgement.verdict == "not run" and needs_runs(claim) and not missing(
+        known, [claim.setting], N_SPLITS["paper"], _compared([claim])))
     return {
         **{key: getattr(claim, key) for key in ("id", "source", "claim", "kind", "margin",
                                                 "reading", "seen")},

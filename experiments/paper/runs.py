@@ -53,9 +53,10 @@ def split_seed(config: RunConfig) -> int:
 
 def seeded(config: RunConfig, seed: int, split: int | None = None) -> RunConfig:
     """Return a configuration with this seed for all but the split, whose own may differ."""
-    own = ({"task.split_seed": seed if split is None else split}
-           if hasattr(config.task, "split_seed") else {})
-    return with_fields(config, {"training.seed": seed, **own})
+    fields = {"training.seed": seed}
+    if hasattr(config.task, "split_seed"):
+        fields["task.split_seed"] = seed if split is None else split
+    return with_fields(config, fields)
 
 
 def folder_name(config: RunConfig) -> str:
@@ -136,7 +137,7 @@ def trained_on(run: Run) -> tuple[list[str], list[str]]:
 
 
 def missing(
-    settings: Sequence[Setting], known: KnownRuns, n_splits: int
+    known: KnownRuns, settings: Iterable[Setting], n: int, compared: Iterable[Setting] = ()
 ) -> dict[str, RunConfig]:
     """Return the runs that settings lack: name of a folder -> configuration.
 
@@ -144,43 +145,34 @@ def missing(
     compared seed by seed with the fewest trainings, or else the split's own.
 
     Args:
-        settings: What should have runs.
         known: The runs that are there.
-        n_splits: Splits on which every member should have a run.
+        settings: Settings every member of which should have runs on n splits.
+        n: Number of splits.
+        compared: Settings that are compared seed by seed: all members of one should have runs of
+            the same n pairs of seeds, of split and model.
     """
+    def of_seeds(config: RunConfig, split: int, seeds: Sequence[set[tuple[int, int]]]) -> RunConfig:
+        counts = Counter(seed for present in seeds for at, seed in present if at == split)
+        common = min(counts, key=lambda seed: (-counts[seed], seed != split, seed), default=split)
+        return seeded(config, common, split)
+
+    def others(splits: set[int], n_there: int) -> list[int]:
+        lacking = [split for split in range(n + len(splits)) if split not in splits]
+        return lacking[:max(0, n - n_there)]
+
     configs = [config for setting in settings for config in setting.grid.members().values()]
     seeds = list(map(known.seeds, configs))
-    return {folder_name(wanted): wanted for config, present in zip(configs, seeds, strict=True)
-            for split in _lacking({split for split, _ in present}, n_splits)
-            for wanted in [seeded(config, _common_seed(split, seeds), split)]}
-
-
-def missing_of_same_seeds(
-    setting: Setting, known: KnownRuns, n_seeds: int
-) -> dict[str, RunConfig]:
-    """Return the runs that a setting lacks to be compared seed by seed, as `missing` does.
-
-    Args:
-        setting: The members that are compared.
-        known: The runs that are there.
-        n_seeds: Pairs of seeds, of split and model, of which every member should have a run.
-    """
-    configs = list(setting.grid.members().values())
-    seeds = list(map(known.seeds, configs))
-    common = set.intersection(*seeds)
-    splits = _lacking({split for split, _ in common}, n_seeds, len(common))
-    return {folder_name(wanted): wanted for config, present in zip(configs, seeds, strict=True)
-            for split in splits if (split, _common_seed(split, seeds)) not in present
-            for wanted in [seeded(config, _common_seed(split, seeds), split)]}
-
-
-def _lacking(splits: set[int], n: int, n_there: int | None = None) -> list[int]:
-    """Return the lowest other splits that make it n; `n_there` already are (default: these)."""
-    n_there = len(splits) if n_there is None else n_there
-    others = [split for split in range(n + len(splits)) if split not in splits]
-    return others[:max(0, n - n_there)]
-
-
-def _common_seed(split: int, seeds: Iterable[set[tuple[int, int]]]) -> int:
-    counts = Counter(seed for present in seeds for at, seed in present if at == split)
-    return min(counts, key=lambda seed: (-counts[seed], seed != split, seed), default=split)
+    wanted = []
+    for config, present in zip(configs, seeds, strict=True):
+        splits = {split for split, _ in present}
+        wanted += [of_seeds(config, split, seeds) for split in others(splits, len(splits))]
+    for setting in compared:
+        configs = list(setting.grid.members().values())
+        seeds = list(map(known.seeds, configs))
+        common = set.intersection(*seeds)
+        for config, present in zip(configs, seeds, strict=True):
+            runs = [of_seeds(config, split, seeds)
+                    for split in others({split for split, _ in common}, len(common))]
+            wanted += [run for run in runs
+                       if (split_seed(run), run.training.seed) not in present]
+    return {folder_name(config): config for config in wanted}

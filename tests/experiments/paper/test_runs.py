@@ -17,7 +17,6 @@ from latentcode.experiments.paper.runs import (
     find_runs,
     folder_name,
     missing,
-    missing_of_same_seeds,
     seeded,
     signature,
     split_seed,
@@ -67,11 +66,11 @@ def test_runs_are_found_once_and_what_is_missing_is_named(tmp_path: Path) -> Non
     lc.Run.create(tmp_path / "c", seeded(config, 0))  # begun, which does not count
     known = find_runs([tmp_path, tmp_path / "a"])
     assert [found.id for found in known.of(config)] == [run.id]
-    wanted = missing([SHORT, SHORT], known, 3)
+    wanted = missing(known, [SHORT, SHORT], 3)
     assert [split_seed(config) for config in wanted.values()] == [0, 2]
     assert set(wanted) == {folder_name(seeded(config, seed)) for seed in (0, 2)}
-    assert missing([SHORT], known, 1) == {}
-    assert len(missing([SETTING], known, 2)) == 4
+    assert missing(known, [SHORT], 1) == {}
+    assert len(missing(known, [SETTING], 2)) == 4
     with pytest.raises(RunError, match="no folder"):
         find_runs([tmp_path / "none"])
 
@@ -92,7 +91,7 @@ def told(lacking: Mapping[str, RunConfig]) -> list[tuple[str, int, int]]:
 
 def test_a_missing_run_takes_the_seeds_that_others_have_on_its_split() -> None:
     def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
-        return told(missing([SETTING], found, 3))
+        return told(missing(found, [SETTING], 3))
 
     assert lacking(known_of(softmax=[(0, 0), (1, 1)], hyla=[(0, 0), (1, 1), (2, 0)])) == [
         ("softmax", 2, 0)]
@@ -104,11 +103,11 @@ def test_a_missing_run_takes_the_seeds_that_others_have_on_its_split() -> None:
 
 def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None:
     def lacking(found: KnownRuns) -> list[tuple[str, int, int]]:
-        return told(missing_of_same_seeds(SETTING, found, 3))
+        return told(missing(found, [], 3, [SETTING]))
 
     # Three splits each, but only two pairs of seeds that both have.
     some = known_of(softmax=[(0, 0), (1, 1), (2, 2)], hyla=[(0, 0), (1, 1), (2, 0), (0, 1)])
-    assert missing([SETTING], some, 3) == {}
+    assert missing(some, [SETTING], 3) == {}
     assert lacking(some) == [("hyla", 2, 2)]
     assert lacking(known_of(softmax=[(0, 0)], hyla=[])) == [
         ("softmax", 1, 1), ("softmax", 2, 2), ("hyla", 0, 0), ("hyla", 1, 1), ("hyla", 2, 2)]
@@ -116,7 +115,7 @@ def test_members_that_are_compared_by_seed_need_runs_of_the_same_seeds() -> None
         ("hyla", 1, 1), ("hyla", 2, 0)]
     whole = [(0, 0), (1, 1), (2, 1)]
     assert lacking(known_of(softmax=whole, hyla=whole)) == []
-    assert len(missing_of_same_seeds(SETTING, KnownRuns({}), 3)) == 6
+    assert len(missing(KnownRuns({}), [], 3, [SETTING])) == 6
 
 
 def test_a_training_that_was_repeated_counts_once(tmp_path: Path) -> None:
