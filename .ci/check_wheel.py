@@ -69,6 +69,7 @@ def files_below(folder: Path) -> set[str]:
 
 
 def pip(python: Path, *arguments: str | Path) -> None:
+    """Run this interpreter's pip for the environment of another."""
     subprocess.run([sys.executable, "-m", "pip", "--python", python, "--quiet", *arguments],
                    check=True)
 
@@ -130,13 +131,8 @@ def run_examples(wheel: Path) -> None:
             sys.exit(f"an example does not run from {wheel}")
 
 
-def main(name: str, option: str | None = None) -> None:
-    wheel = Path(name).resolve()
-    if option is not None:
-        if option != "--examples":
-            sys.exit(f"option is {option}; expected --examples, or none")
-        run_examples(wheel)
-        return
+def check(wheel: Path) -> None:
+    """End with a message where the wheel lacks something, is too large, or does not work."""
     size = wheel.stat().st_size / 1e6
     print(f"{wheel.name}: {size:.1f} MB")
     if size > LARGEST:
@@ -169,4 +165,4 @@ def main(name: str, option: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (run_examples if "--examples" in sys.argv else check)(Path(sys.argv[1]).resolve())

@@ -77,8 +77,8 @@ PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimatio
 """Returns when what has been drawn until now is on the screen."""
 
 HEADLINE = """() => {
-    const found = [...document.querySelectorAll('h5')].find(h => /selection/i.test(h.innerText));
-    return found ? found.innerText : '';
+    const heading = [...document.querySelectorAll('h5')].find(h => /selection/i.test(h.innerText));
+    return heading ? heading.innerText : '';
 }"""
 """What the page says of the selection."""
 

@@ -135,8 +135,7 @@ def main(checkout: str, threads: str | None = None) -> None:
             if official is None:
                 official = Official(Path(checkout))
             request = json.loads(line)
-            ask = {"build": official.build, "time": official.time, "memory": official.memory}
-            reply = ask[request.pop("do")](**request)
+            reply = getattr(official, request.pop("do"))(**request)
         except Exception as error:  # reported to the other side, which raises it
             reply = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(reply, default=str) + "\n")

@@ -30,20 +30,20 @@ def laplacian(codes: torch.Tensor) -> torch.Tensor:
 
 def draw(result: ProbeResult, axes: Axes) -> None:
     """Draw how far the eigenvalues are above each control, with 95 % intervals."""
-    found = result.contrasts.table.query("features == 'laplacian'")
-    lines = range(len(found))
+    rows = result.contrasts.table.query("features == 'laplacian'")
+    lines = range(len(rows))
     axes.axvline(0.0, color="0.5", linewidth=1.0)
-    axes.hlines(lines, found["low"], found["high"])
-    axes.plot(found["value"], lines, "o")
+    axes.hlines(lines, rows["low"], rows["high"])
+    axes.plot(rows["value"], lines, "o")
     axes.set_yticks(lines, [f"{row.label}, layer {row.layer}, less {row.against}"
-                            for row in found.itertuples()])
+                            for row in rows.itertuples()])
     axes.set_xlabel("difference in accuracy")
 
 
 def say(result: ProbeResult) -> str:
     """Say how often the probe is right where it is best."""
-    found = result.table.query("features == 'laplacian'")
-    best = found.sort_values("value").iloc[-1]
+    rows = result.table.query("features == 'laplacian'")
+    best = rows.sort_values("value").iloc[-1]
     return (f"The eigenvalues of layer {best['layer']} tell {best['label']} in "
             f"{best['value']:.0%} of {best['n']} problems.")
 

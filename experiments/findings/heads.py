@@ -59,7 +59,7 @@ SCORE, TO_END = 90.0, 45.0
 WITHIN, MOST_RANDOM, FEW_MARKED = 0.001, 0.9, 0.05
 METRIC = {"previous": "previous_token", "induction": "induction", "duplicate": "duplicate_token"}
 """Role -> the metric that is 1 of such a head."""
-ASKED = {"induction": ("previous", "induction"), "duplicate": ("duplicate",)}
+ANSWERING = {"induction": ("previous", "induction"), "duplicate": ("duplicate",)}
 """Kind of prompts -> the heads that answer them."""
 Head = tuple[int, int]
 
@@ -118,7 +118,7 @@ def signs() -> Tensor:
 
 def prompts(kind: str, seed: int = 0) -> pd.DataFrame:
     """Return 32 prompts of a kind with their answers, alike but for their words."""
-    rng = np.random.default_rng([seed, list(ASKED).index(kind)])
+    rng = np.random.default_rng([seed, list(ANSWERING).index(kind)])
     listed = rng.permutation(N_WORDS)[:LISTED]
     again = (rng.permutation(LISTED) if kind == "duplicate" else np.arange(LISTED))[:AGAIN]
     words = [*listed, *listed[again]]
@@ -207,42 +207,40 @@ def measure(
     known = MODELS[name]
     result = lc.heads(make(known, seed), prompts(kind, seed), effects=["mean", "resample"],
                       n_bootstrap=n_bootstrap, seed=seed)
-    about = {"model": name, "prompts": kind, "seed": seed}
+    labels = {"model": name, "prompts": kind, "seed": seed}
+    scores = result.heads.set_index(["layer", "head", "metric"])
+    effects = result.effects.query("quantity == 'right_lost'").set_index(["layer", "head", "patch"])
     rows: list[dict[str, Any]] = []
-    for role in ASKED[kind]:
+    for role in ANSWERING[kind]:
         layer, head = known.heads[role]
-        scores, effects = (table[(table["layer"] == layer) & (table["head"] == head)]
-                           for table in (result.heads, result.effects))
-        score = scores[scores["metric"] == METRIC[role]].iloc[0]
-        row = {**about, "role": role, "head": f"L{layer}H{head}", "metric": METRIC[role],
+        score = scores.loc[layer, head, METRIC[role]]
+        row = {**labels, "role": role, "head": f"L{layer}H{head}", "metric": METRIC[role],
                "score": score["value"], "fresh low": score["control_low"],
                "fresh high": score["control_high"]}
         for patch in ("mean", "resample"):
-            lost = effects[(effects["patch"] == patch)
-                           & (effects["quantity"] == "right_lost")].iloc[0]
+            lost = effects.loc[layer, head, patch]
             row |= {f"{patch} lost": lost["value"], f"{patch} control": lost["control"]}
         rows.append(row)
     marked = result.marked()
     is_random = pd.MultiIndex.from_frame(marked[["layer", "head"]]).isin(known.random)
     marked = marked[marked["metric"].isin(list(METRICS)) & marked["value"].notna() & is_random]
     within = marked["value"].between(marked["control_low"], marked["control_high"])
-    random = [{**about, "n": len(marked), "within": within.mean(),
+    random = [{**labels, "n": len(marked), "within": within.mean(),
                "marked": (marked["outside"] != 0).mean()}] if len(marked) else []
     return {"known": pd.DataFrame(rows), "random": pd.DataFrame(random)}
 
 
 def verdicts(known: pd.DataFrame, random: pd.DataFrame) -> pd.DataFrame:
     """Return whether each criterion is met, by model; see the module."""
-    rows = [{"model": name, "known heads score 1": bool(
-        ((block["score"] - 1.0).abs() <= WITHIN).all()),
-        "known heads cause the answer": bool((block["mean lost"] == 1.0).all())}
-        for name, block in known.groupby("model", sort=False)]
-    table = pd.DataFrame(rows).set_index("model")
+    models = known["model"]
+    table = pd.DataFrame({
+        "known heads score 1": ((known["score"] - 1.0).abs() <= WITHIN).groupby(models).all(),
+        "known heads cause the answer": (known["mean lost"] == 1.0).groupby(models).all()})
     if len(random):
         shares = random.groupby("model")[["within", "marked"]].mean()
         table["random heads attend like fresh ones"] = shares["within"] >= MOST_RANDOM
         table["random heads are seldom marked"] = shares["marked"] <= FEW_MARKED
-    return table.reset_index()
+    return table.reindex(models.unique()).reset_index()
 
 
 def main(out: Path, models: tuple[str, ...] = ("2 heads", "12 heads"), seeds: int = 3,
@@ -257,8 +255,8 @@ def main(out: Path, models: tuple[str, ...] = ("2 heads", "12 heads"), seeds: in
     """
     out.mkdir(parents=True, exist_ok=True)
     parts = [measure(name, kind, seed=seed, n_bootstrap=n_bootstrap)
-             for name in models for seed in range(seeds) for kind in ASKED
-             if set(ASKED[kind]) <= set(MODELS[name].heads)]
+             for name in models for seed in range(seeds) for kind in ANSWERING
+             if set(ANSWERING[kind]) <= set(MODELS[name].heads)]
     known, random = (pd.concat([part[table] for part in parts], ignore_index=True)
                      for table in ("known", "random"))
     judged = verdicts(known, random)

@@ -19,7 +19,6 @@ a source with a third rule, and two with the base's own rule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,20 +45,6 @@ CONTROLS = (THIRD_RULE, *SAME_RULE)
 SOURCES = ("operation+operands", "operation+operands+rest", *CONTROLS)
 DRAWN, MOST_DRAWS = 512, 40
 """Problems that are drawn at a time, and how often at most."""
-
-
-def cells(
-    queries: str, keys: str, task: SravenCounterfactuals, pairs: MinimalPairs
-) -> Tensor:
-    """Return the codes, or messages, of sets of queries and keys (`tokens`), bool [B, Q, K]."""
-    return tokens(queries, task, pairs)[:, :, None] & tokens(keys, task, pairs)[:, None]
-
-
-def patch(
-    task: SravenCounterfactuals, site: str, layers: tuple[int, ...], queries: str, keys: str
-) -> lc.Patch:
-    """Return what puts messages or codes of queries, or values of keys, of the source in."""
-    return lc.Patch("interchange", partial(cells, queries, keys, task), layers, site)
 
 
 PATCHES = {
@@ -95,14 +80,22 @@ def tokens(name: str, task: SravenCounterfactuals, pairs: MinimalPairs) -> Tenso
     return ~context & (own if name == "own row" else ~own)
 
 
+def patch(
+    task: SravenCounterfactuals, site: str, layers: tuple[int, ...], queries: str, keys: str
+) -> lc.Patch:
+    """Return the interchange of messages or codes of queries, or of values of keys."""
+
+    def cells(pairs: MinimalPairs) -> Tensor:  # bool [B, Q, K]
+        return tokens(queries, task, pairs)[:, :, None] & tokens(keys, task, pairs)[:, None]
+
+    return lc.Patch("interchange", cells, layers, site)
+
+
 def patched_logits(
     clean: CleanPass, task: SravenCounterfactuals, pairs: MinimalPairs, patch: lc.Patch,
     source: Mapping[Place, Tensor],
 ) -> Tensor:
-    """Return the logits of bases with the source's activations put in.
-
-    source  place -> its activations, of all places of the patch
-    """
+    """Return the logits of bases with the source's activations put in, by place, of a patch."""
     problem = Problem(pairs, {"sources": source}, patch.cells(task, pairs), torch.Generator())
     return clean.patched(patch.edits(clean.model, problem))
 
@@ -215,10 +208,11 @@ def rates(table: pd.DataFrame, seed: int) -> Iterator[dict[str, Any]]:
                 rate, *others = ((table[patch, name] == number).to_numpy(float)
                                  for name in (source, *CONTROLS))
                 row = {"patch": patch, "source": source, "outcome": outcome, "n": len(table)}
-                for name, of_bases in (("", rate), *(
+                for name, rates_of_bases in (("", rate), *(
                         (f" above {control}", rate - other)
                         for control, other in zip(CONTROLS, others, strict=True))):
-                    mean, low, high, _ = mean_and_interval(of_bases, combination, 1_000, seed)
+                    mean, low, high, _ = mean_and_interval(
+                        rates_of_bases, combination, 1_000, seed)
                     row |= {f"value{name}": float(mean), f"low{name}": float(low),
                             f"high{name}": float(high)}
                 yield row

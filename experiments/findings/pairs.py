@@ -46,13 +46,10 @@ FEATURES = ("response->panels of its row", "response->itself", "residual stream"
 
 @dataclass(frozen=True)
 class Tokens:
-    """The response tokens of problems, several of each problem: features and labels.
-
-    features     name -> float [tokens, d]
-    rule, answer, combination  str or int [tokens]
-    """
+    """The response tokens of problems, several of each problem; labels are str or int [tokens]."""
 
     features: dict[str, np.ndarray]
+    """Name -> float [tokens, d]."""
     rule: np.ndarray
     answer: np.ndarray
     combination: np.ndarray
@@ -111,11 +108,6 @@ def decode(train: Tokens, test: Tokens, heldout: Tokens, name: str) -> np.ndarra
     return np.asarray(best.predict(x_heldout))
 
 
-def merged(rules: np.ndarray) -> np.ndarray:
-    """Return rules with sum and difference as one."""
-    return np.array([MERGED.get(rule, rule) for rule in rules])
-
-
 def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
     """Measure one run: a row per features and measure, and per difference of the criteria."""
     train, test, heldout = (read(run, split, n, seed) for split in ("train", "test", "ood"))
@@ -127,8 +119,9 @@ def measure(run: lc.Run, n: int, seed: int) -> pd.DataFrame:
                 points, getattr(heldout, label), heldout.combination)
         given = decode(train, test, heldout, name)
         scores[name, "decoded"] = (given == heldout.rule).astype(np.float64)
+        merged, merged_rule = (pd.Series(rules).replace(MERGED) for rules in (given, heldout.rule))
         scores[name, "decoded, sum and difference as one"] = (
-            merged(given) == merged(heldout.rule)).astype(np.float64)
+            merged == merged_rule).to_numpy(np.float64)
     released, text, residual = FEATURES
     by_rule, by_answer = "neighbours of rule", "neighbours of answer"
     differences = {

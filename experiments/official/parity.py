@@ -11,12 +11,12 @@ optimiser steps, `config_json`, `param0/...`, `paramN/...`, `x`, `y`, `losses`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import tyro
 from torch import Tensor
@@ -32,7 +32,7 @@ from latentcode.experiments.official.checkpoints import (
     params_to_flax,
     read_npz,
 )
-from latentcode.figures.text import markdown_table
+from latentcode.figures.text import markdown_of
 from latentcode.tasks import Batch, make_task
 from latentcode.training.state import BETAS, learning_rate, make_optimizer, training_step
 
@@ -52,29 +52,19 @@ of a gradient, so that rounding noise in small gradients is amplified and grows 
 after eight steps losses differ by 6e-7 of themselves in float64, and norms of gradients by 2e-6."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The largest error of one quantity in one precision."""
-
-    quantity: str
-    precision: str
-    error: float
-    excess: float
-    """Largest error in units of the tolerance; at most 1 where the numbers agree."""
-
-    @property
-    def agrees(self) -> bool:
-        return self.excess <= 1.0
-
-
 Pairs = dict[str, list[tuple[Any, np.ndarray]]]
 """Quantity -> (ours, official), arrays of equal shape."""
 
 
-def compare(official: Mapping[str, Any], arrays: Arrays) -> list[Comparison]:
-    """Run our model from the official weights, and compare everything that a file holds."""
+def compare(official: Mapping[str, Any], arrays: Arrays) -> pd.DataFrame:
+    """Run our model from the official weights, and compare everything that a file holds.
+
+    Returns:
+        A row per precision and quantity: the largest error, how many tolerances it has, and whether
+        the numbers agree, with at most one.
+    """
     run = optimiser_steps if "losses" in arrays else forward_pass
-    comparisons = []
+    rows = []
     for precision, dtype in PRECISIONS.items():
         for quantity, pairs in run(official, arrays, dtype).items():
             absolute, relative = TOLERANCES[quantity][precision]
@@ -84,8 +74,8 @@ def compare(official: Mapping[str, Any], arrays: Arrays) -> list[Comparison]:
                 ratio = apart / (absolute + relative * np.abs(theirs))
                 error = max(error, float(np.nan_to_num(apart, nan=np.inf).max()))
                 excess = max(excess, float(np.nan_to_num(ratio, nan=np.inf).max()))
-            comparisons.append(Comparison(quantity, precision, error, excess))
-    return comparisons
+            rows.append((precision, quantity, error, excess, excess <= 1.0))
+    return pd.DataFrame(rows, columns=["precision", "quantity", "error", "tolerances", "agrees"])
 
 
 def forward_pass(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype) -> Pairs:
@@ -170,12 +160,12 @@ def set_rates(optimizer: torch.optim.Optimizer, step: int, settings: TrainingCon
 
 def main(files: tyro.conf.Positional[tuple[Path, ...]]) -> None:
     """Compare our models with recorded outputs of the official code; print a table."""
-    comparisons = [(path.name, each) for path in files for each in compare(*read_npz(path))]
-    print(markdown_table(
-        ["file", "precision", "quantity", "largest error", "in tolerances", ""],
-        [[name, each.precision, each.quantity, f"{each.error:.1e}", f"{each.excess:.2g}",
-          "agrees" if each.agrees else "**differs**"] for name, each in comparisons]))
-    raise SystemExit(0 if all(each.agrees for _, each in comparisons) else 1)
+    table = pd.concat([compare(*read_npz(path)).assign(file=path.name) for path in files])
+    shown = table.assign(
+        error=table["error"].map("{:.1e}".format), tolerances=table["tolerances"].map(
+            "{:.2g}".format), agrees=table["agrees"].map({True: "agrees", False: "**differs**"}))
+    print(markdown_of(shown[["file", *table.columns[:-1]]]))
+    raise SystemExit(0 if table["agrees"].all() else 1)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def test_two_words_differ_in_two_signs_and_products_are_words() -> None:
     assert torch.equal(signs[5] * signs[9], signs[5 ^ 9])
 
 
-@pytest.mark.parametrize("kind", heads.ASKED)
+@pytest.mark.parametrize("kind", heads.ANSWERING)
 def test_prompts_are_alike_but_for_their_words(kind: str) -> None:
     prompts = heads.prompts(kind, seed=1)
     words = [text.split() for text in prompts["prompt"]]
@@ -34,7 +34,7 @@ def test_prompts_are_alike_but_for_their_words(kind: str) -> None:
 def test_models_answer_and_heads_attend_where_they_should(name: str) -> None:
     known = heads.MODELS[name]
     model = heads.make(known, seed=1)
-    for kind in (kind for kind, roles in heads.ASKED.items() if set(roles) <= set(known.heads)):
+    for kind in (kind for kind, roles in heads.ANSWERING.items() if set(roles) <= set(known.heads)):
         (batch,) = stream_texts(model, heads.prompts(kind, 1)).batches()
         with evaluating(model.model):
             logits, cache = model.model.run_with_cache(batch.tokens)
@@ -42,7 +42,7 @@ def test_models_answer_and_heads_attend_where_they_should(name: str) -> None:
         words = model.texts(batch.tokens[0].tolist())
         places = {"previous": len(words) - 2, "induction": words.index(words[-1]) + 1,
                   "duplicate": words.index(words[-1])}
-        for role in heads.ASKED[kind]:
+        for role in heads.ANSWERING[kind]:
             layer, head = known.heads[role]
             pattern = cache[f"blocks.{layer}.attn.hook_pattern"][0, head, -1]
             assert pattern[places[role]] > 0.98, (name, kind, role)
