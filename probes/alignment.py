@@ -23,7 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, combinations_with_replacement, permutations, product
+from itertools import (
+    combinations,
+    combinations_with_replacement,
+    pairwise,
+    permutations,
+    product,
+)
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -32,7 +38,6 @@ from matplotlib.colors import Normalize
 from scipy.optimize import linear_sum_assignment
 from scipy.special import stdtrit
 
-from latentcode.config import TaskConfig
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count, check_distinct
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
@@ -83,6 +88,8 @@ ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, sca
 """What is done to the codes that a probe of another model reads."""
 HIGHEST = {"cka": 1.0, "procrustes": 2.0}
 """Top of the colour scale of each measure."""
+ANY_SPLIT: Mapping[str, Any] = {"split_seed": 0, "held_out": None, "ood_fraction": 0.5}
+"""What may differ between the tasks of runs."""
 Points = tuple[np.ndarray, np.ndarray]
 """(training, held-out) points of a model, [N, d]."""
 Match = tuple[np.ndarray, np.ndarray]
@@ -150,11 +157,14 @@ def align(
     seed = checked_seed(seed)
     check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
     subjects = subjects_of(models, problems, least=2, step=step, device=device)
-    runs = [subject for subject in subjects if isinstance(subject, RunSubject)]
-    for other in runs[1:]:
-        ours, theirs = (_without_split(run.run.config.task) for run in (runs[0], other))
-        check(ours == theirs, f"the tasks of {runs[0].name} and {other.name} differ: {ours} and "
-              f"{theirs}; expected runs of one task, whose splits may differ")
+    runs = {subject.name: subject.run.config for subject in subjects
+            if isinstance(subject, RunSubject)}
+    tasks = {name: replace(config.task, **{name: value for name, value in ANY_SPLIT.items()
+                                           if hasattr(config.task, name)})
+             for name, config in runs.items()}
+    for (name, ours), (other, theirs) in pairwise(tasks.items()):
+        check(ours == theirs, f"the tasks of {name} and {other} differ: {ours} and {theirs}; "
+              "expected runs of one task, whose splits may differ")
     first = subjects[0].probing
     wanted = asked_labels(labels, first)
     names = names_of(wanted)
@@ -169,18 +179,18 @@ def align(
     custom = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
     models = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
                    seed=seed, custom=custom) for subject in subjects]
-    first_read = models[0]
-    for other in models[1:]:
-        _check_comparable(first_read, other)
-    train, scored = first_read.rows
+    for model in models[1:]:
+        _check_comparable(models[0], model)
+    train, scored = models[0].rows
     shared = shared_combinations(train, scored, allow_overlap)
-    feature_sets, kept = list(first_read.places()[0][2]), first_read.layers
+    pair_names, kept = list(models[0].labels), models[0].layers
+    feature_sets = list(models[0].places()[0][2])
     groups = groups_of(scored.labels) % N_GROUPS
     couples = list(combinations_with_replacement(models, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
     for pair, features, (a, b) in reported(
-            product(first_read.labels, feature_sets, couples),
-            len(first_read.labels) * len(feature_sets) * len(couples), progress):
+            product(pair_names, feature_sets, couples),
+            len(pair_names) * len(feature_sets) * len(couples), progress):
         place = _beside(a, b) | {"pair": pair, "features": features}
         for layer_a, layer_b in product(kept, kept) if a is not b else combinations(kept, 2):
             x, y = (model.at(pair, layer, features).x(1)
@@ -190,21 +200,23 @@ def align(
         for layer in kept if a is not b else ():
             tables["heads"] += [{**place, "layer": layer, **row} for row in _matched_heads(
                 _points(a, pair, layer, features), _points(b, pair, layer, features))]
-    for (pair, label) in product(first_read.labels, names):
+    for pair, label in product(pair_names, names):
         scores, contrasts = _transfer(models, label, subjects[0].pairs[pair], n_bootstrap, seed)
         tables["transfer"] += scores
         tables["contrasts"] += contrasts
-    runs = [subject for subject in subjects if isinstance(subject, RunSubject)]
-    seeds = {subject.name: subject.run.config.training.seed if isinstance(subject, RunSubject)
+    seeds = {subject.name: runs[subject.name].training.seed if subject.name in runs
              else getattr(getattr(subject, "of", None), "seed", None) for subject in subjects}
+    unseen = _combinations(first.task, "ood") if isinstance(first, RunSubject) else set()
     return AlignmentResult.from_rows(tables, {
-        "labels": list(names), "layers": kept, "pairs": list(first_read.labels),
+        "labels": list(names), "layers": kept, "pairs": pair_names,
         "controls": feature_sets[1:], "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
         "allow_overlap": allow_overlap, "shared_combinations": shared,
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(train),
         "n_heldout": len(scored),
         "initial_seeds": {name: seed for name, seed in seeds.items() if seed is not None},
-        "heldout_trained_on": _trained_on(runs),
+        "heldout_trained_on": {
+            name: [len(_combinations(make_task(config.task), "train") & unseen), len(unseen)]
+            for name, config in runs.items()},
         "codes": [[origin(rows) for rows in model.rows] for model in models]})
 
 
@@ -233,19 +245,8 @@ def _check_comparable(first: Read, other: Read) -> None:
         check_same_instances(rows, others, f"codes of {names[1]}")
 
 
-def _trained_on(runs: Sequence[RunSubject]) -> dict[str, list[int]]:
-    """Return how many of the held-out combinations each run was trained on, of how many."""
-    def combinations_of(task: Task, split: str) -> set[tuple[int, ...]]:
-        return {tuple(row) for row in task.combinations(split).tolist()}
-
-    heldout = combinations_of(runs[0].task, "ood") if runs else set()
-    return {run.name: [len(combinations_of(make_task(run.run.config.task), "train") & heldout),
-                       len(heldout)] for run in runs}
-
-
-def _without_split(task: TaskConfig) -> TaskConfig:
-    changes: dict[str, Any] = {"split_seed": 0, "held_out": None, "ood_fraction": 0.5}
-    return replace(task, **{k: v for k, v in changes.items() if hasattr(task, k)})
+def _combinations(task: Task, split: str) -> set[tuple[int, ...]]:
+    return {tuple(row) for row in task.combinations(split).tolist()}
 
 
 def _measured(
@@ -476,7 +477,7 @@ class AlignmentResult(TableResult):
             if trained:
                 notes.append(f"Run {run} was trained on {trained} of the {total} combinations that "
                              "are held out here; its split has another seed.")
-        alike, every = self._alike(), {*self._couples()}
+        alike, every = self._alike(), {*distinct(self.heads, "run_a", "run_b")}
         if alike == every:
             notes.append("All runs began with the same seed, and so with equal weights wherever "
                          "their kinds have the same: how far they agree may be no more than that, "
@@ -487,19 +488,16 @@ class AlignmentResult(TableResult):
                          f"{', '.join(f'{a} and {b}' for a, b in sorted(alike))}.")
         return tuple(notes)
 
-    def _couples(self) -> list[tuple[str, str]]:
-        return distinct(self.heads, "run_a", "run_b")
-
     def _alike(self) -> set[tuple[str, str]]:
         """Return the pairs of runs whose initial weights were drawn with one seed."""
         seeds = self.settings.get("initial_seeds", {})
-        return {(a, b) for a, b in self._couples()
+        return {(a, b) for a, b in distinct(self.heads, "run_a", "run_b")
                 if a in seeds and b in seeds and seeds[a] == seeds[b]}
 
     def _independent(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of two runs of different seeds; of all two runs where none differ."""
         alike = self._alike()
-        if alike == {*self._couples()}:
+        if alike == {*distinct(self.heads, "run_a", "run_b")}:
             alike = set()
         couples = zip(table["run_a"], table["run_b"], strict=True)
         return table[[a != b and (a, b) not in alike and (b, a) not in alike for a, b in couples]]

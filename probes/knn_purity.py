@@ -163,17 +163,17 @@ def knn_purity(
             if not varies(x):
                 constant.append(f"{features} of layer {layer}, {pair}")
                 continue
-            for share in shares(x, values[pair], combinations=combinations, k=k, shuffles=SHUFFLES,
-                                seed=seed):
-                by_features = purities.setdefault((share.label, share.among), {})
-                by_features[features] = _resampled(share.kind, share.own, clusters, weights)
-                row = by_features[features].row()
+            for row, (true, *dealt) in shares(x, values[pair], combinations=combinations, k=k,
+                                              shuffles=SHUFFLES, seed=seed):
+                by_features = purities.setdefault((row["label"], row["among"]), {})
+                by_features[features] = _resampled(*true, clusters, weights)
+                interval = by_features[features].row()
                 tables["table"].append({
-                    "layer": layer, "pair": pair, "features": features, **share.row(), **row,
-                    "n_combinations": row["n_clusters"]})
-                if features == "code" and share.dealt:
+                    "layer": layer, "pair": pair, "features": features, **row, **interval,
+                    "n_combinations": interval["n_clusters"]})
+                if features == "code" and dealt:
                     by_features["shuffled"] = Resampled.of_shuffles(
-                        [_resampled(*dealt, clusters, weights) for dealt in share.dealt],
+                        [_resampled(*each, clusters, weights) for each in dealt],
                         np.random.default_rng([seed, 3]))
         tables["contrasts"] += [
             {"layer": layer, "pair": pair, "label": label, "among": among, "features": "code",
@@ -243,7 +243,7 @@ def purity(
     occurs in two combinations, and where no point of some value is asked. `ProbeError` for missing
     values, for one value or more than 256, and for fewer than 4 points.
     """
-    rows = [share.row() for share in shares(
+    rows = [row for row, _ in shares(
         points, labels, combinations=combinations, k=k, shuffles=shuffles, seed=seed)]
     return pd.DataFrame(rows, columns=["label", "among", "values", "purity", "shuffled", "spread",
                                        "excess", "points"])
@@ -254,39 +254,16 @@ def separates(table: pd.DataFrame) -> pd.Series:
     return table["excess"] >= np.fmax(LEAST, SPREADS * table["spread"])
 
 
-@dataclass(frozen=True)
-class Shares:
-    """How far the neighbours of single points agree with them on one label.
-
-    label  its name
-    among  `ALL` or `OTHER`
-    kind   int [Q], the value of each point that was asked
-    own    float64 [Q], the share of its neighbours that have its value; NaN where they cannot,
-           because no point of another combination has it
-    dealt  `kind` and `own` of each time that labels were shuffled; none where they have no null
-    """
-
-    label: str
-    among: str
-    kind: np.ndarray
-    own: np.ndarray
-    dealt: Sequence[tuple[np.ndarray, np.ndarray]] = ()
-
-    def row(self) -> dict[str, Any]:
-        """Return the purity beside that of shuffled labels, the columns of `purity`."""
-        shuffled = np.array([balanced(own, kind) for kind, own in self.dealt])
-        value, mean = balanced(self.own, self.kind), shuffled.mean() if len(shuffled) else np.nan
-        return {"label": self.label, "among": self.among, "values": len(np.unique(self.kind)),
-                "purity": value, "shuffled": mean,
-                "spread": shuffled.std(ddof=1) if len(shuffled) > 1 else np.nan,
-                "excess": value - mean, "points": len(self.own)}
-
-
 def shares(
     points: np.ndarray, labels: Mapping[str, np.ndarray] | pd.DataFrame, *,
     combinations: np.ndarray | None, k: int, shuffles: int, seed: int,
-) -> Iterator[Shares]:
-    """Yield the agreement of single points on each label; see `purity`."""
+) -> Iterator[tuple[dict[str, Any], list[tuple[np.ndarray, np.ndarray]]]]:
+    """Yield the rows of `purity`, each with what single points say: first of the true labels, then
+    of each time that they were shuffled, none where they have no null.
+
+    Single points say their value, int [Q], and the share of their neighbours that have it, float64
+    [Q]; NaN where none can, because no point of another combination has it.
+    """
     x = np.asarray(points)
     n = len(x)
     check(x.ndim == 2 and n >= 4, f"points have shape {x.shape}; expected (points, dimensions), "
@@ -304,18 +281,19 @@ def shares(
     for name, values in labels.items():
         every = label_classes(str(name), np.asarray(values))
         kind = every[rows]
-        if len(np.unique(kind[queries])) <= every.max():
-            # Of a rare value nobody was asked: the others' purity would pass for the label's.
-            for among in near:
-                yield Shares(str(name), among, kind[queries], np.full(len(queries), np.nan))
-            continue
-        shuffles_of_label = shuffled_classes(kind, groups, rng, shuffles)
+        # Of a rare value nobody was asked: the others' purity would pass for the label's.
+        asked = len(np.unique(kind[queries])) > every.max()
+        kinds = [kind, *(shuffled_classes(kind, groups, rng, shuffles) if asked else ())]
         for among, neighbours in near.items():
             apart = groups if among == OTHER else None
-            yield Shares(
-                str(name), among, kind[queries], _share(kind, neighbours, queries, apart),
-                [(shuffled[queries], _share(shuffled, neighbours, queries, apart))
-                 for shuffled in shuffles_of_label])
+            of_points = [(each[queries], _share(each, neighbours, queries, apart) if asked
+                          else np.full(len(queries), np.nan)) for each in kinds]
+            value, *shuffled = (balanced(own, values) for values, own in of_points)
+            mean = np.mean(shuffled) if shuffled else np.nan
+            yield {"label": str(name), "among": among, "values": len(np.unique(kind[queries])),
+                   "purity": value, "shuffled": mean,
+                   "spread": np.std(shuffled, ddof=1) if len(shuffled) > 1 else np.nan,
+                   "excess": value - mean, "points": len(queries)}, of_points
 
 
 def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -558,5 +536,5 @@ class KNNPurityResult(TableResult):
             grid[0, 0].set_ylim(len(order) - 0.5, -0.5)
             figure.legend(handles=[*feature_handles(feature_sets), Line2D(
                 [], [], color=GREY, marker="|", linestyle="", markersize=9.0,
-                label="shuffled labels")], loc="outside right upper")
+                label="shuffled labels")], loc="outside right center")
         return figure

@@ -591,7 +591,7 @@ class TopographyResult(TableResult):
         null = table["null_high"].where(table["features"] == "code")
         return scores_figure(
             _with_units(table).assign(pair=table["kind"], null=null), ("distance", "units"),
-            ("null", "95 % of permuted tasks"), value="rho",
+            ("null", "95 % of permuted tasks"), value="rho", sharey=True,
             title=f"Spearman's ρ, {self.first_pair(pair)}, {metric} distance of points")
 
     def generalization_figure(

@@ -71,9 +71,10 @@ def heat_maps(
     cell   inches of a cell; of few cells more
     """
     rows, columns = (list(dict.fromkeys(names)) for names in zip(*matrices, strict=True))
-    side = max(1.35, cell * max(map(len, matrices.values())))
+    side = max(1.35, cell * max(map(len, matrices.values())),
+               *(0.085 * len(line) for row in rows for line in row.split("\n")))
     names = 0.07 * max(len(str(name)) for matrix in matrices.values() for name in matrix.index)
-    with panels(len(rows), len(columns), side * len(columns) + names + 1.5,
+    with panels(len(rows), len(columns), max(side * len(columns) + names + 1.8, 4.2),
                 side * len(rows) + names + 0.9, title) as (figure, grid):
         for (row, column), matrix in matrices.items():
             axes = grid[rows.index(row), columns.index(column)]
@@ -84,6 +85,8 @@ def heat_maps(
                 axes.text(0.5, 0.5, "nothing\nto compare", transform=axes.transAxes, ha="center",
                           va="center", fontsize=8, color=GREY)
         name_panels(grid, columns, rows, xlabels)
+        for axes in grid[:, 0]:
+            axes.yaxis.label.set_fontsize(8.0)
         figure.colorbar(drawn, ax=grid, label=label, shrink=min(0.6, 2.0 / len(rows)))
     return figure
 
@@ -121,7 +124,7 @@ def feature_handles(feature_sets: Sequence[str]) -> list[Line2D]:
 
 def scores_figure(
     table: pd.DataFrame, kinds: tuple[str, str], line: tuple[str, str] | None = None, *,
-    value: str = "value", title: str = "",
+    value: str = "value", title: str = "", sharey: bool = False,
 ) -> Figure:
     """Return scores per layer with their intervals, a panel per kind and per pair and width.
 
@@ -154,7 +157,7 @@ def scores_figure(
         0.085 * len(text) for heading in headings for text in heading.split("\n")))
     tall = max(1.9, *(0.085 * len(text) for heading in rows for text in heading.split("\n")))
     with panels(len(rows), len(headings), inches * len(headings) + 2.2, tall * len(rows) + 0.5,
-                title, sharex=True) as (figure, grid):
+                title, sharex=True, sharey=sharey) as (figure, grid):
         for i, kind in enumerate(columns):
             for j, place in enumerate(places):
                 axes = grid[j, i] if across else grid[i, j]

@@ -374,7 +374,7 @@ def test_codes_that_memory_does_not_suffice_for_are_refused(
     small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load_pretrained(small_models("gpt2"))
-    monkeypatch.setattr(generation, "available", lambda device: 2_000)
+    monkeypatch.setattr(generation, "available_memory", lambda device: 2_000)
     with pytest.raises(ConfigError, match=r"codes of 20 new tokens in 2 layers take .* KiB, and "
                                           r"1\.953 KiB are left; expected layers="):
         lc.generate(model, PROMPT)
