@@ -483,11 +483,6 @@ class AttributionResult(TableResult):
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
 
-    @property
-    def shown(self) -> pd.DataFrame:
-        """The correlations over at least `LEAST_PLACES` places."""
-        return self.correlations[self.correlations["n_places"] >= LEAST_PLACES]
-
     def sought(self, small: Mapping[Any, Any]) -> bool:
         """Say of a row of `smallest` whether a set is looked for: do all places bring enough?
 
@@ -495,10 +490,6 @@ class AttributionResult(TableResult):
         """
         low = self.settings.get("searched_low", {}).get(small["site"], small["searched_all"])
         return bool(low > self.settings["least_rate"])
-
-    def share(self, small: Mapping[Any, Any]) -> float:
-        """Return the part of what all places bring that a set brings on the held-out instances."""
-        return float(small["rate"] / small["held_all"]) if small["held_all"] else np.nan
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -519,21 +510,19 @@ class AttributionResult(TableResult):
     def summary(self) -> pd.DataFrame:
         """Return per site the correlations, the rate of all places, and a small set's."""
         rows = []
+        enough = self.correlations[self.correlations["n_places"] >= LEAST_PLACES]
         for small in self.smallest.to_dict("records"):
-            site = small["site"]
-            row: dict[str, Any] = {"site": site}
-            for r in where(self.shown, site=site, among="all",
-                           measure="pearson").itertuples():
+            row: dict[str, Any] = {"site": small["site"]}
+            for r in where(enough, site=small["site"], among="all", measure="pearson").itertuples():
                 row[f"r of {r.estimate}"] = with_interval(r)
             row |= {"places": small["n_places"], "all": f"{small['held_all']:.2f}"}
             if self.sought(small) and not np.isnan(small["size"]):
-                row |= {"small set": int(small["size"]),
-                        "its rate": f"{small['rate']:.2f} [{small['low']:.2f}, "
-                                    f"{small['high']:.2f}]",
-                        "of all": f"{self.share(small):.0%}"}
+                # The part of what all places bring that the set brings, where it was not chosen.
+                share = small["rate"] / small["held_all"] if small["held_all"] else np.nan
+                row |= {"small set": int(small["size"]), "its rate": with_interval(
+                    pd.Series(small), "rate"), "of all": f"{share:.0%}"}
             rows.append(row)
-        columns = dict.fromkeys(name for row in rows for name in row)
-        return pd.DataFrame([{name: row.get(name, "") for name in columns} for row in rows])
+        return pd.DataFrame(rows, dtype=object).fillna("")
 
     def figure(self) -> Figure:
         """Return the mean attribution by path, signed, a column per layer.

@@ -307,14 +307,6 @@ class Search:
             targets = targets[torch.randperm(len(train), generator=generator,
                                              device=generator.device)]
 
-        def loss(basis: Tensor, rows: Tensor) -> Tensor:
-            written = interchange(train.own[rows], train.sources[SOURCE][rows], basis)
-            logits = logits_from(self.model, self.place, train, rows, written)
-            answer = logits[torch.arange(len(rows), device=rows.device), train.token[rows]]
-            if self.task.symbolic:
-                return F.cross_entropy(answer, targets[rows].long())
-            return F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype))
-
         free = random_basis(self.d, rank, generator).requires_grad_()
         optimizer = torch.optim.Adam([free], lr=learning_rate)
         losses: list[float] = []
@@ -322,7 +314,12 @@ class Search:
             for step in range(steps):
                 rows = torch.randint(len(train), (batch_size,), generator=generator,
                                      device=generator.device)
-                value = loss(torch.linalg.qr(free).Q, rows)
+                written = interchange(
+                    train.own[rows], train.sources[SOURCE][rows], torch.linalg.qr(free).Q)
+                logits = logits_from(self.model, self.place, train, rows, written)
+                answer = logits[torch.arange(batch_size, device=rows.device), train.token[rows]]
+                value = (F.cross_entropy(answer, targets[rows].long()) if self.task.symbolic else
+                         F.mse_loss(answer[:, 0], targets[rows].to(answer.dtype)))
                 free.grad, = torch.autograd.grad(value, free)
                 optimizer.step()
                 losses.append(float(value.detach()))

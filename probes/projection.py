@@ -151,9 +151,9 @@ def project(
 
     seed, splits = checked_seed(seed), as_tuple(splits)
     check(len(splits) > 0, "splits is empty; expected at least one", ProbeError)
-    settings: dict[str, Any] = {name: value for name, value in (
-        ("perplexity", perplexity), ("n_iter", n_iter), ("n_neighbors", n_neighbors),
-        ("min_dist", min_dist), ("metric", metric)) if value is not None}
+    given = {"perplexity": perplexity, "n_iter": n_iter, "n_neighbors": n_neighbors,
+             "min_dist": min_dist, "metric": metric}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings_of(method, **settings)  # a wrong name is told before anything is extracted
     subject = subjects.subject(model, problems, device=device).probing
     wanted = asked_labels(labels, subject)
@@ -580,16 +580,13 @@ class CachedProjection:
             return None
         try:
             data = read_checked(path, CACHED, CACHED_KEYS, "settings", (f"{key}.safetensors",))
-            tensors = read_tensors(self.folder / f"{key}.safetensors")
-            check(set(tensors) == {"coordinates"}
-                  and tensors["coordinates"].dtype == np.float64
-                  and tensors["coordinates"].shape[1:] == (2,)
-                  and isinstance(data["quality"], dict) and data["method"] == self.method,
-                  f"{path} does not describe a projection by {self.method}", ArtifactError)
+            coordinates = read_tensors(self.folder / f"{key}.safetensors")["coordinates"]
+            check(data["method"] == self.method, f"{path} is of a projection by {data['method']}; "
+                  f"expected one by {self.method}", ArtifactError)
         except ArtifactError as error:
             warnings.warn(f"a cached projection is computed again: {error}", stacklevel=2)
             return None
-        return Projection(tensors["coordinates"], self.method, data["settings"], data["quality"])
+        return Projection(coordinates, self.method, data["settings"], data["quality"])
 
     def _keep(self, key: str, projection: Projection) -> Projection:
         tensors = self.folder / f"{key}.safetensors"
@@ -671,15 +668,17 @@ class ProjectionResult(TableResult):
         from latentcode.figures.panels import ScatterCell, scatter_figure
 
         cells = []
-        named = [name for name in ("pair", "split") if self.coordinates[name].nunique() > 1]
-        planes = list(blocks(self.coordinates, ("pair", "split", "layer")))
+        several = [name for name in ("pair", "split") if self.coordinates[name].nunique() > 1]
         for label in self.settings["labels"]:
-            for place, points in planes:
-                row = [label, *(str(place[name]) for name in named)]
+            for place, points in blocks(self.coordinates, ("pair", "split", "layer")):
+                note = f"T {where(self.quality, **place)['trustworthiness'].iloc[0]:.2f}"
+                for row in where(self.labels, **place, label=label, space="plane").itertuples():
+                    note += (f", kNN {row.knn_agreement:.2f} ({row.knn_shuffled:.2f}), "
+                             f"S {row.silhouette:.2f}")
                 cells.append(ScatterCell(
-                    "\n".join(row), f"layer {place['layer']}",
-                    points[["projection_x", "projection_y"]].to_numpy(), points[label],
-                    self._note(label, place)))
+                    "\n".join([label, *(str(place[name]) for name in several)]),
+                    f"layer {place['layer']}", points[["projection_x", "projection_y"]].to_numpy(),
+                    points[label], note))
         figure = scatter_figure(cells)
         pairs, fitted = self.quality["pair"].unique(), where(self.quality, fitted=True).iloc[0]
         footnotes = (
@@ -692,12 +691,3 @@ class ProjectionResult(TableResult):
         figure.supxlabel("\n".join(line for text in footnotes for line in wrap(text, width)),
                          fontsize=7)
         return figure
-
-    def _note(self, label: str, place: Mapping[str, object]) -> str:
-        rows = where(self.labels, **place, label=label, space="plane")
-        note = f"T {where(self.quality, **place)['trustworthiness'].iloc[0]:.2f}"
-        if len(rows):
-            values = rows.iloc[0]
-            note += (f", kNN {values['knn_agreement']:.2f} ({values['knn_shuffled']:.2f})"
-                     f", S {values['silhouette']:.2f}")
-        return note

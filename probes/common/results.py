@@ -67,13 +67,14 @@ class TableResult(ABC):
         """Return a result from the rows of each table: mappings, or tables of several each."""
         fields: dict[str, Any] = {}
         for name, columns in cls.COLUMNS.items():
-            parts = [part for part in rows[name] if len(part)]
-            if parts and isinstance(parts[0], pd.DataFrame):
-                table = pd.concat(parts, ignore_index=True)
+            frames = [part for part in rows[name] if isinstance(part, pd.DataFrame)]
+            if frames:
+                table = pd.concat([frame for frame in frames if len(frame)] or frames,
+                                  ignore_index=True)
                 further = table.columns.difference(columns, sort=False) if name in cls.OPEN else []
                 table = table.reindex(columns=[*columns, *further])
             else:
-                table = pd.DataFrame(parts, columns=list(columns))
+                table = pd.DataFrame(list(rows[name]), columns=list(columns))
             fields[name] = Contrasts(table) if name == "contrasts" else table
         return cls(**fields, settings=settings)  # the subclass knows its fields
 
