@@ -206,7 +206,8 @@ def align(
         tables["contrasts"] += contrasts
     seeds = {subject.name: runs[subject.name].training.seed if subject.name in runs
              else getattr(getattr(subject, "of", None), "seed", None) for subject in subjects}
-    unseen = _combinations(first.task, "ood") if isinstance(first, RunSubject) else set()
+    task = next((subject.task for subject in subjects if isinstance(subject, RunSubject)), None)
+    unseen = set() if task is None else _combinations(task, "ood")
     return AlignmentResult.from_rows(tables, {
         "labels": list(names), "layers": kept, "pairs": pair_names,
         "controls": feature_sets[1:], "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,

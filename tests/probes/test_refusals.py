@@ -102,6 +102,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: lc.knn_purity(p("ood"), labels=["hue"], controls=False), UnknownNameError, "'hue'"),
     (lambda p: target(p("train"), p("ood"), "term", "a->b"), UnknownNameError, "pair 'a->b'"),
     (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
+    (lambda p: decode(p, layers=[1, 1]), ProbeError, "layers repeats 1"),
+    (lambda p: decode(p, widths=[2, 2]), ProbeError, "widths repeats 2"),
     (lambda p: lc.knn_purity(p("ood"), labels=["term_1"] * 2, controls=False), ProbeError,
      "labels repeats term_1"),
     (lambda p: lc.knn_purity(p("ood"), labels=(), controls=False), ProbeError, "no label is given"),
