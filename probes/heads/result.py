@@ -217,13 +217,12 @@ class HeadsResult(TableResult):
         The interval of its difference from their mean has to be beyond that of theirs: texts that
         raise a metric in all heads raise it in both.
         """
-        keys = ["layer", "head", "metric"]
-        apart = self.contrasts.table.rename(columns={
-            "quantity": "metric", "low": "apart_low", "high": "apart_high"})
-        apart = self.heads.merge(apart[[*keys, "apart_low", "apart_high"]], on=keys, how="left")
-        over = apart["apart_low"] > apart["control_high"] - apart["control"]
-        under = apart["apart_high"] < apart["control_low"] - apart["control"]
-        return self.heads.assign(outside=over.to_numpy().astype(int) - under.to_numpy().astype(int))
+        apart = self.contrasts.table.rename(columns={"quantity": "metric"})
+        both = self.heads.merge(apart, on=["layer", "head", "metric"], how="left",
+                                suffixes=("", "_apart"))
+        above = both["low_apart"] > both["control_high"] - both["control"]
+        below = both["high_apart"] < both["control_low"] - both["control"]
+        return self.heads.assign(outside=(above.astype(int) - below.astype(int)).to_numpy())
 
     def _effects(self) -> pd.DataFrame:
         """Return the first quantity of each effect, as a metric with the mark `outside`."""

@@ -48,7 +48,8 @@ class Known:
     unpatched  the pass of the bases, which patched ones share
     answered   the logits of the sources
     activations  place -> what the model computes for the sources [B, ...]
-    parts      (method, place) -> each head's part of the estimate, [B, H, cell]
+    parts      (method, place) -> each head's part of the estimate, slope times (source's - own),
+               [B, H, cell]
     """
 
     pairs: MinimalPairs
@@ -110,37 +111,28 @@ class Setting:
         own, theirs = known_answers(task, pairs, self.source, bases[rows])
         # Once more, because the last digits depend on which instances are computed together.
         unpatched = clean_pass(self.model, pairs.bases.inputs, self.places, shared=self.shared)
-        names, role = task.roles(pairs)
-        parts = {(method, place): by_cell(
-            place[0], part, cells(place[0], role, len(names)), n_cells(place[0], len(names)))
-            for (method, place), part in self.estimates(pairs, own, theirs, sources).items()}
-        return Known(pairs, own, theirs, role, unpatched, logits[rows], sources, parts)
-
-    def estimates(
-        self, pairs: MinimalPairs, own: Tensor, theirs: Tensor, sources: Mapping[Place, Tensor]
-    ) -> dict[tuple[str, Place], Tensor]:
-        """Return (method, place) -> slope times (source's - own), of the activation's shape.
-
-        sources  place -> what the model computes for the sources
-        """
-        inputs = pairs.bases.inputs
 
         def measure(logits: Tensor) -> Tensor:
-            return step(self.task, pairs, own, theirs, logits)
+            return step(task, pairs, own, theirs, logits)
 
-        live, slopes = gradients(self.model, inputs, self.places, measure)
+        live, slopes = gradients(self.model, pairs.bases.inputs, self.places, measure)
         difference = {place: sources[place] - live[place] for place in live}
         parts = {("gradient", place): slopes[place] * difference[place] for place in live}
         for site in {site for site, _ in self.places}:
             places = [place for place in live if place[0] == site]
             for point in range(self.n_points):
                 share = (point + 0.5) / self.n_points
-                _, slopes = gradients(self.model, inputs, places, measure, {
+                _, slopes = gradients(self.model, pairs.bases.inputs, places, measure, {
                     place: live[place] + share * difference[place] for place in places})
                 for place, slope in slopes.items():
                     part = slope * difference[place] / self.n_points
                     parts["path", place] = parts.get(("path", place), 0.0) + part
-        return parts
+        names, role = task.roles(pairs)
+        n = len(names)
+        return Known(pairs, own, theirs, role, unpatched, logits[rows], sources, {
+            (method, (site, layer)): by_cell(
+                site, part, cells(site, role, n), n * n if site == "code" else n)
+            for (method, (site, layer)), part in parts.items()})
 
     def written(self, known: Known, site: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """Return how far answers go, and whether they become the source's: float64 [B] each.
@@ -199,11 +191,6 @@ class Patched:
 def cells(site: str, role: Tensor, n_roles: int) -> Tensor:
     """Return the cell of each code [B, Q, K], or of each value [B, K], from the roles [B, T]."""
     return role[:, :, None] * n_roles + role[:, None] if site == "code" else role
-
-
-def n_cells(site: str, n_roles: int) -> int:
-    """Return how many places of a site a layer has."""
-    return n_roles * n_roles if site == "code" else n_roles
 
 
 def by_cell(site: str, x: Tensor, cell: Tensor, n: int) -> Tensor:
