@@ -1,4 +1,4 @@
-"""Are prompts of texts asked where a token was seen before, and labelled by the text itself?"""
+"""Are texts prompts whose pairs follow patterns, or whole texts whose documents stay together?"""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from small_language_models import SmallModels
 
 import latentcode as lc
+from latentcode.errors import ConfigError, SplitError
 from latentcode.models.pretrained import load_pretrained
-from latentcode.prompts import PretrainedLanguageModel, load_language_model
-from latentcode.prompts.text_prompts import pattern_prompts
+from latentcode.prompts import PretrainedLanguageModel, as_language_model, load_language_model
+from latentcode.prompts.text_prompts import PAIRS, pattern_prompts, whole_texts
 from latentcode.tasks.text.tokens import PATTERNS
 
 TEXTS = pd.DataFrame({
@@ -21,6 +22,10 @@ TEXTS = pd.DataFrame({
              "river river naïve naïve: the river of Kenya, the river of Peru, the river of Kenya",
              "x"],
     "kind": ["md", "py", "md", "py"]})
+DOCUMENTS = pd.DataFrame({
+    "text": ["The capital of France", "The river of\n Peru", "in Rome and then", "we asked in Lima",
+             "The river  of Peru"],
+    "document": ["a", "b", "a", "c", "d"], "kind": ["x", "y", "x", "y", "y"]})
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +89,59 @@ def test_texts_of_a_document_are_one_combination(gpt2: Any) -> None:
     found = pattern_prompts(gpt2, texts.assign(document=["a", "b", "b", "c"])).labels
     assert found.groupby("document")["combination"].unique().map(list).to_dict() == {
         "a": ["a"], "b": ["b"], "c": ["a"]}
+
+
+def test_texts_are_prompts_and_documents_combinations(gpt2: Any) -> None:
+    prompts = whole_texts(gpt2, DOCUMENTS)
+    assert prompts.labels["prompt"].tolist() == DOCUMENTS["text"].tolist()
+    assert prompts.labels["kind"].tolist() == DOCUMENTS["kind"].tolist()
+    assert prompts.labels["combination"].tolist() == ["a", "b", "a", "c", "b"]
+    tokens = prompts.tokenize(gpt2)
+    model = as_language_model(gpt2)
+    for i, text in enumerate(DOCUMENTS["text"]):
+        ids, _ = model.encode(text)
+        assert list(tokens.ids[i]) == ids
+        last = len(ids) - 1
+        assert tokens.query[i].tolist() == [last] * 3
+        assert tokens.key[i].tolist() == [last - 1, 0, last]
+    assert [pair.name for pair in prompts.pairs] == list(PAIRS)
+    codes = lc.extract(gpt2, prompts)
+    assert codes.scores.shape[:3] == (5, 2, 3)
+    # Each text is a document unless it says so.
+    alone = whole_texts(gpt2, DOCUMENTS["text"].tolist())
+    assert alone.labels["combination"].tolist() == [0, 1, 2, 3, 1]
+
+
+def test_a_split_divides_no_document(gpt2: Any) -> None:
+    fine = DOCUMENTS.assign(split=["train", "ood", "train", "train", "ood"])
+    assert whole_texts(gpt2, fine).rows("ood").tolist() == [1, 4]
+    shared = DOCUMENTS.assign(split=["train", "ood", "ood", "train", "ood"])
+    with pytest.raises(SplitError, match="document 'a' is in splits train, ood; expected each"):
+        whole_texts(gpt2, shared)
+    same = DOCUMENTS.assign(split=["train", "ood", "train", "train", "train"])
+    with pytest.raises(SplitError, match=r"same.* documents b, d,.*row 1 \('The.*row 4 \('The"):
+        whole_texts(gpt2, same)
+    with pytest.raises(SplitError, match=r"the same.*row 1 .*row 4 "):
+        whole_texts(gpt2, same.drop(columns="document"))
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    (DOCUMENTS.rename(columns={"text": "page"}), "no column 'text'"),
+    (DOCUMENTS.assign(combination=1), "a column 'combination'; expected 'document'"),
+    (DOCUMENTS.assign(text=["a b", " ", "c", "d", "e"]), "text of row 1 is ' '"),
+    (DOCUMENTS.assign(document=["a", "b", None, "c", "d"]), "document of row 2 is missing"),
+    (["The river", "river " * 100], r"row 1 .* tokens; expected at most 64, the context"),
+])
+def test_what_is_no_text_is_named(gpt2: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        whole_texts(gpt2, given)
+
+
+def test_a_single_token_and_a_pattern_that_is_too_large_are_named(
+    gpt2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match=r"row 0 \('a'\) has a single token"):
+        whole_texts(gpt2, ["a"], prepend_bos=False)
+    monkeypatch.setattr("latentcode.prompts.text_prompts.LARGEST", 2_000)
+    with pytest.raises(ConfigError, match=r"row 1 .* has \d+ tokens, and the pattern .*'document'"):
+        whole_texts(gpt2, ["The river", "river river " * 10])

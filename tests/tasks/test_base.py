@@ -1,4 +1,4 @@
-"""Are splits disjoint, complete and covering, for every fraction that is possible at all?"""
+"""Are splits disjoint and covered, and do the parts of a batch stay together?"""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentcode.errors import SplitError
 from latentcode.tasks.base import (
+    Batch,
     Combination,
     explicit_split,
     fraction_of,
@@ -139,3 +141,35 @@ def test_an_explicit_split_holds_out_what_it_is_told(
 def test_an_explicit_combination_must_exist(held_out: tuple[int, ...]) -> None:
     with pytest.raises(SplitError, match=re.escape(f"{held_out} does not exist")):
         explicit_split(all_combinations(4, 2, distinct=True), [(0, 1), held_out])
+
+
+def batch_of(n: int, split: str = "ood") -> Batch:
+    counter = torch.arange(n)
+    return Batch(counter[:, None, None].float(), counter[:, None], counter,
+                 {"terms": counter[:, None] * 10}, split)
+
+
+def test_a_batch_is_indexed_in_all_its_parts() -> None:
+    batch = batch_of(6)
+    assert len(batch) == 6
+    assert "6 instances of ood" in repr(batch)
+    for index in (slice(1, 3), torch.tensor([1, 2]), torch.arange(6).remainder(5).clamp(max=2) > 0):
+        part = batch[index]
+        picked = torch.arange(6)[index]
+        assert part.split == "ood"
+        assert part.inputs.flatten().tolist() == picked.tolist()
+        assert part.targets.flatten().tolist() == picked.tolist()
+        assert part.combination.tolist() == picked.tolist()
+        assert part.info["terms"].flatten().tolist() == (10 * picked).tolist()
+
+
+def test_batches_of_one_split_can_be_joined() -> None:
+    batch = batch_of(5)
+    joined = Batch.cat([batch[:2], batch[2:]])
+    assert joined.split == "ood"
+    for mine, whole in ((joined.inputs, batch.inputs), (joined.targets, batch.targets),
+                        (joined.combination, batch.combination),
+                        (joined.info["terms"], batch.info["terms"])):
+        torch.testing.assert_close(mine, whole)
+    with pytest.raises(SplitError, match="ood, train"):
+        Batch.cat([batch, batch_of(2, "train")])
