@@ -287,9 +287,9 @@ def joined(groups: Iterable[Hashable], *identities: Iterable[Hashable]) -> list[
             for component, group in zip(components.tolist(), groups, strict=False)]
 
 
-def row_name(index: int, text: str) -> str:
-    """Return what errors call a row of prompts."""
-    return f"row {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
+def row_name(index: int, text: str, kind: str = "row") -> str:
+    """Return what errors call a row of prompts or texts."""
+    return f"{kind} {index} ({text if len(text) <= 40 else text[:37] + '...'!r})"
 
 
 def _check_label(column: str, values: pd.Series) -> None:

@@ -28,6 +28,7 @@ from latentcode.files.provenance import package_version
 from latentcode.files.storage import checksum, rows_in
 from latentcode.prompts.codes import PATTERN_BYTES
 from latentcode.prompts.language_models import LanguageModel, next_token
+from latentcode.prompts.prompts import row_name
 
 TEXT, PROMPT, ANSWER = "text", "prompt", "answer"
 SUFFIXES = (".txt", ".jsonl")
@@ -156,7 +157,7 @@ def listed(
     for i, text in enumerate(texts):
         check(isinstance(text, str), f"{kind} {i} is {text!r}; expected text")
     rows = [Given(
-        _named(kind, i, text), i + 1, text, answer=None if answers is None else answers[i],
+        row_name(i, text, kind), i + 1, text, answer=None if answers is None else answers[i],
         is_prompt=is_prompt, number=None if numbers is None else int(numbers[i]))
         for i, text in enumerate(texts)]
     return Source.in_memory(rows, [
@@ -179,12 +180,8 @@ def _lines(path: Path) -> Iterator[Given]:
               f"{str(row)[:60]!r}; expected an object such as {{\"text\": ...}}, or "
               "{\"prompt\": ..., \"answer\": ...}", ArtifactError)
         text = row[kinds[0]]
-        yield Given(_named(kinds[0], number, text), after, text, row.get(ANSWER),
+        yield Given(row_name(number, text, kinds[0]), after, text, row.get(ANSWER),
                     kinds == [PROMPT])
-
-
-def _named(kind: str, number: int, text: str) -> str:
-    return f"{kind} {number} ({text if len(text) <= 40 else text[:37] + '...'!r})"
 
 
 @dataclass(frozen=True)

@@ -93,15 +93,14 @@ class Batch:
     @staticmethod
     def cat(batches: Sequence[Batch]) -> Batch:
         """Concatenate batches of one split along the instances."""
-        first = batches[0]
         splits = sorted({b.split for b in batches})
         check(len(splits) == 1, f"batches are of splits {', '.join(splits)}; expected a single "
               "one, whose combinations their rows count", SplitError)
-        return Batch(torch.cat([b.inputs for b in batches]),
-                     torch.cat([b.targets for b in batches]),
-                     torch.cat([b.combination for b in batches]),
-                     {k: torch.cat([b.info[k] for b in batches]) for k in first.info},
-                     first.split, all(b.one_hot for b in batches))
+        inputs, targets, combination = (
+            torch.cat([getattr(b, name) for b in batches])
+            for name in ("inputs", "targets", "combination"))
+        info = {name: torch.cat([b.info[name] for b in batches]) for name in batches[0].info}
+        return Batch(inputs, targets, combination, info, splits[0], all(b.one_hot for b in batches))
 
 
 def at(values: Tensor, where: Tensor) -> Tensor:

@@ -141,9 +141,6 @@ class StoredText:
         arrays = read_tensors(self.folder / EXCERPTS)
         tokens, document = (torch.from_numpy(arrays[f"{split}.{name}"].astype(np.int64))
                             for name in ("tokens", "document"))
-        check(tokens.shape[1] == self.config.n_tokens + 1, f"{self.folder / EXCERPTS} has "
-              f"sequences of {tokens.shape[1]} tokens; expected {self.config.n_tokens + 1}, one "
-              "more than task.n_tokens", ArtifactError)
         documents = pd.read_parquet(self.folder / DOCUMENTS).query("split == @split")
         return Excerpts(tokens, document, documents[list(TOKEN_COLUMNS)].reset_index(drop=True))
 
