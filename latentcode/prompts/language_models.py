@@ -228,8 +228,8 @@ class OwnLanguageModel(LanguageModel):
         self.model, self.tokenizer, self.context, self.seed = model, tokenizer, context, seed
         self.vocabulary, self.padding = config.d_input, tokenizer.end
         self.bos = tokenizer.decode([tokenizer.end])
-        own = {"run": kind_of(config)} if settings is None else dict(settings)
-        self.settings = {**own, "kind": kind_of(config), "architecture": type(model).__name__}
+        named = {"run": kind_of(config)} if settings is None else dict(settings)
+        self.settings = {**named, "kind": kind_of(config), "architecture": type(model).__name__}
 
     @classmethod
     def of_run(
@@ -336,10 +336,10 @@ def load_language_model(
             is_address(model) or str(model).startswith(ZOO_PREFIX) or is_run(model))):
         check(revision is None and device_map is None, f"revision is {revision!r} and device_map "
               f"{device_map!r}, but the model is a run; expected None, and step= and device=")
-        own = OwnLanguageModel.of_run(
+        trained = OwnLanguageModel.of_run(
             load_run(model), step=step, device="cpu" if device is None else device,
             dtype=as_dtype(dtype))
-        return own.untrained() if untrained else own
+        return trained.untrained() if untrained else trained
     check(step is None, f"step is {step}, but the model is no run; expected None")
     if isinstance(model, (str, Path)):
         return PretrainedLanguageModel(load_pretrained(

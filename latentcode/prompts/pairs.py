@@ -372,15 +372,15 @@ class PromptCounterfactuals(Counterfactuals):
                        `logit_difference_clean`: unpatched
         moved          how far it went from the unpatched one (0) to that of the source's pass (1)
         """
-        base, theirs = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
+        base_answer, source_answer = (batch.targets[:, 0] for batch in (pairs.bases, pairs.sources))
         at_clean, at_source, at_patched = (
-            at(last, base) - at(last, theirs)
+            at(last, base_answer) - at(last, source_answer)
             for last in (logits[:, -1].float() for logits in (clean, source, patched)))
         # Pairs that count have a positive difference before and a negative one with the source; in
         # few bits both may be zero.
         whole = torch.where(at_clean == at_source, 1.0, at_clean - at_source)
-        return {**symbol_outcomes(pairs, self._says(pairs, patched), base, theirs, clean[:, -1],
-                                  patched[:, -1]),
+        return {**symbol_outcomes(pairs, self._says(pairs, patched), base_answer,
+                                  source_answer, clean[:, -1], patched[:, -1]),
                 "moved": (at_clean - at_patched) / whole,
                 "logit_difference": at_patched, "logit_difference_clean": at_clean}
 

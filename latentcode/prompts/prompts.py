@@ -109,7 +109,7 @@ class Prompts:
         if "combination" not in labels:
             first: dict[object, int] = {}
             alike = labels["operands"] if {"operation", "operands"} <= {*labels} else texts
-            labels["combination"] = [first.setdefault(one, i) for i, one in enumerate(alike)]
+            labels["combination"] = [first.setdefault(each, i) for i, each in enumerate(alike)]
         if "split" in labels:
             for i, split in enumerate(labels["split"]):
                 check(split in SPLITS, f"split of {row_name(i, texts[i])} is {split!r}; expected "
@@ -321,7 +321,7 @@ def _named_pairs(
         check(isinstance(given, Mapping) and bool(given) and set(given) == set(names),
               f"pairs of {row_name(i, texts[i])} are {given!r}; expected (query, key) by name"
               + (f", the names {names} as in row 0" if names else ""))
-    found: dict[str, Any] = {name: [] for name in names}
+    places: dict[str, Any] = {name: [] for name in names}
     for i, given in enumerate(pairs):
         for name in names:
             where, pair = f"pair {name!r} of {row_name(i, texts[i])}", given[name]
@@ -331,9 +331,9 @@ def _named_pairs(
                 check((isinstance(value, Integral) and not isinstance(value, bool))
                       or (isinstance(value, str) and bool(value)), f"{where} names a position "
                       f"{value!r}; expected the index of a token, or a piece of the prompt")
-            found[name].append(tuple(
+            places[name].append(tuple(
                 value if isinstance(value, str) else int(value) for value in pair))
-    return {name: tuple(places) for name, places in found.items()}
+    return {name: tuple(placed) for name, placed in places.items()}
 
 
 def _locate(

@@ -60,16 +60,16 @@ def pattern_prompts(
     frame = (texts if isinstance(texts, pd.DataFrame) else pd.DataFrame({"text": list(texts)}))
     check("text" in frame, f"texts have no column 'text'; they have {list(frame.columns)}")
     check_count("per_text", per_text)
-    asked = as_language_model(model)
+    language_model = as_language_model(model)
     frame = frame.reset_index(drop=True)
     names = tuple(PATTERNS) if pairs is None else tuple(pairs)
-    most = min(longest, asked.context or longest)
-    encoded = [asked.encode(text, prepend_bos) for text in frame["text"]]
+    most = min(longest, language_model.context or longest)
+    encoded = [language_model.encode(text, prepend_bos) for text in frame["text"]]
     documents = documents_of(frame, [ids[:most] for ids, _ in encoded])
     tokens = [torch.tensor([ids[:most + 1]], dtype=torch.int64) for ids, _ in encoded]
     document_of: dict[tuple[int, ...], Any] = {}
     rng = np.random.default_rng(checked_seed(seed))
-    found: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame] = []
     for row, (ids, (_, spans)) in enumerate(zip(tokens, encoded, strict=True)):
         text = str(frame.at[row, "text"])
         possible = possible_queries(ids[:, :-1])[0].nonzero()[:, 0].numpy()
@@ -77,7 +77,7 @@ def pattern_prompts(
         for query in rng.permutation(possible).tolist():
             if len(chosen) == per_text:
                 break
-            shorter, _ = asked.encode(text[:spans[query][1]], prepend_bos)
+            shorter, _ = language_model.encode(text[:spans[query][1]], prepend_bos)
             if shorter == ids[0, :query + 1].tolist() and (
                     document_of.setdefault(tuple(shorter), documents[row]) == documents[row]):
                 chosen.append(query)
@@ -88,13 +88,13 @@ def pattern_prompts(
             places: list[Any] = [
                 {name: (q, key) for name, key in zip(names, keys, strict=True)} for q, keys in zip(
                     query.tolist(), keys_at(several, query, names).tolist(), strict=True)]
-            found.append(token_labels(several, query, asked.table).assign(
+            frames.append(token_labels(several, query, language_model.table).assign(
                 prompt=[text[:spans[q][1]] for q in query], pairs=places,
-                target=asked.texts(ids[0, query + 1].tolist()),
+                target=language_model.texts(ids[0, query + 1].tolist()),
                 **{"combination": documents[row], **given}))
-    check(len(found) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
+    check(len(frames) > 0, f"none of {len(frame)} texts has a token with a key of every pattern "
           f"({', '.join(PATTERNS)}); expected longer ones")
-    return Prompts.from_frame(pd.concat(found, ignore_index=True))
+    return Prompts.from_frame(pd.concat(frames, ignore_index=True))
 
 
 def whole_texts(
@@ -120,18 +120,19 @@ def whole_texts(
               f"what belongs together, and the text in {TEXT!r}")
     check(len(frame) > 0, "there are no texts; expected at least one")
     frame = frame.reset_index(drop=True)
-    asked = as_language_model(model)
-    heads = int(asked.model.cfg.n_heads)
+    language_model = as_language_model(model)
+    heads = int(language_model.model.cfg.n_heads)
     tokens: list[Sequence[int]] = []
     for i, text in enumerate(frame[TEXT]):
         check(isinstance(text, str) and bool(text.strip()), f"text of row {i} is {text!r}; "
               "expected text")
-        tokens.append(asked.encode(text, prepend_bos)[0])
+        tokens.append(language_model.encode(text, prepend_bos)[0])
         n, where = len(tokens[-1]), row_name(i, text)
         check(n > 1, f"text of {where} has a single token; expected two at least")
-        check(asked.context is None or n <= asked.context, f"text of {where} has {n} tokens; "
-              f"expected at most {asked.context}, the context of the model: cut it, or give its "
-              f"parts a row each with the same {DOCUMENT!r}")
+        limit = language_model.context
+        check(limit is None or n <= limit, f"text of {where} has {n} tokens; expected at most "
+              f"{limit}, the context of the model: cut it, or give its parts a row each with the "
+              f"same {DOCUMENT!r}")
         size = 4 * heads * n**2
         check(size <= LARGEST, f"text of {where} has {n} tokens, and the pattern of a layer "
               f"{size / 2**30:.1f} GiB; expected at most {LARGEST / 2**30:.0f} GiB: give its parts "

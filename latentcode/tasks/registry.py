@@ -90,9 +90,9 @@ def register_task(
     def register(task: type[TaskT]) -> type[TaskT]:
         check(isinstance(task, type) and issubclass(task, Task),
               f"task {name!r} is {task!r}; expected a subclass of lc.Task")
-        own = vars(task).get("name", name)
-        check(own == name, f"{task.__qualname__}.name is {own!r}; expected {name!r}, the name that "
-              "it is registered under")
+        given = vars(task).get("name", name)
+        check(given == name, f"{task.__qualname__}.name is {given!r}; expected {name!r}, the name "
+              "that it is registered under")
         lacking = sorted(getattr(task, "__abstractmethods__", ()))
         lacking += [each for each in ("constituent", "headline") if not hasattr(task, each)]
         check(not lacking, f"{task.__qualname__} lacks {', '.join(lacking)}; expected every member "
@@ -146,11 +146,11 @@ def make_counterfactuals(task: Task, *, factorial: bool = True) -> Counterfactua
     factorial  with sources that differ in operation, operands and the rest, where the task offers
                them; without, minimal pairs of any two constituents
     """
-    found = REGISTRY.get(task.name)
-    if found is None or found.counterfactuals is None:
+    registered = REGISTRY.get(task.name)
+    if registered is None or registered.counterfactuals is None:
         raise ConfigError(f"task {task.name!r} offers no minimal pairs, which interventions need; "
                           f"expected {_those_with('counterfactuals')}")
-    pairs = found.counterfactuals(task)
+    pairs = registered.counterfactuals(task)
     if not factorial:
         pairs.factorial = False
     return pairs
@@ -174,16 +174,16 @@ def task_distances(task: Task, label: str, split: str) -> Distances:
     The frames' rows and columns are named as in `Task.labels`. `UnknownNameError` for other
     labels, `ConfigError` for a task that compares nothing.
     """
-    found = REGISTRY.get(task.name)
-    if found is None or found.distances is None:
+    registered = REGISTRY.get(task.name)
+    if registered is None or registered.distances is None:
         raise ConfigError(f"task {task.name!r} defines no distance between its constituents; "
                           f"expected {_those_with('distances')}, or distances={{...}} of your own "
                           "where they are compared (topography)")
-    return found.distances(task, label, split)
+    return registered.distances(task, label, split)
 
 
 def _those_with(reader: str) -> str:
-    names = [name for name, found in REGISTRY.items() if getattr(found, reader)]
+    names = [name for name, registered in REGISTRY.items() if getattr(registered, reader)]
     return " or ".join([*names, f"a task of your own with {REGISTRY.register}(..., {reader}=...)"])
 
 

@@ -245,9 +245,9 @@ class LogicCounterfactuals(ChosenPairs):
                      where the answer is nearer to it than `WINDOWS[0]` (`CLASSES`); those of
                      other windows are called `operation@0.1`
         """
-        ours, theirs = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
-        answer = patched[:, -1, 0]
-        flip = ((answer - theirs).abs() < (answer - ours).abs()).float()
+        base_answer, source_answer = pairs.bases.targets[:, 0], pairs.sources.targets[:, 0]
+        answer, gap = patched[:, -1, 0], source_answer - base_answer
+        flip = ((answer - source_answer).abs() < (answer - base_answer).abs()).float()
         rates: dict[str, Tensor] = {}
         if pairs.candidates is not None:
             nearest = (answer[:, None] - pairs.candidates).abs().min(1)
@@ -256,6 +256,6 @@ class LogicCounterfactuals(ChosenPairs):
                 rates |= class_rates(classes, "" if window == WINDOWS[0] else f"@{window}")
         return {**rates, "flip": flip, "unchanged": 1.0 - flip,
                 # Pairs that do not count may have the same answer.
-                "moved": (answer - ours) / torch.where(theirs == ours, 1.0, theirs - ours),
-                "error_base_answer": (answer - ours).square(),
-                "error_source_answer": (answer - theirs).square()}
+                "moved": (answer - base_answer) / torch.where(gap == 0, 1.0, gap),
+                "error_base_answer": (answer - base_answer).square(),
+                "error_source_answer": (answer - source_answer).square()}

@@ -115,11 +115,11 @@ class FuzzyLogic(Task):
     @cached_property
     def pairs(self) -> Mapping[str, Pair]:
         """`query->query`, the paper's, and `query->example.{i}` for every example."""
-        own = Pair(f"{QUERY}->{QUERY}", "The query attending to itself (paper, 3.2).")
+        itself = Pair(f"{QUERY}->{QUERY}", "The query attending to itself (paper, 3.2).")
         examples = (Pair(f"{QUERY}->example.{i}",
                          f"The query attending to example {i} of its context.")
                     for i in range(self.config.n_examples - 1))
-        return {pair.name: pair for pair in (own, *examples)}
+        return {pair.name: pair for pair in (itself, *examples)}
 
     def positions(self, names: Sequence[str], batch: Batch) -> tuple[Tensor, Tensor]:
         """Return query and key token positions of the named pairs, each int64 [B, P]."""

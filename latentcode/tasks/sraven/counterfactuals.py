@@ -278,8 +278,8 @@ class SravenCounterfactuals(ChosenPairs):
         """Return the batch with all features but one of another batch, where its tokens are."""
         permutations = batch.info["permutations"]
         here = F.one_hot(slot, self.n_slots).bool()
-        own, theirs = (aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh))
-        features = torch.where(here[:, None, None], own, theirs)  # as the response's tokens lie
+        kept, taken = (aligned(b.info["grid"], b.info["permutations"]) for b in (batch, fresh))
+        features = torch.where(here[:, None, None], kept, taken)  # as the response's tokens lie
         back = permutations[:, -1].argsort(-1)[:, None].expand_as(permutations)
         grid = permute_features(features, back.gather(2, permutations))
         shown = torch.where(here, rules_shown(batch), rules_shown(fresh))
@@ -374,14 +374,14 @@ class SravenCounterfactuals(ChosenPairs):
         kl_others      the mean of `kl` over the other features
         """
         slot, m, token = pairs.slot, self.n_slots, self.answer_token(pairs)
-        found = symbol_outcomes(
+        outcomes = symbol_outcomes(
             pairs, at(patched, token).argmax(-1), at(pairs.bases.targets, slot),
             at(pairs.sources.targets, slot), at(clean, token), at(patched, token))
         before, after = (F.log_softmax(logits[:, -m:].double(), -1) for logits in (clean, patched))
         divergence = (before.exp() * (before - after)).sum(-1)  # [B, M]
         here = F.one_hot(slot, m).bool()
         unchanged = patched[:, -m:].argmax(-1) == clean[:, -m:].argmax(-1)
-        return {**found, "others": (unchanged | here).all(1).float(),
+        return {**outcomes, "others": (unchanged | here).all(1).float(),
                 "kl_others": (divergence * ~here).sum(1).float() / max(m - 1, 1)}
 
 

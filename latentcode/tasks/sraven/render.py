@@ -107,14 +107,14 @@ def _grid(drawing: Drawing, small: bool = False) -> str:
     for row, panels in enumerate(drawing.grid):
         cells = []
         for column, symbols in enumerate(panels):
-            asked = row == column == last
+            is_answer = row == column == last
             chips = "".join(
-                _chip("?" if small and asked else symbol, feature, asked and not small,
+                _chip("?" if small and is_answer else symbol, feature, is_answer and not small,
                       drawing.position(row, column, token), gap=1 if small else 2)
                 for token, (symbol, feature) in enumerate(zip(
                     symbols, drawing.features[column], strict=True)))
-            border = "2px dashed currentColor" if asked else "1px solid rgba(128,128,128,.6)"
-            title = ' title="answer"' if asked and not small else ""
+            border = "2px dashed currentColor" if is_answer else "1px solid rgba(128,128,128,.6)"
+            title = ' title="answer"' if is_answer and not small else ""
             cells.append(f'<td{title} style="border:{border};{size}">{chips}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return "".join(rows)

@@ -473,25 +473,25 @@ def _named_pairs(config: SravenConfig) -> tuple[dict[str, Pair], dict[str, _Plac
     row, last, response = f"row{size}", m - 1, (size**2 - 1) * m
     panels = [(panel, (size * (size - 1) + panel - 1) * m) for panel in range(1, size)]
     at_last = response + last
-    found = [(Pair("response->response", "the last response token to itself (the paper's pair)",
+    placed = [(Pair("response->response", "the last response token to itself (the paper's pair)",
                    last), _Place(at_last, at_last))]
-    found += [(Pair(f"response->{row}.panel{panel}",
+    placed += [(Pair(f"response->{row}.panel{panel}",
                     f"the last response token to the last token of panel {panel} of the last row",
                     last), _Place(at_last, first + last)) for panel, first in panels]
     for token in range(m):
         query, subject, place = f"response.{token}", f"response token {token}", response + token
-        found.append((Pair(f"{query}->{query}", f"{subject} to itself", token),
+        placed.append((Pair(f"{query}->{query}", f"{subject} to itself", token),
                       _Place(place, place)))
-        found += [(Pair(f"{query}->{row}.panel{panel}.{token}",
+        placed += [(Pair(f"{query}->{row}.panel{panel}.{token}",
                         f"{subject} to token {token} of panel {panel} of the last row", token),
                    _Place(place, first + token)) for panel, first in panels]
-        found += [(Pair(f"{query}->{row}.panel{panel}.same",
+        placed += [(Pair(f"{query}->{row}.panel{panel}.same",
                         f"{subject} to the token of panel {panel} of the last row that shows the "
                         "same feature", token),
                    _Place(place, first, (token, panel))) for panel, first in panels]
-    found += [(pair, _Place(number * size * m - 1, number * size * m - 1))
+    placed += [(pair, _Place(number * size * m - 1, number * size * m - 1))
               for number, pair in enumerate(context_pairs(config), 1)]
-    return ({pair.name: pair for pair, _ in found}, {pair.name: place for pair, place in found})
+    return ({pair.name: pair for pair, _ in placed}, {pair.name: place for pair, place in placed})
 
 
 def sraven_distances(task: Sraven, label: str, split: str) -> Distances:
