@@ -393,7 +393,8 @@ def of_sraven(work: Work, name: str) -> Findings:
     if not measured:
         return nothing(models)
     table = agreement_table(measured, last_alone=name == "fig5ab")
-    tables, notes = {"neighbours": table}, (NO_PLANE, IN_BRACKETS, PICTURES)
+    tables = {"neighbours": table}
+    notes: tuple[str, ...] = (NO_PLANE, IN_BRACKETS, PICTURES)
     if name == "fig5ab":
         labels = "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
                            for label in ("rule", "target"))

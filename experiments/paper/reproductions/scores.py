@@ -424,7 +424,8 @@ def in_points(values: pd.DataFrame) -> dict[str, float]:
     Runs that share a split count as their mean, as the published seed draws the split too.
     """
     splits = 100.0 * values.groupby("split_seed")["value"].mean().astype(float)
-    return {"ours": splits.mean(), "ours_error": splits.sem(), "n": len(splits)}
+    return {"ours": float(np.mean(splits)) if len(splits) else float("nan"),
+            "ours_error": float(splits.sem()), "n": len(splits)}
 
 
 def beside(result: str, task: str, axis: str, runs: pd.DataFrame, preset: str) -> pd.DataFrame:

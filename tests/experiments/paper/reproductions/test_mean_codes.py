@@ -1,4 +1,4 @@
-"""Which rules a model takes for another, and which have similar codes."""
+"""Which rules a model takes for another, which have similar codes, and how many heads these use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from latentcode.experiments.paper.reproductions.mean_codes import (
     LARGEST_OTHER,
     SHUFFLED,
     confusion,
+    in_use,
     sum_and_difference,
 )
 from latentcode.probes.common.results import where
@@ -75,3 +77,14 @@ def test_sum_and_difference_are_compared_as_in_similarity(
     assert mean_codes.evidence_of(claim, mine[:0]).empty  # no model knows its rules
     assert set(found["features"]) == {"code", "residual"}
     assert where(found, features="residual", against=SHUFFLED).empty
+
+
+@pytest.mark.parametrize(("code", "heads"), [
+    ([0.0, -3.0, 0.0, 0.0], 1.0),
+    ([1.0, -1.0, 1.0, 1.0], 4.0),
+    ([2.0, 1.0, 0.0, 0.0], 9.0 / 5.0),
+    ([2e-200, 1e-200, 0.0, 0.0], 9.0 / 5.0),
+    ([0.0, 0.0, 0.0, 0.0], np.nan),
+])
+def test_heads_in_use(code: list[float], heads: float) -> None:
+    assert in_use(np.array(code)) == pytest.approx(heads, nan_ok=True)
