@@ -38,6 +38,7 @@ from latentcode.experiments.paper.reproduction import (
 )
 from latentcode.experiments.paper.verdicts import COMPARED, evidence
 from latentcode.figures.style import GREY, PALETTE, Figure
+from latentcode.metrics import mean_metric
 from latentcode.models.config import kind_of
 from latentcode.probes.common.figures import panels
 
@@ -423,9 +424,8 @@ def in_points(values: pd.DataFrame) -> dict[str, float]:
 
     Runs that share a split count as their mean, as the published seed draws the split too.
     """
-    splits = 100.0 * values.groupby("split_seed")["value"].mean().astype(float)
-    return {"ours": float(np.mean(splits)) if len(splits) else float("nan"),
-            "ours_error": float(splits.sem()), "n": len(splits)}
+    splits = mean_metric(100.0 * values.groupby("split_seed")["value"].mean().to_numpy())
+    return {"ours": splits.mean, "ours_error": splits.se, "n": splits.n}
 
 
 def beside(result: str, task: str, axis: str, runs: pd.DataFrame, preset: str) -> pd.DataFrame:
