@@ -29,17 +29,6 @@ from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError, ch
 
 PACKAGE = __name__.partition(".")[0]
 
-MOVED: dict[str, str] = {
-    "AlignmentResult": "probes.alignment", "AttributionResult": "probes.attribution",
-    "BenchOutcome": "probes.interventions", "DASResult": "probes.das",
-    "DecodingResult": "probes.decoding", "Generation": "probes.generation",
-    "HeadsResult": "probes.heads", "InterventionResult": "probes.interventions",
-    "KNNPurityResult": "probes.knn_purity", "ModelCheckResult": "probes.model_checks",
-    "ProbeResult": "probes.registered", "ProjectionResult": "probes.projection",
-    "SimilarityResult": "probes.similarity", "TopographyResult": "probes.topography",
-    "ValueNetworksResult": "probes.value_networks"}
-"""Names that `latentcode` offered in 1.0, and the modules that have them."""
-
 
 def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` for a package, from its `if TYPE_CHECKING:`.
@@ -52,9 +41,7 @@ def lazy_module(package: str) -> tuple[Callable[[str], object], Callable[[], lis
 
     def __getattr__(name: str) -> object:
         if name not in home:
-            moved = (f"; it is in {package}.{MOVED[name]}, and {package}.load_result opens saved "
-                     "results" if package == PACKAGE and name in MOVED else "")
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{moved}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(home[name]), name)
 
     def __dir__() -> list[str]:

@@ -49,22 +49,16 @@ def own_draws() -> Iterator[None]:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Hold the lock of a model in evaluation mode, without gradients; restore its mode after."""
-    with locked(model), _evaluation(model):
-        yield
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    changes = any(module.training for module in model.modules())
-    if changes:  # setting the mode of every module takes longer than a small layer
-        model.eval()
-    try:
-        with torch.no_grad():
+    with locked(model), torch.no_grad():
+        was_training = model.training
+        changes = any(module.training for module in model.modules())
+        if changes:  # setting the mode of every module takes longer than a small layer
+            model.eval()
+        try:
             yield
-    finally:
-        if changes:
-            model.train(was_training)
+        finally:
+            if changes:
+                model.train(was_training)
 
 
 def is_hooked(module: nn.Module) -> bool:

@@ -60,11 +60,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reproduce": ("latentcode.cli.commands.reproduce",
                   "Do the figures and tables of the paper hold? Train, measure, judge, draw them.")}
 """Every command: where it lies, and its summary, the first line of its docstring."""
-GONE: dict[str, str] = {
-    "demo": "a script now: make demo, in a checkout of the repository",
-    "study": "not part of 2.0; its last version is in commit 5502a4b2 (1.0.0)",
-    "official": "scripts in experiments/official now, in a checkout of the repository"}
-"""Commands of 1.0, and what is in their place."""
 HEADINGS: dict[str, str] = {
     "train": "Train a model, and read its codes",
     "decode": "Ask what codes tell and cause, in a run or, with --prompts, in a language model",
@@ -128,7 +123,6 @@ def command_of(arguments: Sequence[str]) -> Callable[[], None]:
         print(f"latentcode {__version__}")
         raise SystemExit(0)
     name = name.replace("_", "-")
-    check(name not in GONE, f"latentcode {name} is {GONE.get(name)}", ConfigError)
     if name not in COMMANDS and name not in registered:
         raise ConfigError(_unknown(name, registered))
     from latentcode.cli.options import command_of_function, parse
@@ -264,4 +258,4 @@ def flush() -> None:
         raise
 
 
-__all__ = ["COMMANDS", "GONE", "main"]
+__all__ = ["COMMANDS", "main"]

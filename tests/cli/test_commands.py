@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import latentcode as lc
-from latentcode.cli import COMMANDS, GONE, command_of, main
+from latentcode.cli import COMMANDS, command_of, main
 from latentcode.cli.asking import NOTHING, options_of, patches
 from latentcode.errors import ConfigError
 
@@ -99,12 +99,6 @@ def test_an_empty_list_is_nothing_or_refused(name: str) -> None:
             else:
                 with pytest.raises(ConfigError, match="has nothing after it; expected at least"):
                     command_of(words)
-
-
-@pytest.mark.parametrize("name", GONE)
-def test_a_command_that_is_gone_says_where_it_is(name: str, refused: Callable[..., str]) -> None:
-    assert name not in COMMANDS
-    assert refused(name, "x") == f"error: latentcode {name} is {GONE[name]}"
 
 
 def test_problems_are_shown_of_runs_alone(

@@ -17,7 +17,7 @@ from latentcode.errors import ArtifactError, ConfigError, RunError, UnknownNameE
 COMMANDS = [
     ("decod runs/hyla --out new", "unknown command 'decod'; did you mean decode?"),
     ("--versoin", "unknown option '--versoin'; did you mean --version?"),
-    ("official parity x.npz", "experiments/official"),
+    ("official parity x.npz", "unknown command 'official'"),
     ("decode", "--out"),
     ("decode --out new", "MODEL is missing"),
     ("decode runs/hyla", "--out"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from latentcode.errors import ArtifactError, UnknownNameError
 from latentcode.probes.common.results import META_KEYS, TableResult
 from latentcode.probes.common.statistics import MEASURED, MOST_SAID, OF, Contrasts
 from latentcode.probes.saved import RESULTS, load_result, result_class, result_kind
-from latentcode.registry import MOVED
 
 CLASSES = [result_class(kind) for kind in RESULTS]
 
@@ -28,14 +26,6 @@ def test_a_folder_is_known_by_its_file(kind: type[TableResult], tmp_path: Path) 
     (tmp_path / kind.marker()).write_text("{")
     with pytest.raises(ArtifactError, match=kind.marker()):
         load_result(tmp_path)
-
-
-@pytest.mark.parametrize("name", MOVED)
-def test_a_name_that_moved_says_where_it_is(name: str) -> None:
-    assert name not in lc.__all__
-    with pytest.raises(AttributeError, match=rf"is in latentcode.{MOVED[name]}"):
-        getattr(lc, name)
-    assert getattr(import_module(f"latentcode.{MOVED[name]}"), name).__name__ == name
 
 
 def test_every_result_can_be_opened() -> None:
