@@ -112,7 +112,12 @@ class HookedTransformer(LensSurface):
         config = self.config
         check(return_type == "logits", f"return_type is {return_type!r}; expected 'logits': a loss "
               "belongs to the task (task.loss)")
-        stop = self._stop(stop_at_layer)
+        n_layers = config.n_layers
+        check(stop_at_layer is None or (
+            type(stop_at_layer) is int and -n_layers <= stop_at_layer <= n_layers),
+            f"stop_at_layer is {stop_at_layer!r}; expected a layer from {-n_layers} to {n_layers}")
+        stop = n_layers if stop_at_layer is None else (
+            stop_at_layer if stop_at_layer >= 0 else n_layers + stop_at_layer)
         if isinstance(inputs, VectorTokens):
             inputs = inputs.vectors
         members = () if self.n_members is None else (self.n_members,)
@@ -126,9 +131,10 @@ class HookedTransformer(LensSurface):
         check((context is not None) == config.cross_attention,
               f"context is {'missing' if context is None else 'given'}, but cross_attention is "
               f"{config.cross_attention}")
-        check(read is None or (type(read) is int and 1 <= read <= self._length(inputs)),
-              f"read is {read!r}; expected a number of tokens from 1 to "
-              f"{self._length(inputs)}, or None for all")
+        n_tokens = inputs.shape[len(members) + 1]
+        check(read is None or (type(read) is int and 1 <= read <= n_tokens),
+              f"read is {read!r}; expected a number of tokens from 1 to {n_tokens}, or None for "
+              "all")
         x = self.hook_embed(self.embed(inputs))
         shares = one_hot and not inputs.requires_grad and self._can_share()
         distinct = self._distinct(inputs) if shares else None
@@ -136,7 +142,7 @@ class HookedTransformer(LensSurface):
         for index, block in enumerate(self.blocks):
             if index == stop:
                 break
-            last = index == config.n_layers - 1
+            last = index == n_layers - 1
             call = recomputed(block, generator) if recompute and torch.is_grad_enabled() else block
             x = call(x, context=context, mask=mask, generator=generator,
                      feedforward_dtype=feedforward_dtype, read=read if spares and last else None,
@@ -174,19 +180,6 @@ class HookedTransformer(LensSurface):
         rows = self.embed(vectors.expand(*inputs.shape[:-3], 1, -1, -1))
         return Distinct(rows, torch.cat([inputs, 1.0 - inputs.sum(-1, keepdim=True)], dim=-1))
 
-    def _stop(self, layer: int | None) -> int:
-        """Number of blocks to compute."""
-        n_layers = self.config.n_layers
-        if layer is None:
-            return n_layers
-        check(type(layer) is int and -n_layers <= layer <= n_layers,
-              f"stop_at_layer is {layer!r}; expected a layer from {-n_layers} to {n_layers}")
-        return layer if layer >= 0 else n_layers + layer
-
-    def _length(self, inputs: Tensor) -> int:
-        """T of inputs [*E, B, T, ...]."""
-        return inputs.shape[1 if self.n_members is None else 2]
-
     def layer(self, index: int) -> Block:
         """Return a block."""
         block = self.blocks[index]
@@ -220,11 +213,13 @@ def recomputed(block: nn.Module, generator: Generators) -> Callable[..., Tensor]
             called = True
             return block(*args, **options)
         after = [one.get_state() for one in generators]
-        _set(generators, before)
+        for one, state in zip(generators, before, strict=True):
+            one.set_state(state)
         try:
             return block(*args, **options)
         finally:
-            _set(generators, after)
+            for one, state in zip(generators, after, strict=True):
+                one.set_state(state)
 
     def call(*args: Any, **options: Any) -> Tensor:
         kept: Tensor = checkpoint(compute, *args, use_reentrant=False,
@@ -232,11 +227,6 @@ def recomputed(block: nn.Module, generator: Generators) -> Callable[..., Tensor]
         return kept
 
     return call
-
-
-def _set(generators: Sequence[torch.Generator], states: Sequence[Tensor]) -> None:
-    for one, state in zip(generators, states, strict=True):
-        one.set_state(state)
 
 
 TRUNCATED_STD = 0.87962566103423978
@@ -258,24 +248,19 @@ def init_weights(parameters: Mapping[str, Tensor], seed: int) -> None:
     """
     generator = torch.Generator().manual_seed(checked_seed(seed))
     for name, parameter in parameters.items():
+        module, _, leaf = name.rpartition(".")
+        value = torch.empty(parameter.shape, dtype=torch.float32)
+        if module.rpartition(".")[2] in ("ln1", "ln2", "ln_cross", "ln_final"):
+            value.fill_(1.0 if leaf == "w" else 0.0)
+        elif leaf.startswith("b_"):
+            value.zero_()
         # A dense embedding has a bias and is a kernel; without one W_E is a table of tokens.
-        is_table = name.endswith("rel_pos_bias") or (
-            name.endswith("W_E") and name.replace("W_E", "b_E") not in parameters)
-        parameter.data.copy_(_initial_value(name, parameter, is_table, generator))
-
-
-def _initial_value(
-    name: str, parameter: Tensor, is_table: bool, generator: torch.Generator
-) -> Tensor:
-    module, _, leaf = name.rpartition(".")
-    value = torch.empty(parameter.shape, dtype=torch.float32)
-    if module.rpartition(".")[2] in ("ln1", "ln2", "ln_cross", "ln_final"):
-        return value.fill_(1.0 if leaf == "w" else 0.0)
-    if leaf.startswith("b_"):
-        return value.zero_()
-    if is_table:
-        return value.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]), generator=generator)
-    contracts_all = module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V")
-    fan_in = math.prod(parameter.shape[:-1]) if contracts_all else parameter.shape[-2]
-    std = 1.0 / math.sqrt(fan_in) / TRUNCATED_STD
-    return nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)
+        elif leaf == "rel_pos_bias" or (
+                leaf == "W_E" and name.replace("W_E", "b_E") not in parameters):
+            value.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]), generator=generator)
+        else:
+            contracts_all = module.endswith("attn") and leaf not in ("W_Q", "W_K", "W_V")
+            fan_in = math.prod(parameter.shape[:-1]) if contracts_all else parameter.shape[-2]
+            std = 1.0 / math.sqrt(fan_in) / TRUNCATED_STD
+            nn.init.trunc_normal_(value, 0.0, std, -2 * std, 2 * std, generator=generator)
+        parameter.data.copy_(value)
