@@ -76,7 +76,6 @@ from latentcode.probes.common.results import (
 )
 from latentcode.probes.common.statistics import (
     GROUP,
-    LEVEL,
     N_SHUFFLES,
     NONE,
     SINGLE,
@@ -245,8 +244,7 @@ def decode_splits(
         "controls": [*others, *(MODELS[1:] if controls else MODELS[2:])],
         "pairs": list(reads.labels), "widest": WIDEST, "n_bins": N_BINS,
         "table_instances": TABLE_INSTANCES, "allow_overlap": allow_overlap,
-        "metrics": list(metrics), "no_null": question.no_null, "n_shuffles": n_shuffles,
-        "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "penalties": list(PENALTIES),
+        "metrics": list(metrics), **question.settings, "penalties": list(PENALTIES),
         "n_folds": N_FOLDS, "selection_instances": SELECTION_INSTANCES,
         "scikit_learn": version("scikit-learn"), "train": origin(reads.rows[0])}
     return [DecodingResult(**tables_of(split, reads.readings), settings={
@@ -284,8 +282,11 @@ def _targets(
             names = names_of(labels)
         elif features == ("code",):
             names = subject.probe_labels
-        else:
-            names = _every_label(subject, pair, of_parts[0])
+        else:  # operation, operands and answer, and groups that the task names, such as `terms`
+            columns = subject.row_labels(of_parts[0], pair).columns
+            groups_of_columns = label_groups(columns)
+            names = (*map(str, columns), *(
+                name for name in subject.probe_labels if name in groups_of_columns))
         check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
         n_parts = len(of_parts)
         if not only_codes and not isinstance(subject, CodesSubject):
@@ -306,13 +307,6 @@ def _targets(
     every = dict.fromkeys(name for targets in by_pair.values() for name in targets)
     return {(name, pair): targets[name] for name, (pair, targets) in product(
         every, by_pair.items())}, known
-
-
-def _every_label(subject: Subject, pair: str, labels: pd.DataFrame) -> tuple[str, ...]:
-    """Return operation, operands and answer, and groups that the task names, such as `terms`."""
-    columns = subject.row_labels(labels, pair).columns
-    groups = label_groups(columns)
-    return (*map(str, columns), *(name for name in subject.probe_labels if name in groups))
 
 
 def score(

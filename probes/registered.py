@@ -60,7 +60,6 @@ from latentcode.probes.common.results import (
     with_interval,
 )
 from latentcode.probes.common.statistics import (
-    LEVEL,
     N_SHUFFLES,
     NONE,
     Contrasts,
@@ -396,8 +395,7 @@ def ask(
                 f"{reading.name} of layer {reading.layer}, {reading.pair}" for reading in still)),
             "whole_texts": subject.whole_texts,
             "controls": [*CONTROLS, *((BAG,) if subject.whole_texts else ())] if controls else [],
-            "no_null": question.no_null, "n_shuffles": n_shuffles, "n_bootstrap": n_bootstrap,
-            "level": LEVEL, "seed": seed, "codes": [origin(rows) for rows in reads.rows]},
+            **question.settings, "codes": [origin(rows) for rows in reads.rows]},
         table_of(contrasts(outcomes, moving, first_layer=False), ProbeResult.COLUMNS["contrasts"]))
     if probe.sentence is None:
         return result

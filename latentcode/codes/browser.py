@@ -174,6 +174,7 @@ def _equal(a: pd.Series, b: pd.Series) -> np.ndarray:
         return np.isclose(ours, theirs, atol=1e-5)
     return np.asarray(ours == theirs, dtype=bool)
 
+
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The type under which a notebook is told of a widget."""
 

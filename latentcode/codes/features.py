@@ -50,7 +50,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentcode.codes.reader import Hook, Instances, Place, Reader, Rows
+from latentcode.codes.reader import Hook, Instances, Place, Reader, Rows, is_code
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, as_tuple, called, check, check_choice, check_count
 from latentcode.models.hooks import evaluating
@@ -276,9 +276,6 @@ LARGEST = 2**17
 """Numbers of features per layer whose projection, 4 * WIDEST bytes for each, fits in memory."""
 ALL_LAYERS = "all"
 """The layer of the codes, or of aggregates, of all layers together."""
-OF_ONE_PLACE = ("code", "residual")
-"""Features of as many numbers whatever the number of tokens; aggregates are, too, and those of
-users can be."""
 
 
 class FeatureHooks:
@@ -297,8 +294,10 @@ class FeatureHooks:
         self.values: dict[Place, np.ndarray] = {}
         self.sizes: dict[Place, int] = {}
         self._projections: dict[Place, Tensor] = {}
-        known = (*feature_names(example.key_sets, example.places), *of_heads(model.cfg.n_heads),
-                 *FEATURES)
+        known = ("code", "row", *(f"row.{name}" for name in example.key_sets), "codes", "values",
+                 "residual", "tokens", *(
+                     f"{name}.{place}" for name in ("codes", "values", "tokens")
+                     for place in example.places), *of_heads(model.cfg.n_heads), *FEATURES)
         check(len(self.features) > 0, f"features is empty; expected some of {list(known)}")
         for name in self.features:
             if name not in known:
@@ -425,18 +424,9 @@ def read_features(
 
 def sized_by_tokens(features: Iterable[str]) -> Iterator[str]:
     """Yield those of the library's features that have a number for every token."""
-    return (name for name in features if name not in OF_ONE_PLACE and name not in FEATURES)
+    return (name for name in features if not is_code([name]) and name not in FEATURES)
 
 
 def of_heads(n_heads: int) -> tuple[str, ...]:
     """Return the names of what single heads attend to, `row.head0` and so on."""
     return tuple(f"row.head{head}" for head in range(n_heads))
-
-
-def feature_names(
-    key_sets: Mapping[str, object], places: Mapping[str, object] | None = None
-) -> tuple[str, ...]:
-    """Return all features that can be read, given the task's sets of keys and its places."""
-    return ("code", "row", *(f"row.{name}" for name in key_sets), "codes", "values", "residual",
-            "tokens", *(f"{name}.{place}" for name in ("codes", "values", "tokens")
-                        for place in places or ()))

@@ -136,6 +136,7 @@ def is_measurement(values: pd.Series) -> bool:
     """Whether a label is a number on a scale rather than a name."""
     return bool(pd.api.types.is_float_dtype(values)) and values.nunique() > 2
 
+
 FORMAT = "latentcode.codes"
 META, TENSORS, LABELS = "meta.json", "codes.safetensors", "labels.parquet"
 META_KEYS = {"format", "format_version", "provenance", "sha256", "axes", "pairs", "layers",
@@ -176,6 +177,7 @@ def write_meta(
         "sha256": checksums(folder, (TENSORS, LABELS)), "axes": AXES,
         "pairs": [asdict(p) for p in pairs], "layers": list(layers),
         "query_of_pair": list(query_of_pair), "meta": dict(meta)})
+
 
 MOST_ROWS = 48
 """Values of a label that a figure shows in a row each."""
@@ -307,9 +309,8 @@ class LatentCodes:
 
     def mean_by(self, label: str, *, layer: int, pair: str) -> pd.DataFrame:
         """Return the mean code of each value of a label: index label, one column per head."""
-        codes = pd.DataFrame(self.select(layer=layer, pair=pair),
-                             columns=[f"head_{h}" for h in range(self.n_heads)])
-        return codes.groupby(self.label(label, pair).to_numpy()).mean().rename_axis(label)
+        by_value = self._heads(layer, pair).groupby(self.label(label, pair).to_numpy())
+        return by_value.mean().rename_axis(label)
 
     def figure(
         self, label: str | None = None, *, layer: int | None = None, pair: str | None = None,
@@ -330,9 +331,7 @@ class LatentCodes:
         from latentcode.figures.panels import mean_codes_figure
 
         check(len(self) > 0, "these codes hold no instances; expected at least one to draw")
-        layer = self.layers[-1] if layer is None else layer
-        pair = self.pairs[0].name if pair is None else pair
-        label = self._constituent(pair) if label is None else label
+        layer, pair, label = self._place(layer, pair, label)
         title = f"layer {layer}, {pair}, {len(self):,} instances"
         if label is None:
             mean = self.select(layer=layer, pair=pair).mean(axis=0, keepdims=True)
@@ -364,13 +363,17 @@ class LatentCodes:
         """
         from latentcode.codes.browser import CodeBrowser, model_of
 
+        return CodeBrowser(self, model_of(self, run), instance, *self._place(layer, pair, label))
+
+    def _place(
+        self, layer: int | None, pair: str | None, label: str | None
+    ) -> tuple[int, str, str | None]:
+        """Return the last layer, the first pair, and its first label that is text which instances
+        share, in the place of those that are not given."""
         layer = self.layers[-1] if layer is None else layer
         pair = self.pairs[0].name if pair is None else pair
-        label = self._constituent(pair) if label is None else label
-        return CodeBrowser(self, model_of(self, run), instance, layer, pair, label)
-
-    def _constituent(self, pair: str) -> str | None:
-        """Return the first label of a pair that is text which instances share."""
+        if label is not None:
+            return layer, pair, label
         ending = f"_{self.pair(pair).token}"
         columns = [str(column) for column in self.labels]
         own = [column.removesuffix(ending) for column in columns if column.endswith(ending)]
@@ -379,8 +382,8 @@ class LatentCodes:
             if name not in ("split", "combination") and (
                     pd.api.types.is_string_dtype(values)
                     and 2 <= values.nunique() <= min(MOST_ROWS, len(self) // 2)):
-                return name
-        return None
+                return layer, pair, name
+        return layer, pair, None
 
     def subset(self, mask: Any) -> LatentCodes:
         """Return the instances that a boolean mask or an index array picks, as `codes[mask]`."""
@@ -388,18 +391,16 @@ class LatentCodes:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a long table: one row per instance, layer and pair; labels and `head_h`."""
-        blocks = []
-        for layer in self.layers:
-            for pair in self.pairs:
-                block = self.labels.copy()
-                block.insert(0, "instance", np.arange(len(self)))
-                block.insert(1, "layer", layer)
-                block.insert(2, "pair", pair.name)
-                codes = self.select(layer=layer, pair=pair.name)
-                for h in range(self.n_heads):
-                    block[f"head_{h}"] = codes[:, h]
-                blocks.append(block)
-        return pd.concat(blocks, ignore_index=True)
+        numbers, labels = np.arange(len(self)), self.labels.reset_index(drop=True)
+        return pd.concat([pd.concat([
+            pd.DataFrame({"instance": numbers, "layer": layer, "pair": pair.name}), labels,
+            self._heads(layer, pair.name)], axis=1)
+            for layer in self.layers for pair in self.pairs], ignore_index=True)
+
+    def _heads(self, layer: int, pair: str) -> pd.DataFrame:
+        """Return the codes of one layer and pair, a column `head_h` each."""
+        return pd.DataFrame(self.select(layer=layer, pair=pair),
+                            columns=[f"head_{h}" for h in range(self.n_heads)])
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write `codes.safetensors`, `labels.parquet` and `meta.json`, all or nothing."""

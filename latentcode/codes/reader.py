@@ -322,15 +322,6 @@ def distinct_queries(query: Tensor) -> tuple[list[int], tuple[int, ...]]:
     return columns, tuple(of_pair)
 
 
-def weights_digest(model: Any) -> str:
-    """Return the SHA-256 of all weights, by which an interrupted extraction knows its model."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        digest.update(name.encode())
-        digest.update(weight.detach().cpu().flatten().contiguous().view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
 @dataclass(frozen=True)
 class Rows:
     """N instances, read at one pair's query.
@@ -392,8 +383,8 @@ def instances(
     """
     given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
     rows = range(given) if type(given) is int else as_tuple(given)
-    check(len(rows) > 0 and all(_is_number(row) for row in rows), f"n is {n!r}; expected at least "
-          "1, or numbers of instances, from 0")
+    check(len(rows) > 0 and all(isinstance(row, Integral) and row >= 0 for row in rows),
+          f"n is {n!r}; expected at least 1, or numbers of instances, from 0")
     task = (as_task(load_run(run_or_task).config.task)
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
     try_task(task, split)
@@ -413,10 +404,6 @@ def at_once(task: Task, batch_size: int) -> int:
     """
     size = 4 * task.config.n_tokens * task.config.d_output
     return min(batch_size, max(LOGIT_BYTES // size, 1))
-
-
-def _is_number(row: object) -> bool:
-    return isinstance(row, Integral) and not isinstance(row, bool) and int(row) >= 0
 
 
 def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:

@@ -140,7 +140,13 @@ class PartialCodes:
               "overwrite it (--overwrite, overwrite=True)", RunError)
         if not different and self.tensors.is_file():
             self.finished = state["finished"]
-            self._verify()
+            for index, recorded in enumerate(self.finished):
+                start, part = index * SHARD, self._part(index)
+                rows = self._digest(start, min(SHARD, self.n - start))
+                for file, same in ((part, recorded.get("labels") == checksum(part)),
+                                   (self.tensors, recorded.get("rows") == rows)):
+                    check(same, f"{file} was damaged or changed after the extraction was "
+                          f"interrupted; delete {self.folder} to start again", ArtifactError)
 
     def begin(self) -> None:
         """Make room for all instances, in place of what an interruption may have left."""
@@ -197,14 +203,3 @@ class PartialCodes:
             for plane in array.reshape(-1, *array.shape[2:]):
                 digest.update(plane[start:start + n])
         return digest.hexdigest()
-
-    def _verify(self) -> None:
-        """Raise `ArtifactError` that names a file of the finished shards that has changed."""
-        for index, recorded in enumerate(self.finished):
-            start = index * SHARD
-            found = {"labels": checksum(self._part(index)),
-                     "rows": self._digest(start, min(SHARD, self.n - start))}
-            for what, file in (("labels", self._part(index)), ("rows", self.tensors)):
-                check(recorded.get(what) == found[what], f"{file} was damaged or changed after the "
-                      f"extraction was interrupted; delete {self.folder} to start again",
-                      ArtifactError)

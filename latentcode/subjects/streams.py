@@ -10,7 +10,7 @@ import pandas as pd
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError, check
 from latentcode.files.storage import rows_in
-from latentcode.prompts import LanguageModel, OwnLanguageModel, Prompts, load_language_model
+from latentcode.prompts import OwnLanguageModel, Prompts, load_language_model
 from latentcode.prompts.prompts import joined
 from latentcode.prompts.texts import (
     ANSWER,
@@ -82,7 +82,16 @@ def stream_texts(
     source = source_of(problems)
     check_nothing("texts are batched by their length; expected tokens_at_once",
                   batch_size=opening.pop("batch_size", None))
-    return Texts(_opened(model, **opening), source, prepend_bos=prepend_bos, **reading)
+    options = {name: value for name, value in opening.items() if value is not None}
+    if isinstance(model, str | Path):
+        model = opened_model(model, pretrained=True)
+    check(not isinstance(model, LatentCodes), "the model is codes that were read before; expected "
+          "a language model", ProbeError)
+    if not isinstance(model, Run | str | Path):
+        check_nothing("the model is in hand", **options)
+    elif "device" in options:
+        options["device"] = placed(options["device"])
+    return Texts(load_language_model(model, **options), source, prepend_bos=prepend_bos, **reading)
 
 
 def _has_places(problems: Any) -> bool:
@@ -93,20 +102,6 @@ def _has_places(problems: Any) -> bool:
         columns = next((row for _, row, _ in rows_in(Path(problems)) if isinstance(row, dict)), ())
     return isinstance(problems, Prompts) or (
         PROMPT in columns and TEXT not in columns and any(name in columns for name in PLACES))
-
-
-def _opened(model: Any, **opening: Any) -> LanguageModel:
-    """Return a language model as `subject` opens it."""
-    options = {name: value for name, value in opening.items() if value is not None}
-    opened: Any = opened_model(model, pretrained=True) if isinstance(model, str | Path) else model
-    check(not isinstance(opened, LatentCodes), "the model is codes that were read before; expected "
-          "a language model", ProbeError)
-    if isinstance(opened, Run | str | Path):
-        if "device" in options:
-            options["device"] = placed(options["device"])
-    else:
-        check_nothing("the model is in hand", **options)
-    return load_language_model(opened, **options)
 
 
 def _of_subject(model: Subject, reading: dict[str, Any]) -> Texts:

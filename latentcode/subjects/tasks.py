@@ -83,9 +83,10 @@ class TaskSubject(Subject):
         source = TaskSource(
             self.task, split, n=n, pairs=pair_names(pairs, self.pairs), seed=seed,
             device=next(model.parameters()).device)
+        at_once = BATCH_SIZE if is_code(features) else ROWS_AT_ONCE
         return Reader(
             model, source, layers=layers, residuals=residuals,
-            batch_size=self.batch_size or (BATCH_SIZE if is_code(features) else ROWS_AT_ONCE),
+            batch_size=at_once if self.batch_size is None else self.batch_size,
             meta=meta | {"split": split, "seed": seed})
 
     def patched_at_once(self, batch_size: int | None) -> int:

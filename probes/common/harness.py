@@ -47,7 +47,7 @@ from latentcode.probes.common.labels import (
     stated,
 )
 from latentcode.probes.common.results import BAG, named
-from latentcode.probes.common.statistics import ROUNDING, Resampled, has_null, varies
+from latentcode.probes.common.statistics import LEVEL, ROUNDING, Resampled, has_null, varies
 from latentcode.progress import Progress, reported
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
@@ -57,7 +57,6 @@ from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems
-
 
 
 def check_pair_of_codes(train: LatentCodes, heldout: LatentCodes, what: str) -> None:
@@ -133,6 +132,7 @@ def origin(codes: LatentCodes | Rows) -> dict[str, Any]:
     known = ("run", "run_id", "kind", "config_hash", "split", "seed", "step", "task", "prepend_bos",
              "revision", "commit")
     return {"n": len(codes)} | {key: codes.meta[key] for key in known if key in codes.meta}
+
 
 MOST_TOKENS = 2_048
 """Tokens of the training texts that the bag counts, the most frequent ones."""
@@ -269,8 +269,12 @@ def read(
     wanted = {"trained": (*features, *stream)}
     if controls:
         wanted["untrained"] = tuple(features)
-    bags = list(_readings(_bags(subject, parts), "", "trained", widths, (BAG,))
-                ) if controls and subject.whole_texts else []
+    bags: list[Reading] = []
+    if controls and subject.whole_texts:  # as if they were features of a layer
+        place: Place = BAG, "0"
+        counts = bags_of_tokens([subject.tokens_of(split, n=n) for split, n in parts])
+        bags += _readings([Rows({place: x}, {place: x.shape[1]}, pd.DataFrame(index=range(len(x))),
+                                {}) for x in counts], "", "trained", widths, (BAG,))
     codes = {model: [subject.reader(
         split, n=n, pairs=names, layers=layers, residuals="residual" in kept, seed=seed,
         untrained=model == "untrained").read() for split, n in parts]
@@ -353,14 +357,6 @@ def principal_axes(parts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
     return [np.asarray((x - mean) @ axes, dtype=np.float32) for x in parts]
 
 
-def _bags(subject: Subject, parts: Sequence[Part]) -> list[Rows]:
-    """Return the bag of tokens of each part's texts, as if they were features of a layer."""
-    place: Place = BAG, "0"
-    tokens = [subject.tokens_of(split, n=n) for split, n in parts]
-    return [Rows({place: x}, {place: x.shape[1]}, pd.DataFrame(index=range(len(x))), {})
-            for x in bags_of_tokens(tokens)]
-
-
 def bags_of_tokens(parts: Sequence[Sequence[Sequence[int]]]) -> list[np.ndarray]:
     """Return the bag of tokens of texts, float32 [N, V + 1] for each part.
 
@@ -413,10 +409,13 @@ class Question:
         return np.random.default_rng(shuffles), np.random.default_rng(bootstrap)
 
     @property
-    def no_null(self) -> list[str]:
-        """Labels of which too few arrangements differ for shuffled ones to be a control."""
-        return list(dict.fromkeys(label for (label, _), target in self.targets.items()
-                                  if not has_null(target.train, self.groups)))
+    def settings(self) -> dict[str, Any]:
+        """What results say of it; `no_null` are labels of which too few arrangements differ for
+        shuffled ones to be a control."""
+        no_null = dict.fromkeys(label for (label, _), target in self.targets.items()
+                                if not has_null(target.train, self.groups))
+        return {"no_null": list(no_null), "n_shuffles": self.n_shuffles,
+                "n_bootstrap": self.n_bootstrap, "level": LEVEL, "seed": self.seed}
 
 
 @dataclass(frozen=True)

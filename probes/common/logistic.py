@@ -230,6 +230,7 @@ def _answer(scores: np.ndarray, multilabel: bool) -> np.ndarray:
     answer[np.arange(len(scores)), scores.argmax(axis=1)] = True
     return answer
 
+
 N_BINS = 8
 """Bins of equal share of the training instances that a measurement, such as the answer of fuzzy
 logic, is put into: as many as SRAVEN has symbols."""

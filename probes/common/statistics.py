@@ -245,6 +245,7 @@ def percentile_interval(replicates: np.ndarray, n_clusters: int) -> tuple[np.nda
     low, high = np.nanquantile(np.where(absent, 0.0, replicates), [alpha, 1.0 - alpha], axis=0)
     return np.where(absent, np.nan, low), np.where(absent, np.nan, high)
 
+
 OF = ("alignment", "patch", "search", "order", "features")
 """What a control is taken away from; a table has one of these columns."""
 MEASURED = ("quantity", "against", "value", "low", "high", "n", "n_clusters")
@@ -578,6 +579,8 @@ def _log_arrangements(kind: np.ndarray, groups: np.ndarray) -> float:
 def _log_multinomial(counts: np.ndarray) -> np.ndarray:
     """Return log((sum_c n_c)! / prod_c n_c!) of counts [..., c]."""
     return np.asarray(gammaln(counts.sum(axis=-1) + 1) - gammaln(counts + 1).sum(axis=-1))
+
+
 ROUNDING = 1e-5
 """Points whose differences are below this share of their size differ by the rounding of float32:
 the code of a token to itself in the first layer, for instance, may not depend on the instance."""
