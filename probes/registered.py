@@ -67,7 +67,6 @@ from latentcode.probes.common.statistics import (
     contrast_columns,
     resample,
     shuffled_classes,
-    table_of,
     varies,
 )
 from latentcode.progress import Progress, watched
@@ -384,8 +383,8 @@ def ask(
              **value.row(), "n_combinations": value.n_clusters}
             for ((label, pair), layer, _, name), outcome in outcomes.items()
             for quantity, value in outcome.scores.items()]
-    result = ProbeResult(
-        pd.DataFrame(rows)[list(ProbeResult.COLUMNS["table"])], {
+    result = ProbeResult.from_rows(
+        {"table": rows, "contrasts": list(contrasts(outcomes, moving, first_layer=False))}, {
             "probe": probe.name, "asks": probe.asks, "said": None,
             "options": {name: _plain(value) for name, value in given.items()},
             "columns": list(probe.columns), "fitted": probe.fitted, "features": list(features),
@@ -395,8 +394,7 @@ def ask(
                 f"{reading.name} of layer {reading.layer}, {reading.pair}" for reading in still)),
             "whole_texts": subject.whole_texts,
             "controls": [*CONTROLS, *((BAG,) if subject.whole_texts else ())] if controls else [],
-            **question.settings, "codes": [origin(rows) for rows in reads.rows]},
-        table_of(contrasts(outcomes, moving, first_layer=False), ProbeResult.COLUMNS["contrasts"]))
+            **question.settings, "codes": [origin(rows) for rows in reads.rows]})
     if probe.sentence is None:
         return result
     sentence = called(f"probe {probe.name!r}: its sentence", ProbeError, probe.sentence, result)
@@ -413,7 +411,6 @@ def _score(
     problem.check_finite()
     reading, target, question = problem.reading, problem.target, problem.question
     classes = [truth.argmax(axis=1) for truth in (target.train, target.heldout)]
-    seed = {SEED: question.seed} if probe.seeded else {}
     groups = question.heldout[0]
     shuffles, bootstrap = question.streams()
     weights = resample(int(groups.max()) + 1, question.n_bootstrap, bootstrap)
@@ -421,10 +418,9 @@ def _score(
     def scored(ys: Sequence[np.ndarray], where: str) -> dict[str, Resampled]:
         points = [Points(np.asarray(x, dtype=np.float64), y, combination, target.classes)
                   for x, y, combination in zip(reading.points, ys, combinations, strict=True)]
-        given = called(f"probe {probe.name!r}: for {where}, its function", ProbeError,
-                       probe.function, *points, **options, **seed)
+        scores = scores_of(probe, points, options, question.seed, where)
         return {name: Resampled.of_mean(values, groups, weights)
-                for name, values in scores_of(probe, given, len(points[-1]), where).items()}
+                for name, values in scores.items()}
 
     ys = classes[-len(reading.points):]
     outcomes = [[Outcome(scored(ys, str(problem)))]]
@@ -437,12 +433,16 @@ def _score(
     return outcomes
 
 
-def scores_of(probe: Probe, given: Any, n: int, where: str) -> dict[str, np.ndarray]:
-    """Return the columns that a probe gives n problems, float64 [n] each.
+def scores_of(
+    probe: Probe, points: Sequence[Points], options: Mapping[str, Any], seed: int, where: str
+) -> dict[str, np.ndarray]:
+    """Return the columns that a probe gives the last of some points, float64 [N] each.
 
-    `ProbeError` that says what was returned and what was expected.
+    `ProbeError` that says what the function raised, or returned and what was expected.
     """
-    named = isinstance(given, Mapping | pd.DataFrame)
+    given = called(f"probe {probe.name!r}: for {where}, its function", ProbeError, probe.function,
+                   *points, **options, **({SEED: seed} if probe.seeded else {}))
+    n, named = len(points[-1]), isinstance(given, Mapping | pd.DataFrame)
     columns = given if named else {probe.columns[0]: given}
 
     def expect(condition: bool, returned: str) -> None:
@@ -470,12 +470,8 @@ def try_probe(probe: Probe) -> None:
         y = np.arange(n) // 3 % 2
         x = np.random.default_rng([7, n]).normal(size=(n, WIDTH)) + 4.0 * y[:, None]
         points.append(Points(x, y, np.arange(n) // 6, ("no", "yes")))
-    made_up = f"{N_HELDOUT} made-up problems"
     try:
-        scores = called(f"probe {probe.name!r}: for {made_up}, its function", ProbeError,
-                        probe.function, *points, **probe.options,
-                        **({SEED: 0} if probe.seeded else {}))
-        scores_of(probe, scores, N_HELDOUT, made_up)
+        scores_of(probe, points, probe.options, 0, f"{N_HELDOUT} made-up problems")
     except ProbeError as error:
         raise ConfigError(str(error)) from error
 

@@ -169,7 +169,7 @@ TRIED: Mapping[Site, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True)
-class OwnFeatures:
+class CustomFeatures:
     """One function of the activations at a site.
 
     positions  those of `POSITIONS` that it takes
@@ -201,10 +201,10 @@ class OwnFeatures:
         return x
 
 
-FEATURES: Registry[OwnFeatures] = Registry("features", "lc.register_features", {
-    name: OwnFeatures(name, function, "code", (), of_library=True)
-    for name, function in AGGREGATES.items()} | {
-        MEAN_RESIDUAL: OwnFeatures(MEAN_RESIDUAL, mean_residual, "residual", (), of_library=True)})
+FEATURES: Registry[CustomFeatures] = Registry("features", "lc.register_features", {
+    name: CustomFeatures(name, function, "code", (), of_library=True)
+    for name, function in AGGREGATES.items()} | {MEAN_RESIDUAL: CustomFeatures(
+        MEAN_RESIDUAL, mean_residual, "residual", (), of_library=True)})
 """By name: those of the library, then those of users."""
 
 
@@ -244,7 +244,7 @@ def register_features(
         check(needed <= {*POSITIONS}, f"features {name!r}: the function takes "
               f"{inspect.signature(function)}; expected what is at the site and perhaps query "
               "and key")
-        features = OwnFeatures(name, function, site, [
+        features = CustomFeatures(name, function, site, [
             one.name for one in parameters if one.name in POSITIONS])
         _try(features)
         FEATURES.add(name, features, replace=replace)
@@ -253,7 +253,7 @@ def register_features(
     return register
 
 
-def _try(features: OwnFeatures) -> None:
+def _try(features: CustomFeatures) -> None:
     """Call features on a few made-up instances, together and one by one."""
     made_up = torch.randn(TRIED[features.site], generator=torch.Generator().manual_seed(0))
     if features.site == "code":  # of causal attention, as that of most models is

@@ -107,7 +107,6 @@ def fit_probe(
     *,
     multilabel: bool,
     penalties: Sequence[float] = PENALTIES,
-    n_folds: int = N_FOLDS,
     selection_instances: int | None = SELECTION_INSTANCES,
     selected_by: Literal["hits", "log_loss"] = "hits",
     common_scale: bool = False,
@@ -123,10 +122,10 @@ def fit_probe(
     selected_by  what the choice of lambda looks at: answers that are right, or probabilities
 
     The predictions of all folds are pooled and scored by accuracy (by macro F1 if `multilabel`),
-    or by minus their mean log loss;
-    among equals the strongest penalty wins. With fewer combinations than folds there are as many
-    folds as combinations. The yes and no of each class of a multi-label problem weigh the same,
-    since most classes are rare and a probe would otherwise do best by never giving them.
+    or by minus their mean log loss; among equals the strongest penalty wins. With fewer
+    combinations than folds there are as many folds as combinations. The yes and no of each class of
+    a multi-label problem weigh the same, since most classes are rare and a probe would otherwise do
+    best by never giving them.
     `ProbeError` for fewer than two combinations, for values that are not
     finite, and where no class varies.
     """
@@ -150,9 +149,8 @@ def fit_probe(
     # Of many small products: two threads that wait for each other after each take twice as long.
     with threadpool_limits(1, user_api="blas"):
         if len(falling) > 1:
-            selection = _cross_validate(z, y, groups, multilabel, falling,
-                                        min(n_folds, n_groups), selection_instances, seed,
-                                        selected_by)
+            selection = _cross_validate(z, y, groups, multilabel, falling, selection_instances,
+                                        seed, selected_by)
         best = max(falling, key=lambda penalty: selection.get(penalty, 0.0))
         weights, bias, converged = next(_fit_path(z, y, multilabel, [best]))
     return LogisticProbe(weights, bias, mean, scale, multilabel, best, 1.0 / (best * len(z)),
@@ -161,7 +159,7 @@ def fit_probe(
 
 def _cross_validate(
     z: np.ndarray, y: np.ndarray, groups: np.ndarray, multilabel: bool,
-    penalties: Sequence[float], n_folds: int, limit: int | None, seed: int, selected_by: str,
+    penalties: Sequence[float], limit: int | None, seed: int, selected_by: str,
 ) -> dict[float, float]:
     """Return the score of each penalty on combinations outside its fold."""
     if limit is not None and len(z) > limit:
@@ -171,6 +169,7 @@ def _cross_validate(
         rows = np.union1d(rows, first)
         z, y, groups = z[rows], y[rows], groups[rows]
     scores = np.zeros((len(penalties), *y.shape))
+    n_folds = min(N_FOLDS, len(np.unique(groups)))
     for fit, score in GroupKFold(n_folds).split(z, groups=groups):
         path = _fit_path(z[fit], y[fit], multilabel, penalties)
         for i, (weights, bias, _) in enumerate(path):
