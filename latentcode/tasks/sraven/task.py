@@ -225,11 +225,11 @@ class Sraven(Task):
         `same` pairs follow the permutations of each instance. Raises `UnknownNameError`.
         """
         self.check_pairs(names)
-        places = [self._places[name] for name in names]
-        query, key = (torch.tensor(tokens, dtype=torch.int64, device=batch.inputs.device)
-                      .expand(len(batch), -1).clone()
-                      for tokens in ([p.query for p in places], [p.key for p in places]))
-        for column, place in enumerate(places):
+        query = batch.combination.new_empty(len(batch), len(names))
+        key = torch.empty_like(query)
+        for column, name in enumerate(names):
+            place = self._places[name]
+            query[:, column], key[:, column] = place.query, place.key
             if place.same is not None:
                 token, panel = place.same
                 key[:, column] += tokens_of(batch.info["permutations"], torch.full_like(
@@ -292,10 +292,7 @@ class Sraven(Task):
         """
         config, device = self.config, generator.device
         n_features, grid_size = config.n_features, config.grid_size
-        key = (split, device)
-        if key not in self._on_device:
-            self._on_device[key] = self.combinations(split).to(device)
-        combinations = self._on_device[key]
+        combinations = self._combinations_on(split, device)
         combination = torch.randint(len(combinations), (n,), generator=generator, device=device)
         rules = combinations[combination]
         if config.rule_order == "random":
@@ -309,6 +306,13 @@ class Sraven(Task):
         info = {"rules": rules, "permutations": permutations, "grid": grid}
         return Batch(tokenize(grid, config.n_values), grid[:, -1, -1], combination, info, split,
                      one_hot=True)
+
+    def _combinations_on(self, split: str, device: torch.device) -> Tensor:
+        """Return the combinations of a split, copied to a device once and for all."""
+        key = (split, device)
+        if key not in self._on_device:
+            self._on_device[key] = self.combinations(split).to(device)
+        return self._on_device[key]
 
     @property
     def n_read(self) -> int:
