@@ -101,13 +101,6 @@ class Address:
         """What the hub calls the kind of the repository."""
         return "dataset" if self.kind == "codes" else "model"
 
-    def check_kind(self, wanted: Kind | None) -> None:
-        """Raise `HubError` unless this is the address of a kind; None takes either."""
-        how = {"run": f"lc.load_run({str(self)!r}) opens it",
-               "codes": f"LatentCodes.load({str(self)!r}) opens them"}[self.kind]
-        check(wanted in (None, self.kind), f"{self} is the address of {TITLES[self.kind]}; "
-              f"expected {TITLES[wanted or self.kind]} ({how})", HubError)
-
     def __str__(self) -> str:
         datasets = "datasets/" if self.kind == "codes" else ""
         at = "" if self.revision is None else f"@{self.revision}"
@@ -153,7 +146,9 @@ def fetch(
         ArtifactError: A file is damaged.
     """
     address = Address.parse(text, revision)
-    address.check_kind(kind)
+    opens = {"run": "lc.load_run", "codes": "LatentCodes.load"}[address.kind]
+    check(kind in (None, address.kind), f"{address} is the address of {TITLES[address.kind]}; "
+          f"expected {TITLES[kind or address.kind]} ({opens}({text!r}) opens it)", HubError)
     sizes: Mapping[str, int] | None = None
     with one_sentence(address, token):
         try:

@@ -378,7 +378,7 @@ def member_table(
     and `error` why it was not. A member without any value has one row.
     """
     rows: list[dict[str, Any]] = []
-    values: list[Any]
+    values: list[dict[str, Any]]
     order = {split: number for number, split in enumerate(("train", "test", "ood", "unknown"))}
     for member, point in points.items():
         complete, values = False, []
@@ -388,7 +388,9 @@ def member_table(
                 ["split", "metric"], kind="stable",
                 key=lambda column: column.map(order) if column.name == "split" else column)
             complete = run.is_complete
-            values = metrics[["split", "metric", "mean", "se", "n", "step"]].to_dict("records")
+            columns = ["split", "metric", "mean", "se", "n", "step"]
+            values = [dict(zip(columns, row, strict=True))
+                      for row in metrics[columns].itertuples(index=False, name=None)]
         fixed = {"member": member, **{
             axis: json.dumps(value) if isinstance(value, (list, dict)) else value
             for axis, value in point.items()}}

@@ -121,36 +121,34 @@ class StepGraph:
     def _capture(self, inputs: Sequence[Tensor]) -> None:
         saved = [tensor.clone() for tensor in self.changes]
         states = [generator.get_state() for generator in self.generators]
-        if inputs[0].device.type == "cuda":
-            with torch.cuda.device(inputs[0].device):
-                self._capture_on_current_device(inputs)
+        device = inputs[0].device
+
+        def call() -> None:
+            self._output = self.function(*inputs)
+
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                # One stream for warm-up and capture: autograd remembers that of every weight.
+                stream = torch.cuda.Stream()
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    for _ in range(WARM_UP):
+                        self.function(*inputs)
+                torch.cuda.current_stream().wait_stream(stream)
+                graph = torch.cuda.CUDAGraph()
+                for generator in self.generators:
+                    graph.register_generator_state(generator)
+                with torch.cuda.graph(graph, stream=stream):
+                    call()
+            self._replay = graph.replay
         else:
             for _ in range(WARM_UP):
-                self._output = self.function(*inputs)
-
-            def replay() -> None:
-                self._output = self.function(*inputs)
-
-            self._replay = replay
+                call()
+            self._replay = call
         for tensor, before in zip(self.changes, saved, strict=True):
             tensor.copy_(before)
         for generator, state in zip(self.generators, states, strict=True):
             generator.set_state(state)
-
-    def _capture_on_current_device(self, inputs: Sequence[Tensor]) -> None:
-        # One stream for warm-up and capture: autograd remembers the stream of every weight.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self.function(*inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=stream):
-            self._output = self.function(*inputs)
-        self._replay = graph.replay
 
 
 class Ensemble:
