@@ -381,8 +381,8 @@ def sweep(
         ray_address: Address of a running Ray cluster, or auto; default: start a cluster.
         processes: Number of jobs at a time; more than there are GPUs share them; default: one per
             core or GPU.
-        members_at_once: Number of members that one job trains together; default: on CUDA what fits
-            in memory, else 1.
+        members_at_once: Number of members that one job trains together; default: on CUDA as many as
+            leave every process a job, else 1.
         budget: Time after which every job has stopped at a checkpoint: 90s, 30m, 2h; default: none.
         select_on: Split on which the best settings are selected; the paper selects on ood.
         publish: Folder to which each member is copied as soon as it is finished: configuration,

@@ -257,8 +257,8 @@ class Ensemble:
               "in some steps and not in others; expected one or the other")
         self._one_hot = one_hot
         inputs, targets = (
-            torch.stack([x.unflatten(0, (CHUNK, -1)) for x in of_members], dim=1)
-            for of_members in ([chunk.inputs for chunk in chunks],
+            torch.stack([x.unflatten(0, (CHUNK, -1)) for x in numbers], dim=1)
+            for numbers in ([chunk.inputs for chunk in chunks],
                                [chunk.targets for chunk in chunks]))
         # In the ensemble they are needed once; the members' own copies would double the memory.
         for state in self.states:

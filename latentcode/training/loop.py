@@ -342,18 +342,18 @@ class Session:
                     batch_size=evaluation_batch(settings.batch_size, device, n_logits),
                     device=device,
                     precision=settings.precision)
-        for split, of_member in metrics.items():
-            self._publish(split, of_member)
+        for split, values in metrics.items():
+            self._publish(split, values)
         self._show(line=True)
 
     def _publish(self, split: str, metrics: Mapping[int, Mapping[str, Metric]]) -> None:
         step = self.learner.step
         if not self.group.leads:
             return
-        for index, of_member in metrics.items():
-            self.runs[index].append_metrics(step, split, of_member)
+        for index, values in metrics.items():
+            self.runs[index].append_metrics(step, split, values)
             for logger in self.loggers:
-                logger(step, split, of_member)
+                logger(step, split, values)
         means = mean_over_members(list(metrics.values()))
         if self.headline in means:
             self.shown[split] = f"{split} {self.headline} {means[self.headline].mean:.3f}"
@@ -447,7 +447,7 @@ def mean_over_members(metrics: Sequence[Mapping[str, Metric]]) -> Mapping[str, M
     """
     if len(metrics) == 1:
         return metrics[0]
-    return {name: mean_metric(np.array([of_member[name].mean for of_member in metrics]))
+    return {name: mean_metric(np.array([values[name].mean for values in metrics]))
             for name in metrics[0] if not is_by_constituent(name)}
 
 
