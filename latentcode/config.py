@@ -578,17 +578,12 @@ class RunConfig:
               f"task {self.task.name!r} has one sequence")
 
 
-REGISTRIES: Mapping[str, Registry[Any]] = {
-    registry.what: registry for registry in (TASKS, *OWN.values())}
-"""What users can register and a configuration can name."""
-
-
 def own_in(config: RunConfig) -> dict[str, tuple[str, Source]]:
     """Which names of users does a configuration hold? What -> the name, and where it is from."""
-    named = {TASKS.what: config.task.name, **{
-        registry.what: getattr(config.model, field) for field, registry in OWN.items()}}
-    return {what: (name, source) for what, name in named.items()
-            if (source := REGISTRIES[what].source(name)) is not None}
+    named = [(TASKS, config.task.name), *(
+        (registry, getattr(config.model, name)) for name, registry in OWN.items())]
+    return {registry.what: (name, source) for registry, name in named
+            if (source := registry.source(name)) is not None}
 
 
 def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> None:
@@ -596,9 +591,10 @@ def check_registered(names: Mapping[str, Mapping[str, str]], where: object) -> N
 
     Nothing is imported because a file says so: the message tells the user what to import.
     """
+    registries = {registry.what: registry for registry in (TASKS, *OWN.values())}
     for what, files in names.items():
         for name, file in files.items():
-            if name not in REGISTRIES.get(what, ()):
+            if name not in registries.get(what, ()):
                 raise ConfigError(
                     f"{where} has {what} {name!r}, which was registered in {file}; expected it to "
                     "be registered first, as it was there"
