@@ -177,16 +177,16 @@ def align(
     parts = (("train", subjects[0].n_of("n_train", n_train, 2_048, "train")),
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
     custom = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
-    models = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
+    reads = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
                    seed=seed, custom=custom) for subject in subjects]
-    for model in models[1:]:
-        _check_comparable(models[0], model)
-    train, scored = models[0].rows
+    for model in reads[1:]:
+        _check_comparable(reads[0], model)
+    train, scored = reads[0].rows
     shared = shared_combinations(train, scored, allow_overlap)
-    pair_names, kept = list(models[0].labels), models[0].layers
-    feature_sets = list(models[0].places()[0][2])
+    pair_names, kept = list(reads[0].labels), reads[0].layers
+    feature_sets = list(reads[0].places()[0][2])
     groups = groups_of(scored.labels) % N_GROUPS
-    couples = list(combinations_with_replacement(models, 2))
+    couples = list(combinations_with_replacement(reads, 2))
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in AlignmentResult.COLUMNS}
     for pair, features, (a, b) in reported(
             product(pair_names, feature_sets, couples),
@@ -201,7 +201,7 @@ def align(
             tables["heads"] += [{**place, "layer": layer, **row} for row in _matched_heads(
                 _points(a, pair, layer, features), _points(b, pair, layer, features))]
     for pair, label in product(pair_names, names):
-        scores, contrasts = _transfer(models, label, subjects[0].pairs[pair], n_bootstrap, seed)
+        scores, contrasts = _transfer(reads, label, subjects[0].pairs[pair], n_bootstrap, seed)
         tables["transfer"] += scores
         tables["contrasts"] += contrasts
     seeds = {subject.name: runs[subject.name].training.seed if subject.name in runs
@@ -218,7 +218,7 @@ def align(
         "heldout_trained_on": {
             name: [len(_combinations(make_task(config.task), "train") & unseen), len(unseen)]
             for name, config in runs.items()},
-        "codes": [[origin(rows) for rows in model.rows] for model in models]})
+        "codes": [[origin(rows) for rows in model.rows] for model in reads]})
 
 
 def _points(model: Read, pair: str, layer: Any, features: str) -> Points:
@@ -291,7 +291,7 @@ def _transfer(
     train, heldout = map(groups_of, frames)
     n_clusters = int(heldout.max()) + 1
     weights = resample(n_clusters, n_bootstrap, np.random.default_rng(seed))
-    target = make_target(*frames, label, pair)
+    target = make_target(frames[0], frames[1], label, pair)
     name, metric = next(iter((GROUP if target.multilabel else SINGLE).items()))
     rows, contrasts = [], []
     for features, layer in product(models[0].places()[0][2], models[0].layers):

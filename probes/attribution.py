@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from scipy.stats import rankdata
@@ -251,7 +252,7 @@ def _attributed(
                 x = known.estimates(*key).double().cpu()  # [B, layer, head, cell]
                 more = x.sum(0), x.abs().sum(0), x.sum(2).abs().sum(0)
                 sums[key] = [before + added for before, added in zip(
-                    sums.get(key, [0.0] * 3), more, strict=True)]
+                    sums.get(key, [torch.zeros(())] * 3), more, strict=True)]
             wanted = n_patched - sum(map(len, kept))
             if wanted > 0:
                 kept.append(known[:wanted])

@@ -42,6 +42,7 @@ from latentcode.probes.common.results import FIGURE, TableResult, blocks, where
 from latentcode.probes.common.statistics import ROUNDING, no_null, shuffled_classes
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import subject as opened
+from latentcode.subjects.base import CodesSubject
 from latentcode.subjects.tasks import TaskSubject
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def value_networks(
           f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     n_inputs = min(n_inputs, n)
     custom = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
-    inputs = {name: subject.reader(
+    if isinstance(subject, CodesSubject):
+        raise subject.without_model()
+    inputs: dict[str, Any] = {name: subject.reader(
         split, n=n_inputs, pairs=pairs, layers=layers, untrained=name == "untrained", seed=seed)
         for name in (("code", "untrained") if controls else ("code",))}
     reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,

@@ -101,7 +101,9 @@ def check_controls(
         check_same_instances(codes, initial, "untrained codes")
 
 
-def check_same_instances(codes: LatentCodes, other: LatentCodes, what: str) -> None:
+def check_same_instances(
+    codes: LatentCodes | Rows, other: LatentCodes | Rows, what: str
+) -> None:
     """Raise `ProbeError` unless two sets of codes show the same instances in the same order.
 
     What is compared are the task, split and seed, where both say them, the prompts, and of others
@@ -200,7 +202,7 @@ class Read:
     labels: Mapping[str, list[pd.DataFrame]]
 
     @property
-    def layers(self) -> list[int | str]:
+    def layers(self) -> list[Any]:
         """The layers that were read, in order."""
         return list(dict.fromkeys(reading.layer for reading in self.readings))
 

@@ -308,6 +308,6 @@ def shared_caveat(settings: Mapping[str, Any]) -> list[str]:
     return [f"{n} held-out combinations occur in training: these are scores on {what}."]
 
 
-def stated(codes: LatentCodes, key: str) -> str | None:
+def stated(codes: LatentCodes | Rows, key: str) -> str | None:
     """Return what codes say of where they come from, as JSON: saved ones have lists for tuples."""
     return json.dumps(codes.meta[key], sort_keys=True, default=str) if key in codes.meta else None

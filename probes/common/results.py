@@ -71,12 +71,13 @@ class TableResult(ABC):
             if frames:
                 table = pd.concat([frame for frame in frames if len(frame)] or frames,
                                   ignore_index=True)
-                further = table.columns.difference(columns, sort=False) if name in cls.OPEN else []
-                table = table.reindex(columns=[*columns, *further])
+                further = [column for column in table if column not in columns]
+                table = table.reindex(columns=[*columns, *(further if name in cls.OPEN else ())])
             else:
                 table = pd.DataFrame(list(rows[name]), columns=list(columns))
             fields[name] = Contrasts(table) if name == "contrasts" else table
-        return cls(**fields, settings=settings)  # the subclass knows its fields
+        result: Any = cls  # the subclass knows its fields
+        return result(**fields, settings=settings)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return all tables by the names of `COLUMNS`, that of the contrasts, too."""

@@ -74,6 +74,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: decode(p, controls=True), ProbeError, "without its controls"),
     (lambda p: lc.similarity(p("ood"), label="term_1"), ProbeError, "without its controls"),
     (lambda p: lc.knn_purity(p("ood")), ProbeError, "without its controls"),
+    (lambda p: lc.value_networks(p("ood"), labels=["term_1"]), ProbeError, "a model is needed"),
     (lambda p: check_controls([p("ood", residuals=False)], [], True), ProbeError,
      "residual streams"),
     (lambda p: check_controls([p("train", residuals=False)], [untrained(p)[0]], True),
