@@ -193,6 +193,12 @@ def about(member: str, run: Run) -> dict[str, Any]:
             "seed": run.config.training.seed, "split_seed": split_seed(run.config)}
 
 
+def joined(parts: Iterable[tuple[str, Run, pd.DataFrame]]) -> pd.DataFrame:
+    """Return tables of (member, run) below each other, with the columns that name the run."""
+    return pd.concat([table.assign(**about(member, run)) for member, run, table in parts],
+                     ignore_index=True)
+
+
 def final_metrics(
     work: Work, settings: Iterable[Setting], split: str, metric: str, fields: Sequence[str] = ()
 ) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
     caveat,
     controls_of,
+    joined,
     nothing,
     per_kind,
     titled,
@@ -90,7 +91,7 @@ def terms(work: Work) -> Findings:
     judged: dict[str, pd.DataFrame] = {}
     for setting, runs in runs_by_setting(work):
         probed = {inputs: decoded(work, runs, label="terms", inputs=inputs) for inputs in READINGS}
-        scores = pd.concat([_joined(of_inputs).assign(inputs=inputs)
+        scores = pd.concat([joined(of_inputs).assign(inputs=inputs)
                             for inputs, of_inputs in probed.items()])
         suffix = SUFFIXES.get(setting, "")
         tables[f"f1{suffix}"] = scores
@@ -141,8 +142,8 @@ def rules(work: Work) -> Findings:
     return Findings(
         summary=f"Balanced accuracy of the rule on held-out combinations, from the code of the "
                 f"last layer: {with_controls(last)}.",
-        tables={"balanced_accuracy": _joined(probed)},
-        figures={"fig5f": scores_figure(_joined(probed), "balanced accuracy of the rule",
+        tables={"balanced_accuracy": joined(probed)},
+        figures={"fig5f": scores_figure(joined(probed), "balanced accuracy of the rule",
                                         title=titled(runs))},
         evidence=judged, notes=(ONE_SETTING, *caveat(runs)))
 
@@ -152,10 +153,6 @@ def decoded(work: Work, runs: Iterable[tuple[str, Run]], **options: str) -> list
     n = N[work.preset]
     return [(member, run, work.table(run, probe_scores, **options, n_train=n, n=n))
             for member, run in runs]
-
-
-def _joined(probed: Iterable[Probed]) -> pd.DataFrame:
-    return pd.concat([scores.assign(**about(member, run)) for member, run, scores in probed])
 
 
 def reading(claim: Claim) -> str:
@@ -264,11 +261,9 @@ def in_layer(
     probed: Sequence[Probed], layer: Callable[[pd.DataFrame], int]
 ) -> pd.DataFrame:
     """Return the scores of all features on `ood` in one layer of each run, a row each."""
-    rows = []
-    for member, run, scores in probed:
-        block = where(scores, split="ood", layer=layer(scores), **{"class": ALL})
-        rows.append(block[block["against"].isna()].assign(**about(member, run)))
-    return pd.concat(rows, ignore_index=True)
+    scores = joined((member, run, where(table, split="ood", layer=layer(table), **{"class": ALL}))
+                    for member, run, table in probed)
+    return scores[scores["against"].isna()].reset_index(drop=True)
 
 
 def with_controls(scores: pd.DataFrame) -> str:

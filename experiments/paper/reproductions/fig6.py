@@ -25,9 +25,9 @@ from latentcode.experiments.paper.reproduction import (
     Findings,
     Reproduction,
     Work,
-    about,
     by_preset,
     count,
+    joined,
     metric_evidence,
     sentences,
 )
@@ -65,12 +65,11 @@ def measure(work: Work) -> Findings:
         table = run.metrics()
         table = table[(table["split"] == SPLIT) & (table["metric"] == METRIC) & (table["step"] > 0)]
         at_once = run.config.training.batch_size * run.config.task.n_tokens
-        curves.append(pd.DataFrame({
+        curves.append((member, run, pd.DataFrame({
             "step": table["step"], "tokens": table["step"] * at_once, "value": table["mean"],
-            "se": table["se"]}).assign(**about(member, run)))
-    every = pd.concat(curves)
-    tokens = pd.concat([work.table(run, token_losses).assign(**about(member, run))
-                        for member, run in runs])
+            "se": table["se"]})))
+    every = joined(curves)
+    tokens = joined((member, run, work.table(run, token_losses)) for member, run in runs)
     final = every[every["step"] == every.groupby("run")["step"].transform("max")]
 
     kinds = []

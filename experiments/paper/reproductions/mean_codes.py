@@ -6,7 +6,6 @@ judged by.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from latentcode.experiments.paper.reproduction import (
     by_preset,
     caveat,
     controls_of,
+    joined,
     knows_rules,
     n_runs,
     nothing,
@@ -62,11 +62,6 @@ SIGNED = TwoSlopeNorm(0.0, -1.0, 1.0)
 """Colours of cosines."""
 
 
-def _joined(parts: Iterable[tuple[str, Run, pd.DataFrame]]) -> pd.DataFrame:
-    return pd.concat([table.assign(**about(member, run)) for member, run, table in parts],
-                     ignore_index=True)
-
-
 # Fig. 5E: the cosine of sum and difference
 
 
@@ -78,10 +73,10 @@ def cosines_of_rules(work: Work) -> Findings:
     n = N[work.preset]
     similar = [(member, run, work.measured(run, similarity, SimilarityResult, label="rule", n=n))
                for member, run in runs]
-    alike = _joined((member, run, sum_and_difference(result)) for member, run, result in similar)
-    cosines = _joined((member, run, where(result.cosines, layer=max(result.settings["layers"])))
+    alike = joined((member, run, sum_and_difference(result)) for member, run, result in similar)
+    cosines = joined((member, run, where(result.cosines, layer=max(result.settings["layers"])))
                       for member, run, result in similar)
-    confused = _joined((member, run, work.table(run, confusion, n=n)) for member, run in runs)
+    confused = joined((member, run, work.table(run, confusion, n=n)) for member, run in runs)
     last = where(alike[alike["layer"] == alike["layer"].max()], features="code", centring="raw")
     known = {run.name for _, run in runs if knows_rules(run)}
     _, first = runs[0]
@@ -200,7 +195,7 @@ def heads_of_rules(work: Work) -> Findings:
         return nothing("softmax attention on SRAVEN"
                        + " with 40 M instances" * (work.preset == "paper"))
     n = N[work.preset]
-    used = _joined((member, run, work.table(run, heads_in_use, n=n)) for member, run in runs)
+    used = joined((member, run, work.table(run, heads_in_use, n=n)) for member, run in runs)
     last = used[used["layer"] == used["layer"].max()]
     of_rules = last[(last["measure"] == MEAN_CODE) & (last["class"] != ALL)]
     fewest = of_rules.loc[of_rules.groupby(["run", "split_seed", "seed"])["value"].idxmin()]
