@@ -30,12 +30,12 @@ from latentcode.files.storage import check_free, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
 from latentcode.progress import Bar
-from latentcode.runs.run import CONFIG, ZOO, Run
+from latentcode.runs.run import CARD, CONFIG, ZOO, Run
 from latentcode.sweep import GRIDS, load_grid
 from latentcode.tasks import Task, make_task
 from latentcode.tasks.text.tokens import INDUCTION, PREVIOUS
 from latentcode.training import evaluate
-from latentcode.zoo import CARD, README, Card, CodesOfCard, Evaluation
+from latentcode.zoo import README, Card, CodesOfCard, Evaluation
 
 SPLIT = "ood"
 """Split whose codes `load_codes` reads: held-out combinations, as in the figures of the paper, or

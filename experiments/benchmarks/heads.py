@@ -57,7 +57,7 @@ class Heads(Benchmark):
     def measure(self) -> tuple[list[dict[str, Any]], str]:
         from transformers import GPT2Config
 
-        sizes = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50_257}
+        sizes: dict[str, Any] = {"n_layer": 12, "n_head": 12, "n_embd": 768, "vocab_size": 50_257}
         n_batches, batch_size, n_tokens = self.rounds, 8, 250
         if self.smoke:
             sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 400}
@@ -94,9 +94,9 @@ class Heads(Benchmark):
                     memory[name] = max(memory[name], peak_memory(CPU))
                 progress(number, n_batches)
         passes = {name: ratio(seconds[name], seconds[PLAIN]) for name in work if name != PLAIN}
-        case = {"name": "all heads", "times": record(seconds, dict.fromkeys(work, 1)),
-                "peak_mib": memory, "passes": passes}
-        rows = [[name, spread_text(case["times"]["milliseconds"][name], 1e-3),
+        times = record(seconds, dict.fromkeys(work, 1))
+        case = {"name": "all heads", "times": times, "peak_mib": memory, "passes": passes}
+        rows = [[name, spread_text(times["milliseconds"][name], 1e-3),
                  "1" if name == PLAIN else spread_text(passes[name]), f"{memory[name]:,.0f}"]
                 for name in (PLAIN, METRICS, ALL, WHOLE)]
         return [case], "\n\n".join([

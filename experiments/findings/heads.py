@@ -213,12 +213,12 @@ def measure(
     rows: list[dict[str, Any]] = []
     for role in ANSWERING[kind]:
         layer, head = known.heads[role]
-        score = scores.loc[layer, head, METRIC[role]]
+        score = scores.xs((layer, head, METRIC[role]))
         row = {**labels, "role": role, "head": f"L{layer}H{head}", "metric": METRIC[role],
                "score": score["value"], "fresh low": score["control_low"],
                "fresh high": score["control_high"]}
         for patch in ("mean", "resample"):
-            lost = effects.loc[layer, head, patch]
+            lost = effects.xs((layer, head, patch))
             row |= {f"{patch} lost": lost["value"], f"{patch} control": lost["control"]}
         rows.append(row)
     marked = result.marked()

@@ -86,7 +86,7 @@ def forward_pass(official: Mapping[str, Any], arrays: Arrays, dtype: torch.dtype
     patterns = []
     for layer in range(model.cfg.n_layers):
         weights = arrays[f"attn_weights_{layer}"]
-        patterns.append((cache["pattern", layer][:len(weights)], weights))
+        patterns.append((cache[f"blocks.{layer}.attn.hook_pattern"][:len(weights)], weights))
     return {"logits": [(logits, arrays["logits"])], "attention": patterns}
 
 
