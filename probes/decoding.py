@@ -427,7 +427,7 @@ class DecodingResult(TableResult):
     contrasts  one row per layer, pair, label, width, features of the trained model, metric
                (`quantity`) and what they are measured `against`: shuffled labels, the untrained
                model, the residual stream, of whole texts the `bag` of their tokens
-               (`probes.decoding.features`), the best constant answer (`chance`), and the same
+               (`bags_of_tokens`), the best constant answer (`chance`), and the same
                features of the first layer in which they vary (`layer 0`); see `Contrasts`
     settings   everything else that determines the numbers
     """

@@ -230,7 +230,7 @@ def purity(
     points        [N, d]
     labels        name -> values [N]. Measurements are cut at their median (see `label_classes`)
     combinations  [N] what points may be near for: labels are shuffled as
-                  `probes.common.shuffling` says, so that a label which only names the combination
+                  `probes.common.statistics` says, so that a label which only names the combination
                   has no excess (where there are few combinations, shuffled labels agree more than
                   1 / V for this); and each label has a second row, for the k nearest neighbours of
                   *other* combinations. Without combinations single values are shuffled
