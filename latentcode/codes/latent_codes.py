@@ -476,7 +476,7 @@ class LatentCodes:
               f"{folder / TENSORS} holds {sorted(tensors)}; expected scores and possibly residuals",
               ArtifactError)
         try:
-            arrays = {}
+            arrays: dict[str, Any] = {}
             for name, array in tensors.items():
                 axes = saved["axes"][name]
                 layer, place, instance, component = map(axes.index, AXES[name])
@@ -485,11 +485,11 @@ class LatentCodes:
             # Before any of them is unpacked.
             check(n_rows == n, f"{LABELS} holds {n_rows:,} rows; expected {n:,}, one per instance")
             from_hub = origin(folder)
+            numbers = {name: convert(tuple[int, ...], saved[name], name)
+                       for name in ("layers", "query_of_pair")}
             return cls(
-                **arrays, labels=pd.read_parquet(folder / LABELS),
-                pairs=convert(tuple[Pair, ...], saved["pairs"], "pairs"),
-                **{name: convert(tuple[int, ...], saved[name], name)
-                   for name in ("layers", "query_of_pair")},
+                labels=pd.read_parquet(folder / LABELS),
+                pairs=convert(tuple[Pair, ...], saved["pairs"], "pairs"), **arrays, **numbers,
                 meta=saved["meta"] | ({} if from_hub is None else {"loaded_from": str(from_hub)}))
         except (ConfigError, OSError, ValueError, TypeError, LookupError, AttributeError,
                 NotImplementedError) as error:

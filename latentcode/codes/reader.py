@@ -383,7 +383,7 @@ def instances(
     """
     given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
     rows = range(given) if type(given) is int else as_tuple(given)
-    check(len(rows) > 0 and all(isinstance(row, Integral) and row >= 0 for row in rows),
+    check(len(rows) > 0 and all(isinstance(row, Integral) and int(row) >= 0 for row in rows),
           f"n is {n!r}; expected at least 1, or numbers of instances, from 0")
     task = (as_task(load_run(run_or_task).config.task)
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))

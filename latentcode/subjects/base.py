@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from latentcode.codes import LatentCodes
-from latentcode.codes.reader import Reader, is_code
+from latentcode.codes.reader import is_code
 from latentcode.errors import ProbeError, check, check_choice, check_count, chosen
 from latentcode.models.hooks import attention_layers
 from latentcode.progress import Progress
@@ -60,9 +60,10 @@ class Subject(ABC):
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
         layers: Sequence[int] | int | None = None, residuals: bool = False,
         features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
-    ) -> Reader | StoredCodes:
-        """Return what reads the codes of n problems of a split, with their residual streams if
-        wanted, or other features of a single pair (`read_features`); nothing is read yet."""
+    ) -> Any:
+        """Return the `Reader` of n problems of a split, of which nothing is read yet: of codes,
+        with their residual streams if wanted, or other features of a single pair
+        (`read_features`). Of codes in hand it is `StoredCodes`."""
 
     @abstractmethod
     def instances(self, split: str, n: int, *, seed: int) -> Batch:

@@ -90,7 +90,7 @@ class PromptSubject(Subject):
                                   prepend_bos=self.prepend_bos)
         else:  # features of one pair can be of the keys of all
             source = PromptSource(model, self._chosen(split, n, None), features=features,
-                                  prepend_bos=self.prepend_bos, pair=pairs)
+                                  prepend_bos=self.prepend_bos, pair=str(pairs))
         return Reader(model.model, source, layers=layers, residuals=residuals,
                       batch_size=self.batch_size, meta={
                           **model.settings, "prompts": self.prompts.digest(),

@@ -119,8 +119,9 @@ def subject(
         if not is_name and not isinstance(model, Run):
             check_nothing("the model is in hand", revision=revision, device=device,
                           device_map=device_map, dtype=dtype)
+        in_text: Any = model
         language = load_language_model(
-            model, step=step, revision=revision, device=None if device is None else placed(device),
+            in_text, step=step, revision=revision, device=None if device is None else placed(device),
             device_map=device_map, dtype=dtype)
         if isinstance(asked, Texts):
             return TextSubject(language, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)

@@ -91,7 +91,8 @@ def stream_texts(
         check_nothing("the model is in hand", **options)
     elif "device" in options:
         options["device"] = placed(options["device"])
-    return Texts(load_language_model(model, **options), source, prepend_bos=prepend_bos, **reading)
+    in_text: Any = model
+    return Texts(load_language_model(in_text, **options), source, prepend_bos=prepend_bos, **reading)
 
 
 def _has_places(problems: Any) -> bool:

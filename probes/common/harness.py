@@ -255,13 +255,12 @@ def read(
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
     custom    further labels of each part's problems
 
-    Raises what `Subject.read` raises, and `ProbeError` for features that are repeated or none, and
+    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated or none, and
     for codes in hand without the controls.
     """
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
-    in_hand = isinstance(subject, CodesSubject)
-    if in_hand:
+    if isinstance(subject, CodesSubject):
         _check_codes_in_hand(subject, [split for split, _ in parts], controls)
     names = chosen("pair", subject.default_pairs if pairs is None
                    else pair_names(pairs, subject.pairs), tuple(subject.pairs))
@@ -301,7 +300,7 @@ def read(
             for bag in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
             readings += _readings(rows["untrained"], pair, "untrained", widths, ())
-    if in_hand:  # all layers and pairs tell instances apart that few do not
+    if isinstance(subject, CodesSubject):  # all layers and pairs tell instances apart that few do not
         first = [replace(rows, codes=subject.reader(split, n=n).read())
                  for rows, (split, n) in zip(first, parts, strict=True)]
     return Read(readings, first, labels)

@@ -102,7 +102,7 @@ def indicated(
             check_classes(name, column, labels[column])
     values = [[labels[column].to_numpy(dtype=object) for column in columns]
               for labels in (train, heldout)]
-    occurring = {value for part in values for column in part for value in column}
+    occurring = {value for part in values for entries in part for value in entries}
     try:
         classes = tuple(sorted(occurring))
     except TypeError:
@@ -113,8 +113,8 @@ def indicated(
     indicators = []
     for part in values:
         indicator = np.zeros((len(part[0]), len(classes)), dtype=bool)
-        for column in part:
-            indicator[np.arange(len(column)), [index[value] for value in column]] = True
+        for entries in part:
+            indicator[np.arange(len(entries)), [index[value] for value in entries]] = True
         indicators.append(indicator)
     return Target(tuple(columns), multilabel, classes, indicators[0], indicators[1])
 

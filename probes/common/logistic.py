@@ -309,7 +309,7 @@ def known_beside(
     """
     train, heldout, counted = frames
     operands = tuple(str(name) for name in counted if str(name).startswith(OPERAND))
-    conditions = {ANSWER: (ANSWER,)} if ANSWER in counted else {}
+    conditions: dict[str, tuple[str, ...]] = {ANSWER: (ANSWER,)} if ANSWER in counted else {}
     if conditions and operands:
         conditions["answer and operands"] = (ANSWER, *operands)
     known: dict[str, list[Known]] = {}
