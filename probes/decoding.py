@@ -283,10 +283,9 @@ def _targets(
         elif features == ("code",):
             names = subject.probe_labels
         else:  # operation, operands and answer, and groups that the task names, such as `terms`
-            columns = subject.row_labels(of_parts[0], pair).columns
-            groups_of_columns = label_groups(columns)
-            names = (*map(str, columns), *(
-                name for name in subject.probe_labels if name in groups_of_columns))
+            asked = [*map(str, subject.row_labels(of_parts[0], pair))]
+            numbered = label_groups(asked)
+            names = (*asked, *(name for name in subject.probe_labels if name in numbered))
         check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
         n_parts = len(of_parts)
         if not only_codes and not isinstance(subject, CodesSubject):

@@ -121,8 +121,8 @@ def subject(
                           device_map=device_map, dtype=dtype)
         in_text: Any = model
         language = load_language_model(
-            in_text, step=step, revision=revision, device=None if device is None else placed(device),
-            device_map=device_map, dtype=dtype)
+            in_text, step=step, revision=revision, device_map=device_map, dtype=dtype,
+            device=None if device is None else placed(device))
         if isinstance(asked, Texts):
             return TextSubject(language, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
         return PromptSubject(language, asked, prepend_bos=prepend_bos, batch_size=batch_size)

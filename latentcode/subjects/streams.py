@@ -92,7 +92,8 @@ def stream_texts(
     elif "device" in options:
         options["device"] = placed(options["device"])
     in_text: Any = model
-    return Texts(load_language_model(in_text, **options), source, prepend_bos=prepend_bos, **reading)
+    language = load_language_model(in_text, **options)
+    return Texts(language, source, prepend_bos=prepend_bos, **reading)
 
 
 def _has_places(problems: Any) -> bool:

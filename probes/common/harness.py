@@ -255,8 +255,8 @@ def read(
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
     custom    further labels of each part's problems
 
-    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated or none, and
-    for codes in hand without the controls.
+    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated or none,
+    and for codes in hand without the controls.
     """
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
@@ -300,7 +300,8 @@ def read(
             for bag in bags for layer in dict.fromkeys(reading.layer for reading in of_pair)]
         if controls:
             readings += _readings(rows["untrained"], pair, "untrained", widths, ())
-    if isinstance(subject, CodesSubject):  # all layers and pairs tell instances apart that few do not
+    if isinstance(subject, CodesSubject):
+        # All layers and pairs tell instances apart that few do not.
         first = [replace(rows, codes=subject.reader(split, n=n).read())
                  for rows, (split, n) in zip(first, parts, strict=True)]
     return Read(readings, first, labels)
