@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 
@@ -266,7 +265,8 @@ def intervention_figure(table: pd.DataFrame, chance: float | None) -> Figure:
             axes = figure.add_subplot(grid[0, 0].subgridspec(2, 1)[row, 0])
             rates = mapped[mapped["patch"] == patch].pivot(
                 index="scope", columns="layers", values="value")
-            draw_rates(axes, rates.reindex(index=scopes, columns=layers).rename(columns=in_short))
+            heat_map(axes, rates.reindex(index=scopes, columns=layers).rename(columns=in_short),
+                     Normalize(0.0, 1.0), numbers=True)
             axes.set(xlabel="layers", title=f"flip rate: {heading}")
         if names:
             axes = figure.add_subplot(grid[0, -1])
@@ -292,14 +292,9 @@ def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
         height, width = (0.42 * n + 1.5 for n in matrix.shape)
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots()
-        draw_rates(axes, matrix, rotation=90.0)
+        heat_map(axes, matrix, Normalize(0.0, 1.0), numbers=True, rotation=90.0)
         axes.set(xlabel="source", ylabel="base", title=title)
     return figure
-
-
-def draw_rates(axes: Axes, rates: pd.DataFrame, rotation: float = 0.0) -> None:
-    """Draw rates in [0, 1] as colours and numbers; what is missing stays white."""
-    heat_map(axes, rates, Normalize(0.0, 1.0), numbers=True, rotation=rotation)
 
 
 def class_figure(table: pd.DataFrame) -> Figure:
