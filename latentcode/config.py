@@ -506,12 +506,7 @@ def to_yaml(config: object) -> str:
     return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
 
 
-def from_yaml(cls: type[T], text: str, where: str = "configuration") -> T:
-    """Read YAML written by `to_yaml`; `ConfigError` says what is wrong with it."""
-    return from_dict(cls, parse_yaml(text, where))
-
-
-def parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str = "configuration") -> Any:
     """Return the plain data that YAML says; `ConfigError` says what is wrong with it."""
     return deepcopy(_parsed(text, where))
 
@@ -607,7 +602,7 @@ def load_config(path: str | Path) -> RunConfig:
     """Read a `RunConfig` from a YAML file; `ConfigError` names the file."""
     text = read_text("configuration", Path(path))
     try:
-        return from_yaml(RunConfig, text)
+        return from_dict(RunConfig, parse_yaml(text))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -267,7 +267,7 @@ class Run:
         """
         (self.path / CHECKPOINTS).mkdir(exist_ok=True)
         with replace_folder(self.checkpoint_path(step), overwrite=True, marker=STATE) as folder:
-            write_checkpoint(folder, step=step, config_hash=config_hash(self.config),
+            write_checkpoint(folder, step=step, config_hash=self.provenance["config_hash"],
                              model=model, optimizer=optimizer, generators=generators, extra=extra)
         self._delete_old_checkpoints()
 
@@ -295,7 +295,7 @@ class Run:
         step = steps[-1] if step is None else step
         check(step in steps, f"{self.path} has no checkpoint of step {step}; expected one of: "
               f"{', '.join(map(str, steps))}", RunError)
-        return Checkpoint.open(self.checkpoint_path(step), step, config_hash(self.config))
+        return Checkpoint.open(self.checkpoint_path(step), step, self.provenance["config_hash"])
 
     def publish(
         self, out: str | Path, *, step: int | Sequence[int] | None = None, overwrite: bool = False
@@ -580,7 +580,8 @@ def newest_whole(runs: Sequence[Run]) -> tuple[int | None, list[dict[int, str]]]
         for run, problems in zip(runs, damaged, strict=True):
             try:
                 Checkpoint.open(
-                    run.checkpoint_path(step), step, config_hash(run.config)).check_files()
+                    run.checkpoint_path(step), step,
+                    run.provenance["config_hash"]).check_files()
             except ArtifactError as error:
                 problems[step], whole = str(error), False
         if whole:

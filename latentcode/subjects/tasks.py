@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from latentcode.codes.reader import Reader, TaskSource, instances, is_code
-from latentcode.config import config_hash, to_dict
+from latentcode.config import to_dict
 from latentcode.devices import checked_seed, resolve_device
 from latentcode.errors import check
 from latentcode.files.provenance import package_version
@@ -131,7 +131,7 @@ class RunSubject(TaskSubject):
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
         run = self.run
         return {"run": run.name, "run_id": run.id, "kind": kind_of(run.config.model),
-                "config_hash": config_hash(run.config), "task": to_dict(self.task.config),
+                "config_hash": run.provenance["config_hash"], "task": to_dict(self.task.config),
                 # A run that was not trained has initial weights alone.
                 "step": max(run.checkpoints(), default=0) if self.step is None else self.step,
                 **({} if run.loaded_from is None else {"run_loaded_from": run.loaded_from})}

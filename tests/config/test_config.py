@@ -27,8 +27,8 @@ from latentcode.config import (
     TrainingConfig,
     config_hash,
     from_dict,
-    from_yaml,
     load_config,
+    parse_yaml,
     preset,
     to_dict,
     to_yaml,
@@ -107,7 +107,7 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
                    ModelConfig(50, 50, embedding="token", readout="tied")))
 def test_yaml_round_trip(config: RunConfig) -> None:
     text = to_yaml(config)
-    read = from_yaml(RunConfig, text)
+    read = from_dict(RunConfig, parse_yaml(text))
     assert read == config
     assert to_yaml(read) == text
     assert config_hash(read) == config_hash(config)
@@ -127,7 +127,7 @@ def test_the_hash_is_pinned() -> None:
 def test_an_integer_for_a_float_is_the_same_configuration() -> None:
     """A run that was started with weight_decay=0 must find itself again."""
     mine = RunConfig(training=TrainingConfig(weight_decay=0, learning_rate=1))
-    again = from_yaml(RunConfig, to_yaml(mine))
+    again = from_dict(RunConfig, parse_yaml(to_yaml(mine)))
     assert mine == again
     assert config_hash(mine) == config_hash(again)
 
@@ -150,7 +150,7 @@ def test_held_out_combinations_may_be_lists_or_arrays(
     ("1e-3", 1e-3), ("1E+2", 100.0), ("2e0", 2.0), ("1.5e-3", 1.5e-3), ("1", 1.0), (".5", 0.5)])
 def test_numbers_are_read_as_people_write_them(text: str, value: float) -> None:
     yaml_text = to_yaml(RunConfig()).replace("learning_rate: 0.001", f"learning_rate: {text}")
-    learning_rate = from_yaml(RunConfig, yaml_text).training.learning_rate
+    learning_rate = from_dict(RunConfig, parse_yaml(yaml_text)).training.learning_rate
     assert learning_rate == value
     assert type(learning_rate) is float
 
@@ -164,7 +164,7 @@ def test_fields_keep_the_order_of_the_class() -> None:
     config = RunConfig(training=TrainingConfig(
         milestones=(5, 20), accumulate=2, checkpoint_activations=True, compile=True))
     assert list(yaml.safe_load(to_yaml(config))["training"]) == names
-    assert from_yaml(RunConfig, to_yaml(config)) == config
+    assert from_dict(RunConfig, parse_yaml(to_yaml(config))) == config
 
 
 # --- Every key, one at a time ---------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_a_damaged_file_is_a_config_error(tmp_path: Path, content: bytes, messag
 def test_a_number_too_large_for_a_float_is_named() -> None:
     text = to_yaml(RunConfig()).replace("weight_decay: 0.1", f"weight_decay: 1{'0' * 400}")
     with pytest.raises(ConfigError, match=r"training\.weight_decay is too large"):
-        from_yaml(RunConfig, text)
+        from_dict(RunConfig, parse_yaml(text))
 
 
 def test_errors_travel_between_processes() -> None:

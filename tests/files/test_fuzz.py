@@ -29,8 +29,9 @@ from latentcode.config import (
     SravenConfig,
     TrainingConfig,
     config_hash,
-    from_yaml,
+    from_dict,
     load_config,
+    parse_yaml,
     to_yaml,
 )
 from latentcode.errors import ConfigError, LatentCodeError
@@ -289,13 +290,13 @@ def test_any_text_is_a_configuration_or_a_config_error(cases: int) -> None:
         nonlocal loaded, refused
         text = damaged(draw, ".yaml", draw(st.sampled_from(TEXTS))).decode(errors="replace")
         try:
-            config = from_yaml(RunConfig, text)
+            config = from_dict(RunConfig, parse_yaml(text))
         except ConfigError as error:
             refused += 1
             check_message(error)
         else:
             loaded += 1
-            assert from_yaml(RunConfig, to_yaml(config)) == config
+            assert from_dict(RunConfig, parse_yaml(to_yaml(config))) == config
 
     run_cases(cases, one)
     assert refused > cases / 4
@@ -343,5 +344,5 @@ def test_values_that_trip_the_yaml_reader(value: str) -> None:
     text = TEXTS[0].decode().replace("held_out: null", f"held_out: {value}")
     assert value in text
     with no_hang(), pytest.raises(ConfigError) as raised:
-        from_yaml(RunConfig, text)
+        from_dict(RunConfig, parse_yaml(text))
     check_message(raised.value)

@@ -13,7 +13,7 @@ import torch
 from places import EXAMPLE
 
 import latentcode as lc
-from latentcode.config import TASKS, SravenConfig, from_yaml, task_from_dict, to_dict, to_yaml
+from latentcode.config import TASKS, SravenConfig, from_dict, task_from_dict, to_dict
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.registry import import_file
@@ -58,7 +58,7 @@ def test_a_task_is_known_by_its_name() -> None:
     run = lc.preset("smoke", task="own", kind="softmax")
     assert run.task == config()
     assert (run.model.d_input, run.model.d_output, run.model.n_buckets) == (3, 2, 3)
-    assert from_yaml(lc.RunConfig, to_yaml(run)) == run
+    assert from_dict(lc.RunConfig, to_dict(run)) == run
     assert task_from_dict(to_dict(config())) == config()
     with pytest.raises(ConfigError, match="task 'own' has no published setting"):
         lc.preset("paper", task="own")
