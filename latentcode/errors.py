@@ -128,10 +128,10 @@ def check_whole(
     most: int = MOST,
 ) -> None:
     """Raise `error` unless `value` is a whole number (no bool) from `least` to `most`."""
-    check(type(value) is int and value >= least,
-          f"{name} is {value!r}; expected a whole number of at least {least}", error)
-    assert isinstance(value, int)
-    check(value <= most, f"{name} is {value!r}; expected at most {most:,}", error)
+    if type(value) is not int or value < least:
+        raise error(f"{name} is {value!r}; expected a whole number of at least {least}")
+    if value > most:
+        raise error(f"{name} is {value!r}; expected at most {most:,}")
 
 
 def check_count(

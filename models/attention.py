@@ -80,10 +80,6 @@ _NORMALIZATIONS: dict[str, Normalization] = {
 }
 
 
-def _normalization(name: str) -> Normalization:
-    return NORMALIZATIONS.find(name) or _NORMALIZATIONS[name]
-
-
 def attention_scores(
     q: Float[Tensor, "*E B Q H d"],
     k: Float[Tensor, "*E B K H d"],
@@ -101,7 +97,7 @@ def attention_scores(
     if bias is not None:
         scores = scores + bias
     if mask is not None:
-        masked = _normalization(normalization).masked
+        masked = (NORMALIZATIONS.find(normalization) or _NORMALIZATIONS[normalization]).masked
         if masked is None:
             raise ConfigError(f"normalization {normalization!r} was registered with masked=None; "
                               "expected no mask")
@@ -117,7 +113,7 @@ def normalize(scores: Float[Tensor, "*E B H Q K"], kind: str) -> Float[Tensor, "
     then RMSHead over heads (Table A1's last HYLA row, whose order the paper does not state), or
     one that is registered. `UnknownNameError` lists the kinds.
     """
-    return _normalization(kind).fn(scores)
+    return (NORMALIZATIONS.find(kind) or _NORMALIZATIONS[kind]).fn(scores)
 
 
 def dropout_mask(

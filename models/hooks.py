@@ -123,9 +123,10 @@ def check_layer(model: Any, layer: int, *, attention: bool = True) -> None:
     if layer not in range(model.cfg.n_layers):
         raise UnknownNameError("layer", layer, range(model.cfg.n_layers))
     there = attention_layers(model)
-    check(not attention or layer in there, f"layer {layer} of this model has no attention but "
-          f"{other_layers(model).get(layer)}, and so no codes; expected one of "
-          f"{', '.join(map(str, there))}", ConfigError)
+    if attention and layer not in there:
+        raise ConfigError(f"layer {layer} of this model has no attention but "
+                          f"{other_layers(model).get(layer)}, and so no codes; expected one of "
+                          f"{', '.join(map(str, there))}")
 
 
 def read_out_hook(model: Any) -> str:

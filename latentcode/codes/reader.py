@@ -437,14 +437,8 @@ class TaskSource(Source):
         return {"split": self.split, "seed": self.seed}
 
     def queries(self) -> Tensor:
-        self._first = self._draw(0)
+        self._first = drawn(self.task, self.split, 0, self.seed, self.device)
         return self.task.positions(self.names, self._first)[0]
-
-    def _draw(self, index: int) -> Batch:
-        if index == 0 and self._first is not None:  # drawn already, for its queries
-            batch, self._first = self._first, None
-            return batch
-        return drawn(self.task, self.split, index, self.seed, self.device)
 
     def blocks(
         self, done: int, *, layers: Sequence[int], most: int, batch_size: int
@@ -452,7 +446,10 @@ class TaskSource(Source):
         batch_size = at_once(self.task, batch_size)
         size = min(max(most, batch_size), DRAW)
         for index in range(-(-done // DRAW), -(-self.n // DRAW)):
-            batch = self._draw(index)[:self.n - index * DRAW]
+            batch, self._first = self._first, None  # drawn already, for its queries
+            if index > 0 or batch is None:
+                batch = drawn(self.task, self.split, index, self.seed, self.device)
+            batch = batch[:self.n - index * DRAW]
             # Copies to a GPU wait for what it is doing: these are made before the forward passes.
             query, key = self.task.positions(self.names, batch)
             host = batch.to("cpu")

@@ -187,7 +187,7 @@ def opened_model(model: str | Path, *, pretrained: bool) -> Run | LatentCodes | 
     if path.is_dir() and (path / PRETRAINED).is_file() and not (path / RUN).is_file():
         return model
     folder = run_folder(model)
-    return LatentCodes.load(folder) if (folder / TENSORS).is_file() else load_run(model)
+    return LatentCodes.load(folder) if (folder / TENSORS).is_file() else Run.open(folder)
 
 
 @watched("reading codes")
