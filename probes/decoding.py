@@ -28,14 +28,14 @@ from latentcode.probes.common.figures import scores_figure
 from latentcode.probes.common.harness import (
     At,
     Outcome,
-    Part,
     Problem,
     Question,
+    Read,
     Reading,
     contrasts,
     evaluate,
-    opened,
     origin,
+    probed_with_labels,
     read,
 )
 from latentcode.probes.common.labels import (
@@ -91,6 +91,7 @@ from latentcode.probes.common.statistics import (
 )
 from latentcode.progress import Progress, watched
 from latentcode.subjects import Subject
+from latentcode.subjects import subject as opened
 from latentcode.subjects.base import CodesSubject
 
 if TYPE_CHECKING:
@@ -190,30 +191,10 @@ def decode(
             that share more than they may.
     """
     seed, features = checked_seed(seed), as_tuple(features)
-    subject, _ = opened(model, problems, labels, step=step, device=device, heldout=heldout,
-                        seed=seed)
+    subject, _ = probed_with_labels(
+        opened(model, problems, step=step, device=device), labels, heldout=heldout, seed=seed)
     parts = (("train", subject.n_of("n_train", n_train, 4_096, "train")),
              ("ood", subject.n_of("n_heldout", n_heldout, 4_096, "ood")))
-    return decode_splits(
-        subject, parts, labels, features=features, widths=widths, beyond_answer=beyond_answer,
-        metrics=metrics, pairs=pairs, layers=layers, controls=controls,
-        allow_overlap=allow_overlap, n_shuffles=n_shuffles, n_bootstrap=n_bootstrap, seed=seed,
-        n_jobs=n_jobs, progress=progress)[0]
-
-
-def decode_splits(
-    subject: Subject, parts: Sequence[Part], labels: Labels | None = None, *,
-    features: Sequence[str] = ("code",), widths: Sequence[int] | int | None = None,
-    beyond_answer: bool = False, metrics: Sequence[str] | str = METRICS,
-    pairs: Sequence[str] | str | None = None, layers: Sequence[int] | int | None = None,
-    controls: bool = True, allow_overlap: str = "nothing", n_shuffles: int = N_SHUFFLES,
-    n_bootstrap: int = 1_000, seed: int = 0, n_jobs: int = 1, progress: Progress | None = None,
-) -> list[DecodingResult]:
-    """Return what `decode` does, of each of several held-out splits, by the same probes.
-
-    parts  the split that probes are fitted on, then those that they are scored on, with their
-           numbers of problems. Classes are those of all together
-    """
     metrics = chosen("metric", metrics, tuple(SINGLE))
     if widths is not None:
         widths = as_tuple(widths)
@@ -226,6 +207,25 @@ def decode_splits(
     custom = own_labels(labels if looked_up else None, subject, parts, seed=seed)
     reads = read(subject, parts, features, pairs=pairs, layers=layers, widths=widths,
                  controls=controls, seed=seed, custom=custom)
+    return decode_readings(
+        subject, reads, labels, features=features, widths=widths, beyond_answer=beyond_answer,
+        metrics=metrics, controls=controls, allow_overlap=allow_overlap, n_shuffles=n_shuffles,
+        n_bootstrap=n_bootstrap, seed=seed, n_jobs=n_jobs, progress=progress)[0]
+
+
+def decode_readings(
+    subject: Subject, reads: Read, labels: Labels | None = None, *,
+    features: Sequence[str] = ("code",), widths: Sequence[int] | None = None,
+    beyond_answer: bool = False, metrics: Sequence[str] = METRICS, controls: bool = True,
+    allow_overlap: str = "nothing", n_shuffles: int = N_SHUFFLES, n_bootstrap: int = 1_000,
+    seed: int = 0, n_jobs: int = 1, progress: Progress | None = None,
+) -> list[DecodingResult]:
+    """Return what `decode` does, of each of several held-out splits, by the same probes.
+
+    reads  features of the split that probes are fitted on, then of those that they are scored on.
+           Classes are those of all together
+    """
+    only_codes = features == ("code",) and widths is None and not beyond_answer
     shared = [shared_combinations(reads.rows[0], rows, allow_overlap) for rows in reads.rows[1:]]
     groups = [groups_of(rows.labels) for rows in reads.rows]
     targets, known = _targets(subject, labels, reads.labels, groups, only_codes=only_codes,

@@ -36,8 +36,8 @@ from latentcode.probes.common.harness import (
     Question,
     contrasts,
     evaluate,
-    opened,
     origin,
+    probed_with_labels,
     read,
 )
 from latentcode.probes.common.labels import (
@@ -71,6 +71,7 @@ from latentcode.probes.common.statistics import (
 )
 from latentcode.progress import Progress, watched
 from latentcode.registry import Registry, offered
+from latentcode.subjects import subject as opened
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -339,8 +340,9 @@ def ask(
     features = probe.features if features is None else as_tuple(features)
     check(not (probe.fitted and split == "train"), f"split is 'train', which probe {probe.name!r} "
           "is fitted on; expected another one", ProbeError)
-    subject, wanted = opened(model, problems, labels, step=step, device=device, seed=seed,
-                             heldout=HELDOUT if probe.fitted else None)
+    subject, wanted = probed_with_labels(
+        opened(model, problems, step=step, device=device), labels, seed=seed,
+        heldout=HELDOUT if probe.fitted else None)
     parts = [(part, subject.n_of("n", n, 4_096, part))
              for part in (("train", split) if probe.fitted else (split,))]
     custom = own_labels(wanted if labels is not None else None, subject, parts, seed=seed)

@@ -223,16 +223,15 @@ class Read:
                 for pair, frames in self.labels.items()}
 
 
-def opened(
-    model: Model, problems: Problems, labels: Labels | None, *, step: int | None = None,
-    device: str | None = None, heldout: float | None = None, seed: int = 0,
+def probed_with_labels(
+    subject: Subject, labels: Labels | None, *, heldout: float | None = None, seed: int = 0
 ) -> tuple[Subject, Labels]:
     """Return a model on the problems that probes draw, and the labels that are asked about.
 
     heldout  share of the combinations of prompts without splits that are held out; None: nothing
              is fitted
     """
-    probed = subject(model, problems, step=step, device=device).probing
+    probed = subject.probing
     wanted = asked_labels(labels, probed)
     if labels is not None:
         probed = probed.about(names_of(wanted))

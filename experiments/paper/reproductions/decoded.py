@@ -43,9 +43,10 @@ from latentcode.probes.common.figures import (
     panels,
     points_per_layer,
 )
+from latentcode.probes.common.harness import read
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import varies
-from latentcode.probes.decoding import decode_splits
+from latentcode.probes.decoding import decode_readings
 from latentcode.runs import Run
 from latentcode.subjects import subject
 from latentcode.subjects.base import CodesSubject
@@ -200,9 +201,11 @@ def probe_scores(
     untrained = [model.codes(split, n=size, untrained=True, seed=seed)
                  for split, size in sizes.items()]
     # An instance of a small task can come twice, which the claims have always counted.
-    results = decode_splits(
-        CodesSubject(codes, untrained), [(str(i), len(each)) for i, each in enumerate(codes)],
-        [label], metrics=["balanced_accuracy"], allow_overlap="instances", seed=seed)
+    known = CodesSubject(codes, untrained)
+    reads = read(known, [(str(i), len(each)) for i, each in enumerate(codes)], ["code"],
+                 pairs=None, layers=None, seed=seed, custom=[{} for _ in codes])
+    results = decode_readings(known, reads, [label], metrics=["balanced_accuracy"],
+                              allow_overlap="instances", seed=seed)
     tables = []
     for split, heldout, initial, result in zip(SPLITS, codes[1:], untrained[1:], results,
                                                strict=True):
@@ -213,13 +216,13 @@ def probe_scores(
         table = pd.concat([each.reindex(columns=COLUMNS) for each in every if len(each)],
                           ignore_index=True)
         pair, = (pair.name for pair in heldout.pairs)
-        read = {(name, layer): heldout.select_residual(layer=layer, pair=pair)
-                if name == "residual" else (
-                    initial if name == "untrained" else heldout).select(layer=layer, pair=pair)
-                for name, layer in set(zip(table["features"], table["layer"], strict=True))}
+        points = {(name, layer): heldout.select_residual(layer=layer, pair=pair)
+                  if name == "residual" else (
+                      initial if name == "untrained" else heldout).select(layer=layer, pair=pair)
+                  for name, layer in set(zip(table["features"], table["layer"], strict=True))}
         tables.append(table.assign(
             split=split, n=n, n_combinations=result.table["n_heldout_combinations"].max(),
-            varies=[varies(read[place])
+            varies=[varies(points[place])
                     for place in zip(table["features"], table["layer"], strict=True)]))
     return pd.concat(tables, ignore_index=True).assign(n_train=n_train)
 

@@ -11,6 +11,7 @@ from decoded_codes import decode_codes
 
 import latentcode as lc
 from latentcode.codes import LatentCodes
+from latentcode.probes.common.harness import read
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import (
     MOST_SAID,
@@ -22,7 +23,7 @@ from latentcode.probes.common.statistics import (
     paired_rates,
     resample,
 )
-from latentcode.probes.decoding import DecodingResult, decode_splits
+from latentcode.probes.decoding import DecodingResult, decode_readings
 from latentcode.probes.knn_purity import ALL
 from latentcode.subjects.base import CodesSubject
 
@@ -116,8 +117,9 @@ def test_a_single_shuffle_is_not_taken_for_too_few_combinations(planted: Planted
 def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
     train, ood, other = planted("train"), planted("ood"), planted("ood", seed=5)
     parts = CodesSubject([train, ood, other])
-    both = decode_splits(parts, [(str(i), len(codes)) for i, codes in enumerate(parts.parts)],
-                         ["term_1"], layers=[1], controls=False, n_shuffles=1, n_bootstrap=100)
+    reads = read(parts, [(str(i), len(codes)) for i, codes in enumerate(parts.parts)], ["code"],
+                 pairs=None, layers=[1], controls=False, seed=0, custom=[{}, {}, {}])
+    both = decode_readings(parts, reads, ["term_1"], controls=False, n_shuffles=1, n_bootstrap=100)
     for heldout, found in zip((ood, other), both, strict=True):
         alone = decode_codes(train, heldout, ["term_1"], layers=[1], controls=False, n_shuffles=1,
                              n_bootstrap=100)
