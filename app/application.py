@@ -12,9 +12,10 @@ from streamlit.runtime.pages_manager import PagesManager
 from streamlit.starlette import App
 
 from latentcode.app import index
-from latentcode.app.charts.map.addresses import ROUTES
+from latentcode.app.charts.addresses import ROUTES
+from latentcode.app.index import Policy
 from latentcode.app.language.given import given
-from latentcode.app.policy import HOSTS, Policy
+from latentcode.app.settings import HOSTS
 
 if given() is not None:
     # Before there are threads: libraries such as scipy look for torch, and find it half loaded.

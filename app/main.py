@@ -12,9 +12,8 @@ import streamlit as st
 from latentcode.app.charts.theme import STYLE, is_dark, logo, tab_icon
 from latentcode.app.data.loaded import WAITING
 from latentcode.app.language.given import given
-from latentcode.app.menu import LANGUAGE, OTHERS, PAGES
-from latentcode.app.share.address import say_what_came, say_what_is_lost
-from latentcode.app.share.link import show_link
+from latentcode.app.settings import LANGUAGE, OTHERS, PAGES
+from latentcode.app.share import say_what_came, say_what_is_lost, show_link
 from latentcode.app.state.messages import guarded
 from latentcode.app.state.url import open_address
 from latentcode.registry import import_from_environment

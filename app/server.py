@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from latentcode.app.charts.map import library
+from latentcode.app import assets
 from latentcode.app.data.catalog import GIVEN, ROOTS
 from latentcode.app.language.given import VARIABLE as LANGUAGE
 from latentcode.app.language.given import Given
-from latentcode.app.look import STREAMLIT_THEME
-from latentcode.app.policy import HOSTS
+from latentcode.app.settings import HOSTS, STREAMLIT_THEME
 from latentcode.errors import ConfigError, check
 from latentcode.registry import in_environment
 
@@ -92,7 +91,7 @@ def serve(
     for package in ("streamlit", "plotly"):
         check(find_spec(package) is not None, f"the explorer needs {package}, which is not "
               "installed; expected latentcode[app] (pip install 'latentcode[app]')", ConfigError)
-    library.script()
+    assets.script()
     given = bool(folders)
     folders = tuple(folders) or (() if language is not None else (Path.cwd(),))
     for folder in map(Path, folders):

@@ -1,17 +1,20 @@
-"""What do these codes separate? A bar per label, beside shuffled labels; a click recolours."""
+"""What do these codes separate? Bars per label and a line over layers; a click chooses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.charts.picking import pick
+from latentcode.app.assets import own_component
 from latentcode.app.data import loaded
 from latentcode.app.data.projections import offered
+from latentcode.app.state.messages import answering
 from latentcode.app.state.sidebar import AT_PLACE, Chosen
 from latentcode.app.words import literal
 from latentcode.codes.latent_codes import is_measurement
@@ -31,6 +34,7 @@ MOST_JUDGED = 1_000
 OPERATION = re.compile(r"(rule|function|term)(_\d+)?")
 """Labels that say what a problem asks to be done."""
 SAME = "All codes of this layer and pair are the same: nothing can be separated."
+Option = TypeVar("Option", str, int)
 
 
 @st.cache_resource(max_entries=96, show_spinner="Looking at neighbours …", hash_funcs=AT_PLACE)
@@ -143,7 +147,7 @@ def sentence(chosen: Chosen, colour: str) -> str:
     return f"These codes separate **{literal(best)}** best: {what}{also}."
 
 
-def show(chosen: Chosen, colour: str) -> None:
+def show_purity(chosen: Chosen, colour: str) -> None:
     """Show the bars of all labels, and recolour the page by the one that is clicked.
 
     Needs a list of the sidebar with the key "colour", as `choose_look` shows it.
@@ -181,3 +185,65 @@ def name_of(chosen: Chosen, colour: str, names: Iterable[str]) -> str | None:
     """Return which of some names stands for a label: `rule` for `rule_2` of the pair's token 2."""
     column = chosen.label(colour).name
     return next((name for name in names if chosen.label(name).name == column), None)
+
+
+def show_track(chosen: Chosen, colour: str) -> None:
+    """Show how far the layers' codes separate the current colour; a click chooses a layer.
+
+    Needs the sidebar's row of layers, of the key "layer", as `choose_layer` shows it.
+    """
+    places = []
+    for layer, share, shuffled in over_layers(chosen, colour).to_numpy().tolist():
+        known = np.isfinite(share)
+        told = (f"layer {layer:.0f}: {share:.2f} of the nearest neighbours agree on {colour}, a "
+                f"mean over its values; with shuffled labels {shuffled:.2f}" if known
+                else f"layer {layer:.0f}: nothing to separate")
+        places.append({"layer": int(layer), "value": share if known else None,
+                       "shuffled": shuffled if known else None, "told": told})
+    measured = f"Share of nearest neighbours that agree on {colour}; dashed: shuffled labels"
+    pick("track", {"places": places, "current": chosen.layer, "measured": measured},
+         chosen.codes.layers, key="layer", shown=chosen.layer)
+
+
+def over_layers(chosen: Chosen, colour: str) -> pd.DataFrame:
+    """Return `layer`, `purity` and `shuffled` of a label, a row per layer.
+
+    NaN where a layer's codes are all the same, and for a label that is not judged.
+    """
+    rows: list[tuple[int, float, float]] = []
+    for layer in chosen.codes.layers:
+        table = knn_purity(replace(chosen, layer=layer))
+        share = shuffled = np.nan
+        if table is not None:
+            of_all = table[table["among"] == ALL].set_index("label")
+            name = name_of(chosen, colour, of_all.index)
+            if name is not None:
+                share, shuffled, _ = numbers_of(of_all, name)
+        rows.append((layer, share, shuffled))
+    return pd.DataFrame(rows, columns=["layer", "purity", "shuffled"])
+
+
+def pick(
+    name: str, data: Mapping[str, Any], options: Sequence[Option], *, key: str, shown: Option
+) -> None:
+    """Show a chart; an option that is clicked becomes the value of the widget `key`.
+
+    name     of the script beside this module, which draws `data` and reports `picked`
+    options  what can be clicked
+    key      of the widget, anywhere on the page
+    shown    what the page shows now
+
+    In a fragment, too, the whole page is run again, the widget with it.
+    """
+    own, clicked = f"{name} chart", f"{key} was clicked"
+
+    def noted() -> None:
+        value = st.session_state[own]["picked"]
+        if value in options:
+            st.session_state[key] = value
+            st.session_state[clicked] = True
+
+    if st.session_state.pop(clicked, False) and st.session_state[key] != shown:
+        st.rerun()  # a click in a fragment has run that alone, with what was shown before
+    own_component(__name__, name)(
+        key=own, data=dict(data), on_picked_change=answering(noted))

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 import streamlit as st
 
-from latentcode.app.charts.map.addresses import card_address
-from latentcode.app.charts.map.colours import colours
-from latentcode.app.charts.map.component import Plane, show_map
+from latentcode.app.charts.addresses import card_address
+from latentcode.app.charts.map import Plane, colours, show_map
 from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.problem import card
 from latentcode.app.data.projections import colour_labels

@@ -14,10 +14,10 @@ import pandas as pd
 import streamlit as st
 from matplotlib.ticker import MaxNLocator
 
-from latentcode.app.charts.map.colours import colours_of_values
+from latentcode.app.charts.map import colours_of_values
 from latentcode.app.charts.theme import grey, is_dark, palette
 from latentcode.app.data.projections import in_order, value_name
-from latentcode.app.look import ACCENT
+from latentcode.app.settings import ACCENT
 from latentcode.app.state.sidebar import AT_PLACE, OF_PAIR, Chosen
 from latentcode.codes.latent_codes import is_measurement
 from latentcode.errors import ProbeError

@@ -13,10 +13,19 @@ import streamlit as st
 
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
-from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome, answer_text
+from latentcode.probes.interventions.outcomes import (
+    ANSWERS,
+    Answers,
+    Ask,
+    BenchOutcome,
+    Cells,
+    answer_text,
+)
 from latentcode.probes.interventions.replication import Replication
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from latentcode.probes.interventions.bench import Bench
     from latentcode.probes.interventions.patch import Patch
     from latentcode.tasks import Batch
@@ -31,6 +40,13 @@ KEPT = 64
 LOOKED_AT, MOST_TRIED = 48, 8
 """Problems among which one is looked for that a page can open on, and how many of those that can
 tell are tried with their controls."""
+PAIR, ROW, CONTEXT = "this pair", "its row", "the context"
+CONTROLS = 16
+"""Random ones that are written beside what is asked for."""
+MOST_AVERAGED = 128
+"""Problems over which a mean of many codes is taken."""
+POOL = 1_024
+"""Problems out of which random ones are drawn."""
 
 
 @dataclass(frozen=True)
@@ -277,3 +293,67 @@ def find_opening(entry: Entry, split: str) -> None:
     task = make_task(make_task(Run.open(entry.path).config.task).probe_config)
     open_ = _opened(entry, split, task, instances(task, split, range(DRAWN)))
     open_.opening(usual(open_.bench))
+
+
+def cells_at(
+    open_: OpenBench, instance: int, layer: int, query: int, key: int
+) -> dict[str, Cells]:
+    """Return the codes of a layer that can be written together, by name."""
+    with open_.alone():
+        bench = open_.bench
+        every = tuple(range(bench.batch.inputs.shape[1]))
+        found = {PAIR: Cells(layer, (query,), (key,)), ROW: Cells(layer, (query,), every)}
+        context = open_.task.places(bench.rows([instance])).get("context")
+        # In a text, what stands at a token has no meaning that texts share.
+        if context is not None and open_.kind != "place":
+            found[CONTEXT] = Cells(layer, tuple(context[0].tolist()), every)
+    return found
+
+
+def position(open_: OpenBench, instance: int, pair: str) -> tuple[int, int]:
+    """Return the query and key of a named pair in a problem."""
+    with open_.alone():
+        queries, keys = open_.task.positions([pair], open_.bench.rows([instance]))
+    return int(queries[0, 0]), int(keys[0, 0])
+
+
+def mean_code(codes: np.ndarray, selected: np.ndarray) -> Tensor:
+    """Return the mean of some codes [N, H] of a pair, and of as many random ones: [1 + n, H, 1, 1].
+    """
+    import torch
+
+    rng, n = np.random.default_rng(0), int(selected.sum())
+    found = np.stack([codes[selected].mean(0), *(
+        codes[rng.permutation(len(codes))[:n]].mean(0) for _ in range(CONTROLS))])
+    return torch.from_numpy(found)[:, :, None, None]
+
+
+def mean_codes_at(open_: OpenBench, at: Cells, rows: Sequence[int]) -> Tensor:
+    """Return the mean codes of some problems, and of as many random ones: [1 + n, H, q, k].
+
+    rows  numbers of problems; of more than `MOST`, some are drawn
+    """
+    import torch
+
+    rng = np.random.default_rng(0)
+    chosen = rng.permutation(np.asarray(rows))[:MOST_AVERAGED]
+    with open_.alone():
+        own = open_.bench.codes_at(chosen.tolist(), at).mean(0)
+    pool = _pool(open_, at)
+    return torch.stack([own, *(pool[torch.from_numpy(
+        rng.permutation(len(pool))[:len(chosen)])].mean(0) for _ in range(CONTROLS))])
+
+
+@st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={
+    OpenBench: lambda open_: open_.weights, Cells: repr})
+def _pool(open_: OpenBench, at: Cells) -> Tensor:
+    """Return the codes of random problems of a split, [N, H, q, k]."""
+    drawn = np.random.default_rng(1).permutation(min(len(open_.bench), DRAWN))[:POOL]
+    with open_.alone():
+        return open_.bench.codes_at(drawn.tolist(), at)
+
+
+def answers_to(open_: OpenBench, instance: int, at: Cells, codes: Tensor) -> Answers:
+    """Return what a model answers to a problem with each of some codes."""
+    with open_.alone():
+        return open_.bench.written(instance, at, codes)

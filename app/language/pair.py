@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from latentcode.app.arcs.component import arcs
 from latentcode.app.charts.theme import is_dark
+from latentcode.app.components.problems import arcs
 from latentcode.app.language.page import (
     HEAD,
     MOST_CHARACTERS,

@@ -1,8 +1,8 @@
-"""Codes of texts in the plane, where other codes lie in it, and what colours the points."""
+"""Codes of texts in the plane, their colours, and the map that shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from latentcode.app.charts.addresses import card_address
+from latentcode.app.charts.map import Pin, colours, show_map
+from latentcode.app.charts.map import Plane as Drawn
+from latentcode.app.charts.theme import is_dark
 from latentcode.app.data.loaded import progress_bar
 from latentcode.app.data.projections import METHODS
 from latentcode.app.language.page import KNOWN_BY
+from latentcode.app.language.pair import card
 from latentcode.app.language.reading import Read
 from latentcode.app.language.work import Job
+from latentcode.app.state.selection import Selection
+from latentcode.app.state.url import choose
 from latentcode.errors import ProbeError, check
 from latentcode.probes.common.statistics import varies
 from latentcode.probes.heads.clusters import flat_codes, heads_of
@@ -76,13 +83,13 @@ class Plane:
                 "new ones")
 
 
-def name(read: Read, layer: int | None, method: str) -> str:
+def plane_name(read: Read, layer: int | None, method: str) -> str:
     """Return what a selection calls the picture that it was drawn in."""
     return f"{ALL if layer is None else layer}!{method}!{len(read.codes)}"
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
-def plane(job: Job, read: Read, layer: int | None, method: str) -> Plane:
+def plane_of(job: Job, read: Read, layer: int | None, method: str) -> Plane:
     """Lay out the codes of a layer, or of all; `ProbeError` where there is nothing to lay out."""
     points = flat_codes(read.codes, layer)
     check(varies(points), "the codes of all pairs are the same there; there is nothing to lay out",
@@ -106,7 +113,7 @@ def _pca(points: np.ndarray) -> Plane:
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs=KNOWN_BY)
-def label(job: Job, read: Read, colour: str, layer: int | None) -> pd.Series:
+def label_of(job: Job, read: Read, colour: str, layer: int | None) -> pd.Series:
     """Return what colours the pairs, one of `COLOURS`."""
     labels = read.codes.labels
     if colour == "key":
@@ -174,3 +181,35 @@ def pairs_csv(
             "selected": False if selected is None else selected}),
         pd.DataFrame(flat_codes(read.codes, layer).astype(np.float32), columns=columns),
     ], axis=1).to_csv(index=False).encode()
+
+
+def choose_plane(layers: Sequence[int]) -> tuple[int | None, str, str]:
+    """Return the layer, None for all, the projection and the colour."""
+    options: list[str | int] = [ALL, *layers]
+    chosen = choose("Layer", options, key="lm_layer", where=st.sidebar,
+                    help="The code of a pair is its attention at all heads of this layer, or of "
+                         "all layers.")
+    method = choose("Projection", METHODS_SHOWN, key="lm_plane", form="buttons",
+                    where=st.sidebar, help="PCA is there at once; t-SNE and UMAP take a while.")
+    colour = choose("Colour by", list(COLOURS), key="lm_colour", where=st.sidebar,
+                    help="; ".join(f"{name}: {text}" for name, text in COLOURS.items()))
+    return None if chosen == ALL else int(chosen), method, colour
+
+
+def show_pairs(
+    job: Job, read: Read, plane: Plane, layer: int | None, method: str, colour: str,
+    note: Callable[[Selection], None], *,
+    height: int, alt: str, selection: Selection | None = None, selected: np.ndarray | None = None,
+    instance: int | None = None, pins: Sequence[Pin] = (),
+) -> None:
+    """Show the pairs that were read of a model.
+
+    note  called with what is clicked or outlined; the rest is as of `show_map`
+    """
+    shades = colours(label_of(job, read, colour, layer), title=colour, dark=is_dark())
+    cards = card_address(("language", read.stamp), lambda row: card(job, read, row))
+    show_map(
+        [Drawn(plane_name(read, layer, method), "", plane.at, cards=cards)],
+        shades, note, key="map", dark=is_dark(), label=colour,
+        selection=selection or Selection(), selected=selected, instance=instance, height=height,
+        alt=alt, pins=pins)

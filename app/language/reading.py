@@ -1,28 +1,33 @@
-"""What the pages show of a model on texts: one pass of each text, from which all of it is taken.
-
-    codes     of at most n pairs of a query and a key, those that `lc.heads(codes=n)` samples
-    metrics   of all heads, summed up as `lc.heads` does
-    maxima    max a_qk over q, k >= 1 of every text and head, and where: what texts of a head are
-              sorted by
-
-At any time the pairs are those of the texts that were read so far: the first picture need not wait
-for the last text.
-"""
+"""Attention of a language model on texts, read in one pass, and kept for another start."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.app.language.given import PAIRS
+from latentcode.app.language.given import PAIRS, Given
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import Hooks
-from latentcode.errors import check
+from latentcode.errors import ArtifactError, check
+from latentcode.files.provenance import package_version
+from latentcode.files.storage import (
+    check_checksum,
+    checksum,
+    default_cache,
+    read_json,
+    read_tensors,
+    replace_folder,
+    write_json,
+    write_tensors,
+)
 from latentcode.probes.heads.codes import PairSampler, attended_key
 from latentcode.probes.heads.metrics import Observer, Sums, as_shares
 from latentcode.prompts.texts import TextBatch, Texts
@@ -31,6 +36,7 @@ BATCH = 256
 """Tokens of a batch: so few that a prompt that was typed meanwhile does not wait for long."""
 ROW_BYTES = 2**26
 """Bytes of the rows of codes of a batch that are kept until their keys are drawn."""
+FILE, ARRAYS, CODES = "read.json", "read.safetensors", "codes"
 
 
 @dataclass(frozen=True)
@@ -195,3 +201,43 @@ def shares(read: Read) -> Mapping[str, int]:
     """Return how many of the pairs were drawn which way."""
     counts = read.codes.labels["drawn"].value_counts()
     return {str(name): int(count) for name, count in counts.items()}
+
+
+def folder_of(given: Given) -> Path:
+    """Return where it is kept what was read of the model that was given.
+
+    It is known by the model, the texts, and the version that read them.
+    """
+    known = {"model": given.model.identity, "texts": given.digest, "n": given.n,
+             "longest": given.longest, "pairs": PAIRS, "version": package_version("latentcode")}
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    return default_cache() / "language" / digest[:24]
+
+
+def keep(read: Read, folder: Path) -> None:
+    """Write what was read; `ArtifactError` where that cannot be."""
+    with replace_folder(folder, overwrite=True, marker=FILE) as temporary:
+        read.codes.save(temporary / CODES)
+        write_tensors(temporary / ARRAYS, {
+            "rows": read.rows, "tokens": np.concatenate(read.tokens),
+            "lengths": np.array([len(ids) for ids in read.tokens]), "sums": read.sums.sums,
+            "n": read.sums.n, "maxima": read.maxima, "query": read.query, "key": read.key})
+        write_json(temporary / FILE, {
+            "notes": list(read.notes), "whole": read.whole,
+            "sha256": checksum(temporary / ARRAYS)})
+
+
+def kept(folder: Path) -> Read | None:
+    """Return what was kept; None where nothing was, `ArtifactError` where it is damaged."""
+    if not (folder / FILE).is_file():
+        return None
+    said = read_json(folder / FILE)
+    check(isinstance(said, dict) and {"notes", "whole", "sha256"} <= set(said),
+          f"{folder / FILE} does not describe what was read", ArtifactError)
+    check_checksum(folder / ARRAYS, said["sha256"])
+    arrays = read_tensors(folder / ARRAYS)
+    ends = np.cumsum(arrays["lengths"])[:-1]
+    return Read(LatentCodes.load(folder / CODES), arrays["rows"],
+                tuple(np.split(arrays["tokens"], ends)), Sums(arrays["sums"], arrays["n"]),
+                tuple(said["notes"]), arrays["maxima"], arrays["query"], arrays["key"],
+                bool(said["whole"]))

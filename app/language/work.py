@@ -142,7 +142,7 @@ class Work:
             job.opened.set()
 
     def _do(self, job: Job) -> None:
-        from latentcode.app.language.keeping import folder_of, keep, kept
+        from latentcode.app.language.reading import folder_of, keep, kept
 
         folder = folder_of(self.given)
         try:

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
+from matplotlib.colors import to_hex
 
-from latentcode.app.language.page import HEAD, show_progress, show_read
+from latentcode.app.charts.theme import is_dark, on_click, show_still, styled
+from latentcode.app.data.loaded import progress_bar
+from latentcode.app.language.given import given
+from latentcode.app.language.page import HEAD, KNOWN_BY, show_progress, show_read
+from latentcode.app.language.passes import see
+from latentcode.app.language.reading import Read, texts_for
+from latentcode.app.language.tokens import Shaded, shaded
+from latentcode.app.language.work import Job
 from latentcode.app.state.messages import answering, guarded
 from latentcode.app.state.url import choose, remember, remembered
 from latentcode.app.words import literal
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from latentcode.app.language.reading import Read
-    from latentcode.app.language.work import Job
+from latentcode.probes.heads.ablate import Ablation
+from latentcode.probes.heads.metrics import DIRECT, METRICS, OBSERVED, Scores
+from latentcode.progress import Progress
+from latentcode.prompts.texts import source_of
 
 CHART = "heads"
 SHOWN = ("largest", "tenths")
 """Which texts of a head are shown."""
+ABOUT: Mapping[str, str] = {**METRICS, DIRECT: "what the head adds to the logit of the next token",
+                            "largest": "mean over texts of the largest attention in it"}
+"""What can be an axis, and what it is."""
+N_BOOTSTRAP, SEED = 500, 0
+N_ABLATED = 16
+"""Texts that a head is ablated in."""
+CHANGES: Mapping[str, str] = {
+    "loss": "increase of the next token's loss, in nats", "kl": "KL divergence, in nats",
+    "changed": "share of tokens whose likeliest next token changes"}
+
+BEYOND: Mapping[int, str] = {1: "more", 0: "no", -1: "less"}
+"""Whether a head does more than its control, surely."""
+HEIGHT = 430
+MAP = "viridis"
 
 
 def page() -> None:
@@ -29,11 +54,6 @@ def page() -> None:
 
 @guarded
 def _body(job: Job) -> None:
-    from latentcode.app.charts.clicks import on_click
-    from latentcode.app.charts.theme import is_dark, show_still
-    from latentcode.app.language.charts import heads_chart
-    from latentcode.app.language.heads import ABOUT, table, words
-
     read = job.read
     assert read is not None
     names = list(ABOUT)
@@ -93,8 +113,6 @@ def _choose_head(read: Read, head: tuple[int, int] | None) -> None:
 
 
 def _show_table(job: Job, found: pd.DataFrame) -> None:
-    from latentcode.app.language.heads import ABOUT
-
     st.dataframe(found[["layer", "head", *ABOUT]], hide_index=True, column_config={
         name: st.column_config.NumberColumn(format="%.3f") for name in ABOUT})
     st.download_button("Table, CSV", lambda: found.to_csv(index=False).encode(),
@@ -104,9 +122,7 @@ def _show_table(job: Job, found: pd.DataFrame) -> None:
 
 def _card(job: Job, read: Read, found: pd.DataFrame, layer: int, head: int) -> None:
     """Show a head: its metrics, what ablating it does, and texts."""
-    import pandas as pd
 
-    from latentcode.app.language.heads import ABOUT, words
 
     row = found[(found["layer"] == layer) & (found["head"] == head)].iloc[0]
     st.markdown(f"##### L{layer}H{head}: head {head} of layer {layer}")
@@ -132,10 +148,7 @@ def _rank(values: pd.Series, value: float) -> str:
 
 def _effects(job: Job, read: Read, layer: int, head: int) -> None:
     """Offer to ablate the head, and show what that did, beside its control."""
-    import pandas as pd
 
-    from latentcode.app.data.loaded import progress_bar
-    from latentcode.app.language.heads import BEYOND, CHANGES, N_ABLATED, ablated
 
     kept: dict[tuple[int, int], Any] = st.session_state.setdefault("lm effects", {})
     place = layer, head
@@ -166,10 +179,6 @@ def _effects(job: Job, read: Read, layer: int, head: int) -> None:
 
 def _texts(job: Job, read: Read, layer: int, head: int) -> None:
     """Show texts of a head, shaded by its attention."""
-    from latentcode.app.language.components import Shaded, shaded
-    from latentcode.app.language.heads import texts_of_head
-    from latentcode.app.language.passes import see
-
     which = choose("Texts", SHOWN, key="lm_texts", form="buttons",
                    shown=lambda name: {"largest": "largest attention",
                                        "tenths": "one per decile"}[name])
@@ -191,3 +200,106 @@ def _texts(job: Job, read: Read, layer: int, head: int) -> None:
 def _said(name: str) -> str:
     kind, number = name.split()
     return f"{number}." if kind == "largest" else f"decile {number}"
+
+
+def words(metric: str) -> str:
+    """Return a metric as people read it."""
+    return metric.replace("_", " ")
+
+
+@st.cache_resource(max_entries=4, show_spinner="Looking at the heads …", hash_funcs=KNOWN_BY)
+def table(job: Job, read: Read) -> pd.DataFrame:
+    """Return a row per layer and head: each metric, with its 95 % interval over texts in columns
+    `metric_low` and `metric_high`."""
+    layers, n_heads = read.layers, read.n_heads
+    found = pd.DataFrame({"layer": np.repeat(layers, n_heads),
+                          "head": np.tile(np.arange(n_heads), len(layers))})
+    scores = {name: read.sums.scores(i, N_BOOTSTRAP, SEED) for i, name in enumerate(OBSERVED)}
+    maxima = read.maxima.astype(np.float64)
+    groups = np.arange(len(maxima)) % 256
+    sums = np.zeros((int(groups.max()) + 1, *maxima.shape[1:]))
+    np.add.at(sums, groups, maxima)
+    sizes = np.bincount(groups).astype(float)[:, None, None]
+    scores["largest"] = Scores.of(sums, sizes, len(maxima), N_BOOTSTRAP, SEED)
+    for name, score in scores.items():
+        low, high = score.interval
+        found[name] = score.value.ravel()
+        found[f"{name}_low"], found[f"{name}_high"] = low.ravel(), high.ravel()
+    return found
+
+
+def texts_of_head(read: Read, layer: int, head: int, top: int = 5) -> list[tuple[str, int]]:
+    """Return texts of a head, each with what it is: those with the largest attention, then one of
+    every tenth of the texts, from the highest."""
+    of = read.maxima[:, read.layers.index(layer), head]
+    order = np.argsort(-of, kind="stable")
+    found = [(f"largest {i + 1}", int(text)) for i, text in enumerate(order[:top])]
+    tenths = np.array_split(order[top:], 10)
+    rng = np.random.default_rng([SEED, layer, head])
+    found += [(f"tenth {i + 1}", int(rng.choice(tenth))) for i, tenth in enumerate(tenths)
+              if len(tenth)]
+    return found
+
+
+def ablated(
+    job: Job, read: Read, layer: int, head: int, progress: Progress
+) -> pd.DataFrame:
+    """Return a row per quantity of `CHANGES`: what mean ablation of a head does in the first texts,
+    after all their tokens, with its interval over texts; and its control, random output matrices of
+    the head, with the interval in which one of them lies (`latentcode.probes.heads.ablate`).
+
+    `above`: 1 where the head does more than such a one would, -1 where less, else 0; `n` tokens.
+    """
+    asked = given()
+    assert asked is not None
+    model = job.wait_for_model()
+    texts = texts_for(model, source_of(asked.texts), n=N_ABLATED, longest=asked.longest)
+    batches = list(texts.batches())
+    with job.turns.now():
+        ablation = Ablation(model, batches, kinds=("mean",), n_read=None, seed=SEED,
+                            heads=[(layer, head)])
+    for done, part in enumerate(ablation.parts, 1):
+        with job.turns.now():
+            ablation.add(part)
+        progress(done, len(ablation.parts))
+    effects = ablation.table(N_BOOTSTRAP).set_index("quantity").loc[list(CHANGES)]
+    effects["above"] = (effects["difference_low"] > 0).astype(int) - (
+        effects["difference_high"] < 0).astype(int)
+    return effects.reset_index()
+
+
+def layer_colours(n: int, dark: bool) -> list[str]:
+    """Return a colour per layer, from the first to the last, none as dark or light as the ground.
+    """
+    ends = (0.25, 0.98) if dark else (0.05, 0.92)
+    return [to_hex(mpl.colormaps[MAP](share)) for share in np.linspace(*ends, n)]
+
+
+def heads_chart(
+    table: pd.DataFrame, x: str, y: str, chosen: tuple[int, int] | None, *, dark: bool
+) -> go.Figure:
+    """Return a scatter of heads, coloured by layer; `customdata` is layer.head."""
+    figure = go.Figure()
+    layers = sorted(table["layer"].unique())
+    for layer, colour in zip(layers, layer_colours(len(layers), dark), strict=True):
+        rows = table[table["layer"] == layer]
+        names = [f"L{layer}H{head}" for head in rows["head"]]
+        figure.add_scatter(
+            x=rows[x], y=rows[y], mode="markers", name=f"{layer}", text=names,
+            customdata=[[f"{layer}.{head}"] for head in rows["head"]],
+            hovertemplate=f"%{{text}}<br>{words(x)} %{{x:.3f}}<br>{words(y)} %{{y:.3f}}"
+                          "<extra></extra>",
+            marker={"size": 9, "color": colour,
+                    "line": {"width": 0.6, "color": "#E4E9EE" if dark else "#1B2530"}})
+    if chosen is not None:
+        row = table[(table["layer"] == chosen[0]) & (table["head"] == chosen[1])].iloc[0]
+        figure.add_scatter(
+            x=[row[x]], y=[row[y]], mode="markers+text", text=[f"L{chosen[0]}H{chosen[1]}"],
+            textposition="top center", hoverinfo="skip", showlegend=False,
+            marker={"size": 17, "color": "rgba(0,0,0,0)",
+                    "line": {"width": 2.5, "color": "#E4E9EE" if dark else "#1B2530"}})
+    styled(figure, height=HEIGHT, dark=dark, hovermode="closest",
+           legend={"title": {"text": "layer"}})
+    figure.update_xaxes(title=words(x))
+    figure.update_yaxes(title=words(y))
+    return figure

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from latentcode.app.beside.patches import (
+from latentcode.app.charts import intervene as charts
+from latentcode.app.charts.intervene import show_replication
+from latentcode.app.charts.theme import STACKS, is_dark, show_still
+from latentcode.app.components.problems import Place, show_places, tokens
+from latentcode.app.data import loaded
+from latentcode.app.data.benches import MOST, OpenBench, open_bench, usual
+from latentcode.app.data.catalog import Entry
+from latentcode.app.panels.patches import (
+    brought_back,
     choose_problem,
     chosen_tokens,
     note_place,
     note_tokens,
+    note_tried,
+    show_tried,
 )
-from latentcode.app.beside.tables import number_input
-from latentcode.app.beside.tried import brought_back, note_tried, show_tried
-from latentcode.app.charts import intervene as charts
-from latentcode.app.charts.replicate import show_replication
-from latentcode.app.charts.theme import STACKS, is_dark, show_still
-from latentcode.app.data import loaded
-from latentcode.app.data.benches import MOST, OpenBench, open_bench, usual
-from latentcode.app.data.catalog import Entry
-from latentcode.app.handles.places import Place, show_places
-from latentcode.app.handles.tokens import tokens
 from latentcode.app.state.messages import answering, guarded
-from latentcode.app.state.sidebar import choose_entry, choose_split
+from latentcode.app.state.sidebar import choose_entry, choose_split, number_input
 from latentcode.app.state.url import remember, remembered_number
 from latentcode.app.words import literal
 from latentcode.errors import ConfigError

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from latentcode.app.charts.map import Pin
 from latentcode.app.language.page import (
     EDITED,
     GOES,
@@ -20,15 +22,26 @@ from latentcode.app.language.page import (
     take,
     typed,
 )
+from latentcode.app.language.pair import neighbour_table, pair_of, show_neighbours
+from latentcode.app.language.passes import (
+    OF_KEYS,
+    SITES,
+    Patch,
+    Seen,
+    encoded,
+    other_sources,
+    patched,
+    see,
+)
+from latentcode.app.language.planes import Plane, choose_plane, plane_of, show_pairs
+from latentcode.app.language.reading import Read
+from latentcode.app.language.tokens import editing, shown, text_of
+from latentcode.app.language.work import Job
 from latentcode.app.state.messages import answering, guarded
+from latentcode.app.state.selection import Selection
 from latentcode.app.state.url import choose, choose_several, remember, remembered
 from latentcode.app.words import literal, shortened
 from latentcode.errors import ConfigError
-
-if TYPE_CHECKING:
-    from latentcode.app.language.passes import Patch, Seen
-    from latentcode.app.language.reading import Read
-    from latentcode.app.language.work import Job
 
 HEIGHT = 360
 MOST = 128
@@ -37,6 +50,10 @@ FIRST = 12
 """Tokens of the first text that the page opens on."""
 OTHERS, OFFERED = 8, 4
 """Other sources, the control of a patch; and those that are offered to be clicked."""
+NEXT = 8
+"""Next tokens that are shown."""
+NAMED = 6
+"""Codes of a prompt that have their key's name on the map, those of the most attention."""
 
 
 def page() -> None:
@@ -46,8 +63,6 @@ def page() -> None:
 
 @guarded
 def _body(job: Job) -> None:
-    from latentcode.app.language.passes import encoded, see
-
     read = job.read
     assert read is not None
     st.markdown(f"##### A prompt for {literal(job.title)}")
@@ -67,8 +82,6 @@ def _body(job: Job) -> None:
 
 def _edited(prompt: str) -> str:
     """Let a word of the prompt be changed in place, and return what it becomes."""
-    from latentcode.app.language.components import editing
-
     edited = (remembered(EDITED) or prompt)[:MOST_CHARACTERS]
     st.caption("**Click a word** to change it, and see what moves.")
     editing(prompt, edited, lambda text: take(EDITED, None if text == prompt else text),
@@ -78,26 +91,18 @@ def _edited(prompt: str) -> str:
 
 def _opening(job: Job, read: Read) -> str:
     """Return the beginning of the first text."""
-    from latentcode.app.language.tokens import text_of
-
     return text_of(job.wait_for_model(), read.tokens[0][:FIRST].tolist())
 
 
 def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
     """Show the codes of a prompt on the map, and what comes next."""
-    from latentcode.app.language import planes, prompting
-    from latentcode.app.language.map import choose_plane, show_pairs
-    from latentcode.app.language.pair import pair_of
-    from latentcode.app.language.tokens import shown
-    from latentcode.app.state.selection import Selection
-
     layer, method, colour = choose_plane(list(read.layers))
     left, right = st.columns([1.3, 1.0], gap="medium")
     names = [shown(piece) for piece in before.pieces]
     with right:
         one, two = st.columns(2)
         with one:
-            listed = prompting.options(names)
+            listed = options(names)
             query = listed.index(choose("Query", listed, key="p_query", default=listed[-1],
                                         help="The token whose codes are shown."))
         with two:
@@ -107,9 +112,9 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
             key = keys.index(choose("Key", keys, key="p_key", default=keys[best],
                                     help="With which key; at first the one, but for the first "
                                          "token, that heads attend to most."))
-    plane = planes.plane(job, read, layer, method)
+    plane = plane_of(job, read, layer, method)
     latest = before if after is None else after
-    found = prompting.pins(latest, min(query, len(latest.tokens) - 1), read, layer, plane,
+    found = pins_of(latest, min(query, len(latest.tokens) - 1), read, layer, plane,
                            None if after is None else before)
     with left:
         def noted(selection: Selection) -> None:
@@ -124,15 +129,15 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
         st.caption(literal(
             f"Diamonds: the codes of {latest.pieces[min(query, len(latest.tokens) - 1)].strip()} "
             f"with each key up to it{was}; {plane.how_placed}. A click on a point opens its pair."))
-        prompting.show_near(read, before, query, key, layer)
+        show_near(read, before, query, key, layer)
     with right:
         passes = {"prompt": before.p} if after is None else {
             "before": before.p, "after": after.p}
         st.markdown("**What comes next**" + ("" if after is None else literal(
-            f", before and after: {prompting.changed_words(before, after)}")))
-        prompting.show_next(job, passes, "next tokens")
+            f", before and after: {changed_words(before, after)}")))
+        show_next(job, passes, "next tokens")
         if after is not None:
-            moved = prompting.moved(before, after, query, key, layer, read)
+            moved = distance_moved(before, after, query, key, layer, read)
             if moved is not None:
                 st.caption(literal(f"The edit moves the code of {names[query]} → {names[key]} "
                                    f"by {moved}."))
@@ -140,9 +145,6 @@ def _shown(job: Job, read: Read, before: Seen, after: Seen | None) -> None:
 
 def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> None:
     """Let a person patch from a source prompt, and show what comes next."""
-    from latentcode.app.language.passes import encoded, other_sources, patched, see
-    from latentcode.app.language.prompting import show_next
-
     st.markdown("##### What if the prompt had what a source has?")
     written = typed("Source", SOURCE, edited, help="Another prompt, whose activations are put into "
                                                    "the prompt above, the base.")
@@ -191,9 +193,6 @@ def _patched(job: Job, read: Read, before: Seen, prompt: str, edited: str) -> No
 
 def _offer_sources(job: Job, read: Read, length: int) -> None:
     """Offer the beginnings of some texts, as long as the base, to be clicked as the source."""
-    from latentcode.app.language.passes import other_sources
-    from latentcode.app.language.tokens import shown, text_of
-
     with st.container(horizontal=True, gap="small", key="sources"):
         for number, ids in enumerate(other_sources(read.tokens, length, OFFERED, seed=1)):
             text = text_of(job.wait_for_model(), ids)
@@ -204,10 +203,6 @@ def _offer_sources(job: Job, read: Read, length: int) -> None:
 
 def _choose_patch(read: Read, base: Seen, source: Seen) -> Patch | None:
     """Let a person choose what is put where; None while something is missing."""
-    from latentcode.app.language.passes import OF_KEYS, SITES, Patch
-    from latentcode.app.language.prompting import options
-    from latentcode.app.language.tokens import shown
-
     of_base, of_source = (options([shown(piece) for piece in seen.pieces])
                           for seen in (base, source))
     first, second, third = st.columns(3)
@@ -246,3 +241,90 @@ def _choose_places(
     with columns[1]:
         key = choose(f"Key of the {whose}", [every, *listed[:query + 1]], key=f"{whose}_key")
     return query, None if key == every else listed.index(key)
+
+
+def position(names: Sequence[str], chosen: str) -> int:
+    """Return the position of an option of `options`."""
+    return options(names).index(chosen)
+
+
+def options(names: Sequence[str]) -> list[str]:
+    """Return tokens as options, each once: with their position."""
+    return [f"{i}: {name}" for i, name in enumerate(names)]
+
+
+def flat_codes(codes: np.ndarray, read: Read, layer: int | None) -> np.ndarray:
+    """Return codes [K, L, H] of a layer, or of all, as the plane has them, [K, d]."""
+    of = codes if layer is None else codes[:, [read.layers.index(layer)]]
+    return of.reshape(len(of), -1).astype(np.float64)
+
+
+def pins_of(
+    seen: Seen, query: int, read: Read, layer: int | None, plane: Plane, before: Seen | None = None
+) -> list[Pin]:
+    """Return where the codes of a query with all keys lie on the map, those of the most attention
+    first, which are named.
+
+    before  the prompt before it was edited, of as many tokens: a line leads from its codes
+    """
+    def placed(of: Seen) -> np.ndarray:
+        return plane.place(flat_codes(of.codes(query), read, layer))
+
+    at = placed(seen)
+    was = None if before is None or len(before.tokens) != len(seen.tokens) else placed(before)
+    size = np.abs(flat_codes(seen.codes(query), read, layer)).sum(1)
+    return [Pin((float(at[k, 0]), float(at[k, 1])), shown(seen.pieces[k]) if i < NAMED else "",
+                None if was is None else (float(was[k, 0]), float(was[k, 1])))
+            for i, k in enumerate(np.argsort(-size, kind="stable").tolist())]
+
+
+def next_tokens(job: Job, passes: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Return the tokens that are the likeliest next in any of some passes, with p of each.
+
+    passes  name -> p [V]
+    """
+    ids: list[int] = []
+    per = max(3, NEXT // len(passes))
+    for p in passes.values():
+        ids += [i for i in np.argsort(-p, kind="stable")[:per].tolist() if i not in ids]
+    pieces = job.wait_for_model().texts(ids)
+    return pd.DataFrame({"next token": [shown(piece) for piece in pieces],
+                         **{name: p[ids] for name, p in passes.items()}})
+
+
+def show_next(job: Job, passes: dict[str, np.ndarray], key: str) -> None:
+    """Show the table of next tokens."""
+    most = max(float(p.max()) for p in passes.values())
+    st.dataframe(next_tokens(job, passes), hide_index=True, key=key, column_config={
+        name: st.column_config.ProgressColumn(
+            format="percent", min_value=0.0, max_value=most, width="small")
+        for name in passes})
+
+
+def changed_words(before: Seen, after: Seen) -> str:
+    """Say in which tokens two prompts differ."""
+    if len(before.pieces) != len(after.pieces):
+        return f"{len(before.pieces)} tokens before, {len(after.pieces)} after"
+    different = [i for i, (a, b) in enumerate(zip(before.tokens, after.tokens, strict=True))
+                 if a != b]
+    return ("the same tokens" if not different else "; ".join(
+        f"{shown(before.pieces[i])} → {shown(after.pieces[i])}" for i in different[:4]))
+
+
+def distance_moved(
+    before: Seen, after: Seen, query: int, key: int, layer: int | None, read: Read
+) -> str | None:
+    """Say how far an edit moves the code of a pair; None where the prompts have other lengths."""
+    if len(before.tokens) != len(after.tokens):
+        return None
+    a, b = (flat_codes(seen.codes(query), read, layer)[key] for seen in (before, after))
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return f"1 - cosine {1 - float(a @ b) / size:.3f}" if size else None
+
+
+def show_near(
+    read: Read, seen: Seen, query: int, key: int, layer: int | None
+) -> None:
+    """List the nearest codes of the sample to that of a pair of a prompt."""
+    show_neighbours(read, neighbour_table(read, seen.codes(query)[key], layer),
+                    "near prompt", "texts")

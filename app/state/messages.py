@@ -1,9 +1,13 @@
-"""Messages on the page: errors, of which nobody sees a traceback, and what cannot be shown."""
+"""Messages on the page, and what its components tell: an answer to what came before undoes nothing.
+
+Nobody sees a traceback; what cannot be shown is said.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec
@@ -20,6 +24,8 @@ P = ParamSpec("P")
 FAILED, WAITED = "what went wrong in a callback", "waited for what was half loaded"
 """Names in the session."""
 _inside: ContextVar[bool] = ContextVar("inside of a page or fragment that is shown", default=False)
+TURN = "turn of"
+"""Begins the name in the session of the number of what a component has told last."""
 
 
 def guarded(show: Callable[P, None]) -> Callable[P, None]:
@@ -90,3 +96,22 @@ def say_all_the_same(key: str, places: Iterable[tuple[int, str]]) -> None:
     st.info(literal(f"All instances of {key} have the same code at {where}: this early, the model "
                     "cannot know the problem yet. There is nothing to lay out or to compare."),
             icon=":material/info:")
+
+
+def heard(key: str, trigger: str) -> dict[str, Any]:
+    """Return what a component has told by a trigger, empty where it is not what ours tell.
+
+    Ours count what they tell, as `turn`, and do not take an answer to what came before.
+    """
+    told = st.session_state[key][trigger]
+    if not isinstance(told, Mapping) or type(told.get("turn")) is not int:
+        return {}
+    st.session_state[f"{TURN} {key}"] = told["turn"]
+    return dict(told)
+
+
+def turn(key: str) -> int:
+    """Return the number of what was `heard` of a component last."""
+    # The browser may have counted in a session that is lost: a new one begins above its numbers.
+    number: int = st.session_state.setdefault(f"{TURN} {key}", round(1e3 * time.time()))
+    return number

@@ -14,8 +14,9 @@ import streamlit as st
 from latentcode.app.data import loaded
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.projections import METHODS, MOST_LAID_OUT, colour_labels, project_once
+from latentcode.app.state.messages import answering
 from latentcode.app.state.selection import Picture
-from latentcode.app.state.url import asked_for, choose, chosen, note, put
+from latentcode.app.state.url import asked_for, choose, chosen, note, put, remember
 from latentcode.app.words import literal
 from latentcode.codes import LatentCodes
 from latentcode.errors import ArtifactError, check
@@ -234,3 +235,16 @@ def at_place(chosen: Chosen, layer: int, pair: str) -> Chosen:
     if pair not in [held.name for held in codes.pairs]:
         codes = loaded.codes(chosen.entry, chosen.split, len(codes), further=[pair])
     return replace(chosen, layer=layer, pair=pair, codes=codes)
+
+
+def number_input(label: str, key: str, value: int, most: int, *, labelled: bool = True) -> None:
+    """Let a person type the number of a problem, below `most`, which the URL has as `key`.
+
+    labelled  whether the label is seen; without, it is heard
+    """
+    widget = f"{key} number"
+    st.session_state[widget] = value
+    st.number_input(label, min_value=0, max_value=most - 1, step=1, key=widget,
+                    label_visibility="visible" if labelled else "collapsed",
+                    on_change=answering(
+                        lambda: remember(key, str(st.session_state[widget]))))

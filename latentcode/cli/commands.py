@@ -215,8 +215,7 @@ def explore(
             check(value is None, f"--{name} is {value}, and no texts are given; expected --texts "
                   "with a file, too")
     else:
-        from latentcode.app.language.checking import checked
-        from latentcode.app.language.given import LONGEST, TEXTS
+        from latentcode.app.language.given import LONGEST, TEXTS, checked
 
         language = checked(folders, texts, n=TEXTS if n is None else n,
                            longest=LONGEST if longest is None else longest)

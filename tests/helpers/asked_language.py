@@ -11,8 +11,7 @@ import pytest
 import streamlit as st
 
 from latentcode.app.language import work as working
-from latentcode.app.language.checking import checked
-from latentcode.app.language.given import VARIABLE
+from latentcode.app.language.given import VARIABLE, checked
 from latentcode.app.language.work import Work
 
 WORDS = ("The", "capital", "of", "France", "is", "Paris", "and", "the", "river", "of", "Peru",

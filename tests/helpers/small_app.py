@@ -18,7 +18,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from latentcode.app.charts.map import addresses
+from latentcode.app.charts import addresses
 from latentcode.app.data.catalog import ROOTS, Entry
 from latentcode.app.state.sidebar import Chosen
 from latentcode.codes import LatentCodes

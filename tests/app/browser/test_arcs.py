@@ -9,7 +9,7 @@ import pytest
 from explorer import Explorer
 
 import latentcode as lc
-from latentcode.app.arcs.component import LEAST, strongest
+from latentcode.app.components.problems import LEAST, strongest
 from latentcode.codes.reader import instances
 from latentcode.models.hypernetwork import two_ways
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from explorer import LONG_NAME, Explorer, expect
 from playwright.sync_api import Browser
 
-from latentcode.app.menu import PAGES as MENU_OF
+from latentcode.app.settings import PAGES as MENU_OF
 from latentcode.experiments.benchmarks.browser import Server
 
 MODEL = "sraven-hyla"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from explorer import Explorer, expect
 
-from latentcode.app.share.address import VERSION
+from latentcode.app.share import VERSION
 
 PCA = {"model": "sraven-hyla", "projection": "PCA", "colour": "rule"}
 

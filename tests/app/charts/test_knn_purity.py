@@ -11,7 +11,7 @@ import pytest
 import streamlit as st
 from small_app import chosen_codes, drawn_codes, open_folders, shown, text
 
-from latentcode.app.charts import knn_purity, picking
+from latentcode.app.charts import knn_purity
 
 
 def test_what_the_codes_were_drawn_by_is_separated_best() -> None:
@@ -68,9 +68,18 @@ def test_only_what_is_offered_can_be_picked(monkeypatch: pytest.MonkeyPatch) -> 
         lambda **mounted: callbacks.append(mounted["on_picked_change"])))
     state: dict[str, Any] = {"layer": 1}
     monkeypatch.setattr(st, "session_state", state)
-    picking.pick("knn_purity", {}, [0, 1], key="layer", shown=1)
+    knn_purity.pick("knn_purity", {}, [0, 1], key="layer", shown=1)
     for value, kept in ((7, 1), (None, 1), ("0", 1), (0, 0)):
         state["knn_purity chart"] = {"picked": value}
         callbacks[0]()
         assert state["layer"] == kept
         assert state.get("layer was clicked", False) == (value == 0)
+
+
+def test_a_layer_that_knows_nothing_has_no_point() -> None:
+    chosen = chosen_codes()
+    table = knn_purity.over_layers(chosen, "rule_0")  # which the bars call rule
+    assert table["layer"].tolist() == [0, 1]
+    assert np.isnan(table["purity"][0])
+    assert table["purity"][1] == 1.0
+    assert table["shuffled"][1] < 0.7

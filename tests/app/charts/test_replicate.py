@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("streamlit")
 
-from latentcode.app.charts.replicate import bars
+from latentcode.app.charts.intervene import bars
 from latentcode.probes.interventions import Patch, Replication
 from latentcode.probes.interventions.outcomes import Ask
 

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import pandas as pd
 
-    from latentcode.app.charts.tables import show_whole
+    from latentcode.app.charts.theme import show_whole
 
     show_whole(pd.DataFrame({
         "site": ["a_b", "a_b"], "two_words": ["*x*", "<b>"], "n": [3, 3],

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hand_built import operation_model
 from selector import Selector
 
 pytest.importorskip("streamlit")
-from latentcode.app.beside.patches import put
 from latentcode.app.data import benches
-from latentcode.app.data.benches import OpenBench, usual
+from latentcode.app.data.benches import OpenBench, open_bench, usual
 from latentcode.app.data.catalog import find_entry
+from latentcode.app.panels.patches import put
+from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Bench, Patch
 from latentcode.probes.interventions.outcomes import Ask
 
@@ -78,3 +80,41 @@ def test_values_of_a_place_are_those_of_its_tokens() -> None:
         name, "everything", (0,), "z", heads=(2,), queries=(1, 2, 3))
     assert put(name, ("residual",), "context", [0], [], clicked) == Patch(
         name, "everything", (0,), "residual", queries=(1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def logic() -> OpenBench:
+    return open_bench(find_entry("logic-hyla", ()), "ood", 0)
+
+
+def test_a_mean_of_problems_is_written_to_every_code_of_a_place(logic: OpenBench) -> None:
+    bench, rows = logic.bench, [3, 8, 11, 40]
+    query, key = benches.position(logic, 5, "query->query")
+    cells = benches.cells_at(logic, 5, 0, query, key)
+    assert (query, key) == (31, 31)
+    assert cells[benches.CONTEXT].queries == tuple(range(31))
+    codes = benches.mean_codes_at(logic, cells[benches.CONTEXT], rows)
+    assert len(codes) == 1 + benches.CONTROLS
+    found = benches.answers_to(logic, 5, cells[benches.CONTEXT], codes)
+    _, seen = capture(bench.model, bench.rows(rows).inputs, [("code", 0)])
+    mean = seen["code", 0].mean(0)
+
+    def put(live: torch.Tensor) -> torch.Tensor:
+        return torch.cat([mean[:, :31], live[0, :, 31:]], 1)[None]
+
+    logits = run_patched(bench.model, bench.rows([5]).inputs, {("code", 0): put})
+    assert found.answer(0) == pytest.approx(float(logits[0, -1, 0]), abs=1e-5)
+    assert found.answer(0) != found.answer()
+    # Means over as many random problems: all others.
+    assert len(np.unique(found.outputs[1:])) == benches.CONTROLS
+
+
+def test_a_mean_code_has_as_many_random_ones_beside_it() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.normal(size=(300, 4)) + np.array([2.0, 0.0, 0.0, 0.0])
+    selected = np.arange(300) < 200
+    found = benches.mean_code(codes, selected)[:, :, 0, 0].numpy()
+    assert found[0] == pytest.approx(codes[selected].mean(0))
+    apart = np.linalg.norm(found[1:] - codes.mean(0), axis=1)
+    assert apart.max() < 0.4  # as means of 200 of these are
+    assert len(np.unique(found[1:, 0])) == benches.CONTROLS

@@ -17,7 +17,6 @@ from small_app import drawn_codes, open_folders
 
 import latentcode as lc
 from latentcode.app.data import loaded as data
-from latentcode.app.data import results
 from latentcode.app.data.catalog import Entry
 from latentcode.app.data.problem import card, neighbours, problem
 from latentcode.app.data.projections import project_once
@@ -144,7 +143,7 @@ def test_links_among_the_results_of_a_run_are_not_followed(
     inside.mkdir(parents=True)
     (inside.parent / "link").symlink_to(tmp_path)
     open_folders(monkeypatch, [tmp_path / "runs"])
-    assert set(results.result_folders(Entry("runs/tiny", published.path, "run"))) == {"own"}
+    assert set(data.result_folders(Entry("runs/tiny", published.path, "run"))) == {"own"}
 
 
 @pytest.mark.slow

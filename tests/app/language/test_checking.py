@@ -9,7 +9,7 @@ import pytest
 from asked_language import texts_file
 from small_language_models import SmallModels
 
-from latentcode.app.language.checking import checked
+from latentcode.app.language.given import checked
 from latentcode.errors import ConfigError
 
 

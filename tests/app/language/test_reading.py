@@ -16,9 +16,8 @@ from small_language_models import SmallModels
 from latentcode.app.language import planes
 from latentcode.app.language import work as working
 from latentcode.app.language.given import given
-from latentcode.app.language.keeping import folder_of, keep, kept
 from latentcode.app.language.pair import neighbour_table
-from latentcode.app.language.reading import Reading, texts_for
+from latentcode.app.language.reading import Reading, folder_of, keep, kept, texts_for
 from latentcode.errors import ArtifactError
 from latentcode.probes.heads.clusters import flat_codes
 from latentcode.probes.heads.codes import sample_codes

@@ -10,8 +10,7 @@ import pytest
 from decoded_codes import decode_codes
 from small_app import charts, drawn_codes, shown, text
 
-from latentcode.app.data.loaded import entry
-from latentcode.app.data.results import computed_results, saved_results
+from latentcode.app.data.loaded import computed_results, entry, saved_results
 from latentcode.probes.decoding import decode
 from latentcode.runs import Run
 

@@ -11,13 +11,13 @@ from asked_language import begun, texts_file
 from small_app import charts, component, map_shown, shown, text
 from small_language_models import SmallModels
 
-from latentcode.app.language.heads import CHANGES
-from latentcode.app.language.map import choose_plane
 from latentcode.app.language.page import Pair
+from latentcode.app.language.planes import choose_plane
 from latentcode.app.language.reading import Reading, texts_for
 from latentcode.app.language.work import Work
 from latentcode.app.main import language_pages
-from latentcode.app.menu import LANGUAGE
+from latentcode.app.pages.heads import CHANGES
+from latentcode.app.settings import LANGUAGE
 from latentcode.prompts.texts import source_of
 
 
@@ -63,7 +63,7 @@ def test_what_is_read_while_a_page_is_shown_comes_with_the_next(
     job.read, job.is_over = few, False
     with monkeypatch.context() as patch:
         # More is read just after the page has looked at what there is.
-        patch.setattr("latentcode.app.language.map.choose_plane", lambda layers: (
+        patch.setattr("latentcode.app.pages.texts.choose_plane", lambda layers: (
             setattr(job, "read", whole), choose_plane(layers))[1])
         page = shown("texts")
     assert not page.error

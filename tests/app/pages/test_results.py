@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pytest
 from places import GOLDEN
 from small_app import charts, drawn_codes, shown, text
 
 import latentcode as lc
+from latentcode.app.pages.results import training_chart
 from latentcode.probes.decoding import DecodingResult
 from latentcode.probes.similarity import similarity
 from latentcode.runs import Run
@@ -71,3 +74,18 @@ def test_decodings_of_more_than_codes_are_results_among_others(codes: Path) -> N
     assert {"features", "trained", "untrained", "shuffled"} <= set(test.table[0].value.columns)
     assert len(test.image) == 1
     assert "No probes yet" in text(shown("decode", model="runs/codes"))
+
+
+@pytest.mark.parametrize(("metric", "means", "axis"), [
+    ("perplexity", [364.0, 14.0], "log"), ("query_loss", [5.9, 0.5], "log"),
+    ("loss", [2.0, -0.1], None), ("accuracy", [0.1, 1.0], (-0.03, 1.03)),
+    ("r2", [-8.0, 0.9], (-0.03, 1.03)), ("points", [1.0, 40.0], None),
+    ("perplexity", [float("inf"), 3.0], "log"), ("r2", [float("nan"), 0.9], (-0.03, 1.03)),
+    ("log_likelihood", [-9.0, -3.0], None)])
+def test_every_metric_lies_in_its_panel(
+    metric: str, means: list[float], axis: str | tuple[float, float] | None
+) -> None:
+    rows = pd.DataFrame({"step": [1, 1_000], "split": "ood", "se": 0.0, "metric": metric,
+                         "mean": means})
+    drawn = training_chart(rows, log_steps=False, dark=False).layout.yaxis
+    assert (drawn.type or drawn.range) == axis

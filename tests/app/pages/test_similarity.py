@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 from small_app import RULES, charts, drawn_codes, shown, text
 
-from latentcode.app.pages.similarity import CELL, beside_controls, within_sentence
+from latentcode.app.pages.similarity import (
+    CELL,
+    beside_controls,
+    same_value_cosines,
+    unit_vectors,
+    within_sentence,
+)
 from latentcode.probes.similarity import cosine_matrix, similarity
 
 
@@ -63,3 +69,19 @@ def test_it_says_above_which_controls_a_cosine_is_not() -> None:
     assert "**Not above every control.**" in said
     assert "**Above every control**" in beside_controls(rows.iloc[:2])
     assert beside_controls(rows.iloc[:1]) == ""
+
+
+def test_a_value_of_like_codes_exceeds_shuffled_labels() -> None:
+    rng = np.random.default_rng(0)
+    values = pd.Series(["alike"] * 60 + ["any"] * 60 + ["once"])
+    points = rng.normal(size=(121, 6))
+    points[:60] += [6.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    unit = unit_vectors(points)
+    table = same_value_cosines(unit, values)
+    assert list(table.index) == ["alike", "any"]  # no two codes have the third value
+    for value in table.index:
+        mine = unit[values == value]
+        pairs = (mine @ mine.T)[np.triu_indices(len(mine), 1)]
+        assert table.loc[value, "cosine"] == pytest.approx(pairs.mean())
+    assert table.loc["alike", "cosine"] > table.loc["alike", "shuffled"] + 0.2
+    assert table.loc["any", "cosine"] < table.loc["any", "shuffled"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 import latentcode.app
+from latentcode.app.state.messages import heard, turn
 
 APP = Path(latentcode.app.__file__).parent
 
@@ -84,3 +86,22 @@ def test_what_is_being_loaded_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     test = shown()
     assert not test.error
     assert test.markdown[0].value == "shown"
+
+
+def test_a_new_session_counts_from_above_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    session: dict[str, Any] = {}
+    monkeypatch.setattr("streamlit.session_state", session)
+    monkeypatch.setattr("time.time", lambda: 1_000.0)
+    begun = turn("bars")
+    session["bars"] = {"values": {"values": [1.0], "turn": begun + 3}}
+    assert heard("bars", "values")["values"] == [1.0]
+    assert turn("bars") == begun + 3
+    session.clear()
+    monkeypatch.setattr("time.time", lambda: 1_120.0)
+    assert turn("bars") > begun + 3
+
+
+@pytest.mark.parametrize("told", [None, [1.0], {"values": [1.0]}, {"turn": "3"}, {"turn": True}])
+def test_what_is_not_counted_is_not_heard(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamlit.session_state", {"bars": {"values": told}})
+    assert heard("bars", "values") == {}

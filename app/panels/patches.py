@@ -1,0 +1,311 @@
+"""What is put where: the choices of Intervene, and a table of what was tried in this session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import pandas as pd
+import streamlit as st
+
+from latentcode.app.components.numbers import choose_numbers
+from latentcode.app.components.problems import ROLES, from_text, to_text
+from latentcode.app.data.benches import MOST, OpenBench, usual
+from latentcode.app.state.messages import answering
+from latentcode.app.state.sidebar import number_input
+from latentcode.app.state.url import address, choose, choose_several, go_to, remember, remembered
+from latentcode.app.words import literal
+from latentcode.models.patched.sites import SITES as WRITTEN
+from latentcode.probes.interventions.outcomes import Ask, BenchOutcome
+from latentcode.probes.interventions.patch import Added, Patch
+from latentcode.probes.interventions.patches import PATCHES, ByHand
+from latentcode.tasks.counterfactuals import PLACES, SCOPES
+
+if TYPE_CHECKING:
+    from latentcode.probes.interventions.bench import Bench
+
+WHAT = {"operation+operands": "other {kind} and operands", "interchange": "minimal pair",
+        "operands": "other operands", "rest": "other rest",
+        "operation+rest": "other {kind} and rest", "operands+rest": "other operands and rest",
+        "operation+operands+rest": "other {kind}, operands and rest",
+        "instance": "other problem", "mean": "mean", "hand": "by hand"}
+"""What can be put, in the words of the page; after these come patches of one's own."""
+VALUES = {"instance": "interchange", "mean": "class_mean"}
+"""The patches that the page calls otherwise."""
+ABOUT = {
+    "interchange": "The same problem with **{target}** in place of **{base}**.",
+    "instance": "Any other problem of this split.",
+    "mean": "The mean of training problems that have **{target}** in that place.",
+    "hand": "One number per head, for every code that is patched.",
+}
+OTHER = {
+    "operation": "its {kind} (**{target}** in place of **{base}**)",
+    "operands": "what the {kind} is applied to",
+    "rest": "the rest of the problem",
+}
+"""What a source has that the problem has not, by the parts of its name."""
+SITES = {"codes": ("code",), "values": ("value",), "codes and values": ("code", "value"),
+         "z": ("z",), "residual stream": ("residual",)}
+"""What is replaced, in the words of the page."""
+AND = {"nothing": "", "from the source": "source", "held": "held"}
+"""What is put in the same pass, as a second patch."""
+KEPT = "tried in this session"
+"""Name in the session."""
+MOST_LINES = 200
+"""Lines that are kept, the last ones."""
+COLUMNS = ("problem", "from", "to", "put", "before", "after", "whose answer", "sentence")
+
+
+def choose_problem(open_: OpenBench, instance: int, number: int) -> Ask | None:
+    """Let a person choose what is put where in a problem; None while something is missing.
+
+    number  of another problem, where that is put
+    """
+    bench, kind = open_.bench, open_.kind
+    held = bench.constituents(instance)
+    visible, by_hand = st.container(key="pairs choices"), st.container()
+    more = st.expander("More choices", icon=":material/tune:")
+    alone = len(bench.targets(instance, 0)) == 1
+    with more:
+        first, second = st.columns(2)
+        with first:
+            of = "the rule of token" if kind == "rule" else f"the {kind}"
+            which = 0 if len(held) == 1 else choose(
+                f"Replace {of}", range(len(held)), key="which", form="buttons",
+                help=f"Which of the problem's {kind}s the source replaces.")
+        with second:
+            if not alone:
+                what = _choose_what(bench, kind)
+    usually = usual(bench)
+    with visible:
+        columns = st.columns(4)
+        with columns[0]:
+            if alone:  # there is nothing to choose
+                (target,) = bench.targets(instance, which)
+                what = _choose_what(bench, kind)
+            else:
+                target = choose(
+                    f"{kind.capitalize()} of the source", bench.targets(instance, which),
+                    key="target", default=lambda: open_.telling(instance, which, usually))
+        with columns[1]:
+            site = choose("What is put", list(SITES), key="site", default=next(
+                name for name, parts in SITES.items() if parts == usually.sites),
+                help="codes: of a query and a key; values: of a key, by head; z: what a head puts "
+                "out for a query, before W_O; residual stream: what enters the layer at a query.")
+        with columns[2]:
+            scope = _choose_scope(bench, usually)
+        with columns[3]:
+            layers = _choose_layers(bench, usually)
+    with more:
+        st.caption(_about(what).format(base=held[which], target=target, kind=kind))
+        if what == "instance":
+            number_input("Number of the other problem", "other", number, MOST)
+        heads = choose_several("Heads (none chosen: all)", range(bench.model.cfg.n_heads),
+                               key="heads") if "residual" not in SITES[site] else []
+        if not layers:
+            return None
+        chosen = chosen_tokens(open_)
+        value: str | ByHand = VALUES.get(what, what)
+        if what == "hand":
+            key = next(iter(chosen.get("keys") or ()), None)
+            with by_hand:  # bars that are folded away could not be dragged
+                how, numbers = choose_numbers(open_, instance, which, target, layer=max(layers),
+                                              scope=scope, key=key)
+            value = ByHand(numbers, how)
+        patch = put(value, SITES[site], scope, layers, heads, chosen)
+        second_one = _choose_second(bench, value, layers)
+    if second_one is not None:
+        patch = patch + second_one
+    return Ask(patch, instance, target, which, number if what == "instance" else None)
+
+
+def put(
+    value: str | ByHand, sites: Sequence[str], scope: str, layers: Sequence[int],
+    heads: Sequence[int] = (), chosen: Mapping[str, tuple[int, ...]] | None = None,
+) -> Added:
+    """Return what puts a value at some sites of a scope: one patch, or one a site.
+
+    chosen  queries and keys that somebody has clicked, of which alone it is written. Values are
+            those of keys, z and residual streams those of queries: there all that are clicked count
+    """
+    queries, keys = ((chosen or {}).get(role) or None for role in ROLES)
+    either = tuple(sorted({*(queries or ()), *(keys or ())})) or None
+    parts = []
+    for site in sites:
+        where = scope
+        of: dict[str, Any] = {"queries": queries, "keys": keys}
+        if site == "value":
+            # A place over every key would be the values of all tokens.
+            where = f"within {scope}" if scope in PLACES else scope if (
+                scope.startswith("within") or scope in ("pair", "pairs")) else "everything"
+            of = {"keys": keys or queries}
+            where = "everything" if of["keys"] else where
+        elif WRITTEN[site].of == "queries":
+            of = {"queries": either}
+            where = "everything" if either else where
+        parts.append(Patch(value, where, tuple(layers), site, heads=(
+            None if WRITTEN[site].heads is None else tuple(heads) or None), **of))
+    return reduce(add, parts)
+
+
+def chosen_tokens(open_: OpenBench) -> dict[str, tuple[int, ...]]:
+    """Return the queries and keys that the URL has; what they are not is forgotten, and said."""
+    n = len(open_.names)
+    found: dict[str, tuple[int, ...]] = {}
+    for role in ROLES:
+        text = remembered(role)
+        if text is None:
+            continue
+        numbers = from_text(text, n)
+        if numbers is None:
+            remember(role, None)
+            st.warning(literal(f"There are no {role} {text[:40]!r} here; expected numbers from 0 "
+                               f"to {n - 1}, such as 0-5_7."), icon=":material/link_off:")
+        else:
+            found[role] = numbers
+    return found
+
+
+def note_tokens(chosen: Mapping[str, tuple[int, ...]]) -> None:
+    """Put tokens that were clicked into the URL; queries are chosen out of all of them."""
+    for role in ROLES:
+        remember(role, to_text(chosen[role]) if chosen[role] else None)
+    if chosen["queries"]:
+        st.session_state["scope"] = "everything"
+
+
+def note_place(name: str) -> None:
+    """Choose the place where something is put, all of it."""
+    for role in ROLES:
+        remember(role, None)
+    st.session_state["scope"] = name
+
+
+def _choose_what(bench: Bench, kind: str) -> str:
+    offered = [*(name for name in WHAT if name in ("instance", "hand")
+                 or VALUES.get(name, name) in bench.values),
+               *(name for name in bench.values if PATCHES[name].own)]
+    return choose("Source", offered, key="what", shown=lambda w: WHAT.get(w, w).format(kind=kind),
+                  help="Where the patched activations come from. A source with other operands, "
+                       "too, tells the operation from a copied answer.")
+
+
+def _choose_scope(bench: Bench, usually: Patch) -> str:
+    """Let a person choose a place, or another scope."""
+    task = bench.task
+    every = dict.fromkeys((*task.places, "everything", *task.scopes, *task.place_scopes))
+    return choose("Where", list(every), key="scope",
+                  default=str(usually.where).removeprefix("within "),
+                  help="; ".join(f"{name}: {text}" for name, text in about(bench).items()))
+
+
+def about(bench: Bench) -> dict[str, str]:
+    """Return what the scopes of a task are, in words."""
+    return {**dict(bench.task.about_places), **{
+        name: SCOPES[name] for name in bench.task.scopes if name in SCOPES}}
+
+
+def _choose_layers(bench: Bench, usually: Patch, key: str = "layers") -> list[int]:
+    layers = choose_several("Layers", range(bench.model.cfg.n_layers), key=key,
+                            default=list(usually.layers),
+                            help="Layers count from 0, the one nearest to the input.")
+    if not layers:
+        st.info("Choose at least one layer.", icon=":material/layers:")
+    return sorted(layers)
+
+
+def _choose_second(bench: Bench, value: str | ByHand, layers: list[int]) -> Added | None:
+    """Let a person put something else in the same pass: held as it was, or from the source too."""
+    with st.container(key="stacks second"):
+        columns = st.columns(4)
+        with columns[0]:
+            also = choose("In the same pass, also", list(AND), key="and",
+                          help="Held: as the problem itself has it, whatever is put elsewhere.")
+        if also == "nothing":
+            return None
+        with columns[1]:
+            site = choose("What", list(SITES), key="site2", default="values")
+        with columns[2]:
+            places = [*bench.task.places, "everything"]
+            scope = choose("Where", places, key="scope2",
+                           default="response" if "response" in places else "everything")
+        with columns[3]:
+            every = Patch(layers=tuple(range(bench.model.cfg.n_layers)))
+            chosen = _choose_layers(bench, every, key="layers2")
+    if not chosen:
+        return None
+    return put("held" if AND[also] == "held" else value, SITES[site], scope, chosen)
+
+
+def _about(what: str) -> str:
+    """Return what is put, in a sentence."""
+    if what in ABOUT:
+        return ABOUT[what]
+    if what not in WHAT:
+        return literal(f"{what}: {PATCHES[what].description}.").replace("{", "{{").replace(
+            "}", "}}")
+    first, *more = [OTHER[part] for part in what.split("+")]
+    *middle, last = more or [""]
+    listed = ", ".join([first, *middle]) + (f" and {last}" if last else "")
+    return f"The source differs in {listed}."
+
+
+def note_tried(name: str, outcome: BenchOutcome) -> None:
+    """Add an outcome to what was tried, unless it is the last line already.
+
+    name  of the model and its split
+    """
+    lines: list[dict[str, Any]] = st.session_state.setdefault(KEPT, [])
+    asked = name, outcome.ask
+    if lines and lines[-1]["asked"] == asked:
+        return
+    lines.append({
+        "asked": asked, "state": address(),
+        "address": f"intervene?{urlencode(address(), doseq=True)}",
+        "model": name, "problem": outcome.ask.instance, "from": outcome.base_label,
+        "to": outcome.ask.target, "put": in_short(outcome),
+        "before": outcome.written(outcome.answer_before),
+        "after": outcome.written(outcome.answer_after),
+        "whose answer": " or ".join(outcome.classes), "sentence": outcome.sentence()})
+    del lines[:-MOST_LINES]
+
+
+def in_short(outcome: BenchOutcome) -> str:
+    """Return what was put where: `code at context, layers 0,1: operation+operands`."""
+    return " + ".join("{site} at {scope}, layers {layers}: {patch}".format(**part.own_row())
+                      for part in outcome.ask.patch.parts)
+
+
+def show_tried() -> None:
+    """Show the table of what was tried, and its download."""
+    lines: list[dict[str, Any]] = st.session_state.get(KEPT, [])
+    with st.expander(f"Tried in this session ({len(lines)})", icon=":material/history:"):
+        if not lines:
+            return
+        models = {line["model"] for line in lines}
+        table = pd.DataFrame(lines)[::-1]
+        columns = [*(["model"] if len(models) > 1 else []), *COLUMNS]
+
+        def back() -> None:
+            rows = st.session_state["tried"]["selection"]["rows"]
+            if rows:
+                go_to(table.iloc[rows[0]]["state"])
+                st.session_state["brought back"] = True
+
+        st.dataframe(table[columns], hide_index=True, key="tried", on_select=answering(back),
+                     selection_mode="single-row", height=min(38 * len(table) + 40, 240))
+        st.caption("Select a line to go back to it. In the file each line has its address.")
+        with st.container(horizontal=True):
+            st.download_button(
+                "Table, CSV", table[["model", *COLUMNS, "address"]].to_csv(index=False).encode(),
+                "tried.csv", "text/csv", key="tried, table", on_click="ignore",
+                icon=":material/download:")
+            st.button("Forget all", on_click=answering(lambda: lines.clear()), type="tertiary")
+
+
+def brought_back() -> bool:
+    """Whether a line has been chosen since the page was shown: it then begins anew."""
+    return bool(st.session_state.pop("brought back", False))

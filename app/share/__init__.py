@@ -1,1 +1,0 @@
-"""The link of a view: what its address says beside the view, and a button that copies it."""
