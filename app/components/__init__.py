@@ -1,1 +1,1 @@
-"""Numbers that are set by hand: one bar per head, which is dragged."""
+"""Components of pages with scripts of their own: tokens, places, arcs, bars."""
