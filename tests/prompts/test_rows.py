@@ -12,7 +12,7 @@ from reading import read_prompt_rows
 from small_language_models import SmallModels
 
 import latentcode as lc
-from latentcode.codes.features import WIDEST
+from latentcode.codes.features import WIDEST, read_features
 from latentcode.errors import ConfigError, SplitError
 from latentcode.models.pretrained import load_pretrained
 from latentcode.prompts import LanguageModel, OwnLanguageModel, as_language_model
@@ -90,15 +90,16 @@ def test_a_split_is_read_alone(small_models: SmallModels) -> None:
     given = frame(as_language_model(bridge))
     given["split"] = ["ood", *["train"] * (len(given) - 1)]
     whole = read_prompt_rows(bridge, given, features=["residual"])
-    of = lc.subject(bridge, given)
-    train, ood = (of.rows(split, n=len(given), pair="a", features=["residual"])
+    subject = lc.subject(bridge, given)
+    asked: dict[str, Any] = {"n": len(given), "pairs": "a", "features": ["residual"]}
+    train, ood = (read_features(subject.reader(split, **asked), asked["features"])
                   for split in ("train", "ood"))
     both = np.concatenate([ood.values["residual", "1"], train.values["residual", "1"]])
     np.testing.assert_allclose(both, whole.values["residual", "1"], atol=1e-5)
     assert set(ood.labels["split"]) == {"ood"}
     assert (ood.meta["split"], ood.meta["pair"]) == ("ood", "a")
     with pytest.raises(SplitError, match="no prompt is of split 'test'; they are of ood, train"):
-        of.rows("test", n=1, pair="a", features=["residual"])
+        subject.reader("test", **asked | {"n": 1})
 
 
 def test_what_has_no_rows_is_one_error(small_models: SmallModels) -> None:
