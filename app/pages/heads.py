@@ -222,7 +222,7 @@ def table(job: Job, read: Read) -> pd.DataFrame:
     sizes = np.bincount(groups).astype(float)[:, None, None]
     scores["largest"] = Scores.of(sums, sizes, len(maxima), N_BOOTSTRAP, SEED)
     for name, score in scores.items():
-        low, high = score.interval
+        low, high = score.interval()
         found[name] = score.value.ravel()
         found[f"{name}_low"], found[f"{name}_high"] = low.ravel(), high.ravel()
     return found

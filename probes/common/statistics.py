@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -288,10 +288,10 @@ class Resampled:
     n_clusters: int
     alone: np.ndarray | None = None
 
-    def __sub__(self, other: Resampled) -> Resampled:
+    def __sub__(self, other: Resampled) -> Self:
         """Return the paired difference of two scores, which were resampled by the same draws."""
-        return Resampled(self.value - other.value, self.replicates - other.replicates, self.n,
-                         self.n_clusters)
+        return replace(self, value=self.value - other.value,
+                       replicates=self.replicates - other.replicates, alone=None)
 
     @staticmethod
     def of_mean(values: np.ndarray, clusters: np.ndarray, weights: np.ndarray) -> Resampled:

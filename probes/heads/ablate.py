@@ -45,8 +45,8 @@ pair for which there is no such source has no control.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -71,8 +71,8 @@ from latentcode.models.patched.heads import (
     z_hook,
 )
 from latentcode.models.pretrained import layout
-from latentcode.probes.common.statistics import LEVEL, cluster_sums, resampled_ratios
-from latentcode.probes.heads.clusters import DIFFERENCE
+from latentcode.probes.common.statistics import LEVEL, cluster_sums
+from latentcode.probes.heads.clusters import CONTROLS, DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
 from latentcode.probes.heads.result import EFFECTS, GROUPS
 from latentcode.progress import Progress, reported
@@ -223,11 +223,12 @@ class Ablation:
             check(len(filled) > 0, f"no token could be read of kind {kind!r}; expected texts of at "
                   "least two tokens" + (", and at least two of them in a batch"
                                         if kind == "resample" else ""), ProbeError)
-            sums = np.moveaxis(self.sums[k][:, :, self.layers][..., filled], -1, 0)
+            sums = self.sums[k][:, :, self.layers][..., filled].transpose(4, 0, 2, 3, 1)
             sizes = self.counts[k, filled].reshape(-1, 1, 1, 1)
             n = int(sizes.sum())
             scores = Scores.of(sums[:, 0], sizes, n, n_bootstrap, self.seed)
-            draws = Draws.of_parts(sums, sizes[:, None], n, directions(self.seed)[filled])
+            draw = directions(self.seed)[filled]
+            draws = Draws.weighted(sums, sizes[:, None], n, draw == np.unique(draw)[:, None])
             tables.append(effects_table(kind, self.layers, tuple(QUANTITIES), scores,
                                         (draws[0], draws[1]) if self.control else None, CONTROL))
         table = pd.concat(tables, ignore_index=True)
@@ -273,30 +274,16 @@ def passes(
                        strict=True)
 
 
-@dataclass(frozen=True)
 class Draws(Scores):
     """Scores of something that was drawn at random, several times: where another draw would lie.
 
         interval = value +- t_(K-1) sd_k(replicates) sqrt(1 + 1/K)
 
-    Attributes:
-        replicates: The score of each draw over its own part of the groups, [K, ...].
+    The replicates [K, ...] are the score of each draw over its own part of the groups.
     """
 
-    @classmethod
-    def of_parts(cls, sums: np.ndarray, sizes: np.ndarray, n: int, draw: np.ndarray) -> Draws:
-        """Return the ratios of `Scores.of`, and those of the groups that each draw was given.
-
-        `draw`, int [G], is the draw of each group; one without groups is left out.
-        """
-        parts = (draw == np.unique(draw)[:, None]).astype(float)
-        value, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
-            np.ones((1, len(sums))), parts))
-        return cls(value[0], replicates, n, len(sums))
-
-    @cached_property
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of the 95 % prediction intervals of one draw, [...] each; NaN of one draw."""
+        """Return the ends of the 95 % prediction intervals of one draw, [...]; NaN of one draw."""
         k = len(self.replicates)
         if k < 2:
             nothing = np.full(self.value.shape, np.nan)
@@ -310,23 +297,18 @@ def effects_table(
     patch: str, layers: Sequence[int], quantities: Sequence[str], scores: Scores,
     paired: tuple[Scores, Scores] | None, control: str,
 ) -> pd.DataFrame:
-    """Return the table of an effect (`EFFECTS`) from scores [Q, L, H].
+    """Return the table of an effect (`EFFECTS`) from scores [L, H, Q].
 
     `paired` are the same scores where there is a control, and those of the control there.
     """
-    def columns(scores: Scores, names: Sequence[str]) -> dict[str, np.ndarray]:
-        return replace(scores, value=np.moveaxis(scores.value, 0, -1),
-                       replicates=np.moveaxis(scores.replicates, 1, -1)).columns(names)
-
     table = pd.MultiIndex.from_product(
-        [layers, range(scores.value.shape[-1]), quantities],
+        [layers, range(scores.value.shape[1]), quantities],
         names=["layer", "head", "quantity"]).to_frame(index=False)
-    table = table.assign(patch=patch, **columns(scores, ("value", "low", "high")), n=scores.n,
-                         n_clusters=scores.n_clusters, against=np.array(np.nan, dtype=object))
+    table = table.assign(patch=patch, **scores.columns(), n=scores.n, n_clusters=scores.n_clusters,
+                         against=np.array(np.nan, dtype=object))
     if paired is not None:
-        table = table.assign(
-            against=control, **columns(paired[1], ("control", "control_low", "control_high")),
-            **columns(paired[0] - paired[1], DIFFERENCE))
+        table = table.assign(against=control, **paired[1].columns(CONTROLS),
+                             **(paired[0] - paired[1]).columns(DIFFERENCE))
     return table.reindex(columns=list(EFFECTS))
 
 
@@ -482,15 +464,15 @@ def interchange(
         """Return the mean of flips, and how far D went as a share of how far it could."""
         sums, sizes = cluster_sums(np.moveaxis(values[..., some], -1, 0), combination[some])
         reaches, _ = cluster_sums(reach[some], combination[some])
-        sizes = np.stack([sizes, reaches], axis=1)[:, None, None, :, None, None]
+        sizes = np.stack([sizes, reaches], axis=1)[:, None, None, None, None]
         return Scores.of(sums, sizes, int(some.sum()), n_bootstrap, seed)
 
-    has_control = np.isfinite(values).all((0, 1, 2))[layers].all((0, 1))
+    has_control = np.isfinite(values[:, :, layers]).all((0, 1, 2, 3, 4))
     every = scores(np.ones_like(has_control))
     paired = scores(has_control) if has_control.any() else None
     table = pd.concat([effects_table(
-        site, layers, INTERCHANGED, every[s, 0][:, layers],
-        None if paired is None else (paired[s, 0][:, layers], paired[s, 1][:, layers]),
+        site, layers, INTERCHANGED, every[s, 0, layers],
+        None if paired is None else (paired[s, 0, layers], paired[s, 1, layers]),
         " or ".join(sorted(controls))) for s, site in enumerate(sites)], ignore_index=True)
     return table, {
         "sites": list(sites), "split": split, "n": n, "n_known": n_known, "seed": seed,
@@ -507,12 +489,12 @@ def _pass(bridge: Any, batch: Batch, *, shared: bool) -> HeadPass:
 def _effects(
     bridge: Any, task: Counterfactuals, pairs: MinimalPairs, sites: Sequence[str], *, shared: bool
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return flips and how far D went [site, patch or control, quantity, L, H, B], how far it could
+    """Return flips and how far D went [site, patch or control, L, H, quantity, B], how far it could
     go [B], and the name of the control; NaN where there is none."""
     clean, source = (_pass(bridge, batch, shared=shared)
                      for batch in (pairs.bases, pairs.sources))
     name, control, has_control = _control(task, pairs)
-    values = np.full((len(sites), 2, 2, bridge.cfg.n_layers, bridge.cfg.n_heads, len(pairs)),
+    values = np.full((len(sites), 2, bridge.cfg.n_layers, bridge.cfg.n_heads, 2, len(pairs)),
                      np.nan)
 
     def outcomes(logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -525,7 +507,7 @@ def _effects(
             for layer, writes in _interchanged(bridge, pairs.bases, batch, site):
                 for head, logits in passes(clean, enumerate([write] for write in writes)):
                     for q, outcome in enumerate(outcomes(logits)):
-                        values[s, which, q, layer, head] = outcome.double().cpu().numpy()
+                        values[s, which, layer, head, q] = outcome.double().cpu().numpy()
     values[:, 1, ..., ~has_control.cpu().numpy()] = np.nan
     return values, outcomes(source.logits)[1].double().cpu().numpy(), name
 

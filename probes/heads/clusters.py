@@ -27,8 +27,9 @@ from latentcode.probes.common.statistics import (
     same_weights,
 )
 
+CONTROLS = ("control", "control_low", "control_high")
 DIFFERENCE = ("difference", "difference_low", "difference_high")
-"""The difference from the control, with its interval."""
+"""The control, and the difference from it, with their intervals."""
 TOGETHER = ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
             "high", "permuted", *DIFFERENCE, "n", "n_texts")
 CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")

@@ -292,11 +292,18 @@ def cluster_networks(
                 here = {"clusters": name, "layer": layer}
                 networks += [here | row for row in _compared(
                     bridge, layer, means, control_means, np.bincount(cluster).tolist())]
-                says += [here | row for row in _promoted(
-                    model, sample, layer, means, x[:, i].mean(axis=0),
-                    examples[examples["layer"] == place],
-                    {number: of_layers[kept.index(layer)]
-                     for number, of_layers in inputs.items()})]
+                for example in examples[examples["layer"] == place].to_dict("records"):
+                    value = inputs[example["number"]][kept.index(layer)][None]
+                    both = np.stack([means[example["cluster"]], x[:, i].mean(axis=0)])
+                    written = value_network(bridge, layer, torch.from_numpy(both).to(value))(value)
+                    logits, by_mean = bridge.unembed(
+                        bridge.ln_final(written[None]))[0].float().cpu()
+                    best = logits.topk(min(N_TOKENS, len(logits))).indices.tolist()
+                    says += [example | here | {
+                        "rank": rank, "token": token, "logit": float(logits[number]),
+                        "by_mean": float(by_mean[number])}
+                        for rank, (number, token) in enumerate(
+                            zip(best, model.texts(best), strict=True), start=1)]
     return (pd.DataFrame(networks, columns=list(NETWORKS)),
             pd.DataFrame(says, columns=list(SAYS)), left_out)
 
@@ -373,27 +380,3 @@ def _inputs(
         x = key_inputs(bridge, [(ids[:, :int(position.max()) + 1], position)], layers)
         inputs.update(zip(keys.index.tolist(), x[:, :, 0].unbind(1), strict=True))
     return inputs
-
-
-def _promoted(
-    model: LanguageModel, sample: HeadSample, layer: int, means: np.ndarray, mean: np.ndarray,
-    examples: pd.DataFrame, inputs: Mapping[int, Float[Tensor, " D"]],
-) -> list[dict[str, Any]]:
-    """Return the rows of `says` for the examples of the clusters of a layer."""
-    bridge = model.model
-    rows = []
-    for example in examples.to_dict("records"):
-        x = inputs[example["number"]][None]
-        codes = torch.from_numpy(np.stack([means[example["cluster"]], mean])).to(x)
-        written = value_network(bridge, layer, codes)(x)
-        logits, by_mean = bridge.unembed(bridge.ln_final(written[None]))[0].float().cpu()
-        best = logits.topk(min(N_TOKENS, len(logits))).indices.tolist()
-        label = sample.codes.labels.loc[example["number"]]
-        rows += [{
-            "cluster": example["cluster"], "number": example["number"], "text": label["text"],
-            "query_token": label["query_token"], "key_token": label["key_token"],
-            "context": label["context"], "rank": rank, "token": token,
-            "logit": float(logits[number]), "by_mean": float(by_mean[number])}
-            for rank, (number, token) in enumerate(
-                zip(best, model.texts(best), strict=True), start=1)]
-    return rows

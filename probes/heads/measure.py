@@ -27,10 +27,10 @@ from latentcode.files.storage import check_free
 from latentcode.models.hooks import attention_layers
 from latentcode.models.patched.heads import check_shown
 from latentcode.models.pretrained import untrained
-from latentcode.probes.common.results import where
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation, interchange
 from latentcode.probes.heads.clusters import (
+    CONTROLS,
     DIFFERENCE,
     cluster_codes,
     heads_of,
@@ -54,7 +54,6 @@ CODES = 5_000
 FRESH_HEADS, FRESH_MODELS = 40, 10
 """Of small models several are drawn, until there are so many fresh heads, or so many models."""
 INTERCHANGE, TELLS = "interchange", "tells"
-ENDS = ("value", "low", "high")
 
 
 @watched("looking at heads")
@@ -251,8 +250,7 @@ class Measurement:
         return list(self.texts.first(self.n_ablated))
 
     def _add_effects(self, rows: pd.DataFrame) -> None:
-        before = [self.tables["effects"]] if "effects" in self.tables else []
-        self.tables["effects"] = pd.concat([*before, rows], ignore_index=True)
+        self.tables["effects"] = pd.concat([self.tables.get("effects"), rows], ignore_index=True)
 
     def _observe_fresh(self, i: int, progress: Progress | None) -> None:
         sums = Sums.zeros(len(self.layers), self.n_heads)
@@ -267,24 +265,20 @@ class Measurement:
         result = decode(self.texts.problems, labels=self.tells, features=names,
                         metrics=["accuracy"], controls=self.controls, seed=self.seed,
                         n_bootstrap=self.n_bootstrap, progress=progress)
-        against = result.contrasts.table["against"].str.startswith("untrained")
-        differences = result.contrasts.table[against]
-        rows = []
-        for (label, layer), block in result.table.groupby(["label", "layer"], sort=False):
-            scores: Any = block.set_index("features")
-            apart: Any = where(differences, label=label, layer=layer).set_index("features")
-            for head, name in enumerate(names):
-                own = scores.loc[name]
-                row = {"patch": f"{TELLS} {label}", "layer": layer, "head": head,
-                       "quantity": "accuracy", **own[list(ENDS)], "n": own["n_heldout"],
-                       "n_clusters": own["n_heldout_combinations"]}
-                if self.controls:
-                    fresh, apart_here = scores.loc[f"untrained {name}"], apart.loc[name]
-                    row |= {"against": "untrained", **dict(zip(
-                        ("control", "control_low", "control_high", *DIFFERENCE),
-                        (*fresh[list(ENDS)], *apart_here[list(ENDS)]), strict=True))}
-                rows.append(row)
-        self._add_effects(pd.DataFrame(rows, columns=list(EFFECTS)))
+        scores, apart = result.table, result.contrasts.table
+        rows = scores[scores["features"].isin(names)]
+        rows = rows.assign(
+            patch=f"{TELLS} " + rows["label"], head=rows["features"].map(names.index),
+            quantity="accuracy", n=rows["n_heldout"], n_clusters=rows["n_heldout_combinations"])
+        if self.controls:
+            fresh = scores.assign(features=scores["features"].str.removeprefix("untrained "))[
+                scores["features"].str.startswith("untrained ")]
+            apart = apart[apart["against"].str.startswith("untrained")]
+            keys, ends = ["label", "layer", "features"], ["value", "low", "high"]
+            for table, columns in ((fresh, CONTROLS), (apart, DIFFERENCE)):
+                table = table[keys + ends].rename(columns=dict(zip(ends, columns, strict=True)))
+                rows = rows.merge(table, on=keys).assign(against="untrained")
+        self._add_effects(rows.reindex(columns=list(EFFECTS)))
 
     def _ablate(self, progress: Progress | None) -> None:
         """Ablate heads; after an interruption the table is of the batches so far."""

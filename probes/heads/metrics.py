@@ -38,8 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -55,7 +54,7 @@ from latentcode.models.pretrained import layout
 from latentcode.models.transformer import HookedTransformer
 from latentcode.probes.common.statistics import (
     Contrasts,
-    percentile_interval,
+    Resampled,
     resampled_ratios,
     same_weights,
 )
@@ -460,47 +459,31 @@ def looks_ahead(pattern: Float[Tensor, "B H Q K"]) -> Float[Tensor, ""]:
     return pattern[:, :, 0, 1:].abs().sum()
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Ratios of sums over groups of texts, with groups resampled.
+class Scores(Resampled):
+    """Ratios of sums over groups of texts, [...], with groups resampled.
 
-    Attributes:
-        value: [...]
-        replicates: [R, ...]; scores of the same seed and groups have the same draws.
-        n: Tokens, queries or pairs that the sums are over.
-        n_clusters: Groups.
+    `n` counts the tokens, queries or pairs that the sums are over, `n_clusters` the groups; scores
+    of the same seed and groups have the same draws.
     """
 
-    value: np.ndarray
-    replicates: np.ndarray
-    n: int
-    n_clusters: int
+    @classmethod
+    def of(cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int) -> Self:
+        """Return sum_g sums_g / sum_g sizes_g of sums [G, ...] and sizes, of the same axes."""
+        return cls.weighted(sums, sizes, n, same_weights(len(sums), n_bootstrap, seed))
 
     @classmethod
-    def of(
-        cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int
-    ) -> Scores:
-        """Return sum_g sums_g / sum_g sizes_g of sums [G, ...] and sizes, of the same axes."""
-        value, replicates = (resampled_ratios(sums, sizes, weights) for weights in (
-            np.ones((1, len(sums))), same_weights(len(sums), n_bootstrap, seed)))
-        return cls(value[0], replicates, n, len(sums))
+    def weighted(cls, sums: np.ndarray, sizes: np.ndarray, n: int, weights: np.ndarray) -> Self:
+        """Return the same, and as replicates those of groups weighted [R, G]."""
+        ratios = resampled_ratios(sums, sizes, np.vstack([np.ones(len(sums)), weights]))
+        return cls(ratios[0], ratios[1:], n, len(sums))
 
-    def __getitem__(self, at: Any) -> Scores:
+    def __getitem__(self, at: Any) -> Self:
         replicates = self.replicates[:, *(at if isinstance(at, tuple) else (at,))]
         return replace(self, value=self.value[at], replicates=replicates)
 
-    def __sub__(self, other: Scores) -> Scores:
-        return replace(self, value=self.value - other.value,
-                       replicates=self.replicates - other.replicates)
-
-    @cached_property
-    def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of the 95 % intervals, [...] each."""
-        return percentile_interval(self.replicates, self.n_clusters)
-
     def columns(self, names: Sequence[str] = ("value", "low", "high")) -> dict[str, np.ndarray]:
         """Return the scores and the ends of their intervals by these names, flattened."""
-        numbers = (self.value, *self.interval)
+        numbers = (self.value, *self.interval())
         return {name: np.ravel(x) for name, x in zip(names, numbers, strict=True)}
 
 

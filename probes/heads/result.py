@@ -23,6 +23,7 @@ from latentcode.probes.common.statistics import NONE, Contrasts, contrast_column
 from latentcode.probes.heads.clusters import (
     CLUSTER_HEADS,
     CLUSTERS,
+    CONTROLS,
     DIFFERENCE,
     EXAMPLES,
     NEAREST,
@@ -37,11 +38,10 @@ GROUPS = 256
 i mod 256, by itself where there are no more texts."""
 SAMPLED = Pair("query->key", "a token of a text, and one up to it")
 
-COLUMNS = ("layer", "head", "metric", "value", "low", "high", "control", "control_low",
-           "control_high", "n")
+COLUMNS = ("layer", "head", "metric", "value", "low", "high", *CONTROLS, "n")
 CONTRASTS = contrast_columns("layer", "head", "features")
-EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", "control", "control_low",
-           "control_high", "against", *DIFFERENCE, "n", "n_clusters")
+EFFECTS = ("patch", "layer", "head", "quantity", "value", "low", "high", *CONTROLS, "against",
+           *DIFFERENCE, "n", "n_clusters")
 SETS = ("set", "how", "heads", "size", "effect", "low", "high", "sum", "interaction",
         "interaction_low", "interaction_high", "acts", *DIFFERENCE, "n", "n_clusters")
 NETWORKS = ("clusters", "layer", "cluster", "part", "n", "norm", "participation_ratio", "apart",
@@ -238,7 +238,7 @@ class HeadsResult(TableResult):
         metrics, effects = self.marked(), self._effects()
         if effects.empty:
             return metrics
-        no_control = dict.fromkeys(("control", "control_low", "control_high"), np.nan)
+        no_control = dict.fromkeys(CONTROLS, np.nan)
         return pd.concat([metrics, effects.assign(**no_control)[list(metrics)]], ignore_index=True)
 
     def nearest_codes(self, to: Any, **options: Any) -> pd.DataFrame:
@@ -314,9 +314,8 @@ def _by_metric(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
     """Name the heads of the largest values, each with its interval; effects with their control."""
     rows = rows.sort_values("value", ascending=ascending).head(N_NAMED)
-    control = ("control", "control_low", "control_high")
     return "; ".join(
-        _named(row) + (f" (control {_with_interval(row, *control)})"
+        _named(row) + (f" (control {_with_interval(row, *CONTROLS)})"
                        if "difference" in row and pd.notna(row["control"]) else "")
         for _, row in rows.iterrows())
 

@@ -301,7 +301,7 @@ def _table(
         return Scores.of(x[filled], counts[filled, None], int(counts.sum()), n_bootstrap, seed)
 
     effect, interaction = scores(whole), scores(whole - alone)
-    low, high = interaction.interval
+    low, high = interaction.interval()
     return pd.DataFrame({
         "set": [sets.index(heads) for heads in of_rows], "how": [how for how, _ in rows],
         "heads": [named(heads) for heads in of_rows], "size": [len(heads) for heads in of_rows],

@@ -166,14 +166,15 @@ def test_the_interval_of_the_control_is_that_of_one_more_matrix() -> None:
     control = texts + of_matrix[draw]
     effect = texts + rng.normal(size=n_heads)
     sums = np.stack([effect, control], axis=1)  # [G, 2, H]
-    found = Draws.of_parts(sums, np.ones((n_groups, 1, 1)), n_groups, draw)
+    found = Draws.weighted(sums, np.ones((n_groups, 1, 1)), n_groups,
+                           draw == np.arange(DIRECTIONS)[:, None])
     apart = found[0] - found[1]
     assert np.allclose(apart.value, (effect - control).mean(0))
     half = 2.364624 * of_matrix.std(0, ddof=1) * np.sqrt(9 / 8)
-    assert np.allclose(apart.interval[1] - apart.value, half, rtol=1e-5)
-    low, high = apart.interval
+    assert np.allclose(apart.interval()[1] - apart.value, half, rtol=1e-5)
+    low, high = apart.interval()
     assert np.mean((low <= 0) & (high >= 0)) == pytest.approx(0.95, abs=0.015)
-    low, high = found[1].interval
+    low, high = found[1].interval()
     assert np.mean((low <= found[0].value) & (found[0].value <= high)) >= 0.95
 
 
