@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -288,10 +288,10 @@ class Resampled:
     n_clusters: int
     alone: np.ndarray | None = None
 
-    def __sub__(self, other: Resampled) -> Self:
+    def __sub__(self, other: Resampled) -> Resampled:
         """Return the paired difference of two scores, which were resampled by the same draws."""
-        return replace(self, value=self.value - other.value,
-                       replicates=self.replicates - other.replicates, alone=None)
+        return Resampled(self.value - other.value, self.replicates - other.replicates, self.n,
+                         self.n_clusters)
 
     @staticmethod
     def of_mean(values: np.ndarray, clusters: np.ndarray, weights: np.ndarray) -> Resampled:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -467,17 +467,25 @@ class Scores(Resampled):
     """
 
     @classmethod
-    def of(cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int) -> Self:
+    def of(
+        cls, sums: np.ndarray, sizes: np.ndarray, n: int, n_bootstrap: int, seed: int
+    ) -> Scores:
         """Return sum_g sums_g / sum_g sizes_g of sums [G, ...] and sizes, of the same axes."""
         return cls.weighted(sums, sizes, n, same_weights(len(sums), n_bootstrap, seed))
 
     @classmethod
-    def weighted(cls, sums: np.ndarray, sizes: np.ndarray, n: int, weights: np.ndarray) -> Self:
+    def weighted(
+        cls, sums: np.ndarray, sizes: np.ndarray, n: int, weights: np.ndarray
+    ) -> Scores:
         """Return the same, and as replicates those of groups weighted [R, G]."""
         ratios = resampled_ratios(sums, sizes, np.vstack([np.ones(len(sums)), weights]))
         return cls(ratios[0], ratios[1:], n, len(sums))
 
-    def __getitem__(self, at: Any) -> Self:
+    def __sub__(self, other: Resampled) -> Scores:
+        return replace(self, value=self.value - other.value,
+                       replicates=self.replicates - other.replicates)
+
+    def __getitem__(self, at: Any) -> Scores:
         replicates = self.replicates[:, *(at if isinstance(at, tuple) else (at,))]
         return replace(self, value=self.value[at], replicates=replicates)
 

@@ -31,7 +31,7 @@ does not flatter the one it ends with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -170,27 +170,12 @@ def attributed(
     Their mean over a is e_h, the estimated rise of the loss. A single step is at a = 0, attribution
     patching. `ProbeError` where no token is read.
     """
-    config = model.model.cfg
-    total, n = np.zeros((steps, config.n_layers, config.n_heads)), 0
-    shares = [0.0] if steps == 1 else [(step + 0.5) / steps for step in range(steps)]
-    for batch in batches:
-        for part in in_parts(batch, model.model, n_read, seed, backward=True):
-            n += int(part.read.sum())
-            for step, share in enumerate(shares):
-                for layer, slopes in _slopes(model.model, part, means, share):
-                    total[step, layer] += slopes
-    check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
-    return total / n
-
-
-def _slopes(
-    model: Any, batch: TextBatch, means: Mapping[int, Tensor], share: float
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield by layer sum_t (m_h - z_ht) . dL/dz'_ht of its heads, a share of the way gone."""
+    bridge = model.model
+    total, n = np.zeros((steps, bridge.cfg.n_layers, bridge.cfg.n_heads)), 0
     z: dict[int, Tensor] = {}
     moved: dict[int, Tensor] = {}
 
-    def move(layer: int) -> Callable[..., Tensor]:
+    def move(layer: int, share: float) -> Callable[..., Tensor]:
         def towards_mean(live: Tensor, hook: object) -> Tensor:
             z[layer] = live.detach()
             towards = live + share * (means[layer].to(live) - live)
@@ -199,15 +184,22 @@ def _slopes(
             return moved[layer]
         return towards_mean
 
-    at = batch.read.flatten().nonzero().flatten()
-    with evaluating(model), torch.enable_grad():
-        logits = logits_at(model, batch.tokens, batch.padding, at, [
-            (z_hook(layer), move(layer)) for layer in means])
-        loss = F.cross_entropy(logits[0].float(), batch.targets[batch.read], reduction="sum")
-        slopes = torch.autograd.grad(loss, list(moved.values()))
-    for layer, slope in zip(moved, slopes, strict=True):
-        by_head = (means[layer].to(slope) - z[layer]) * slope
-        yield layer, by_head.double().sum((0, 1, 3)).cpu().numpy()
+    for part in (part for batch in batches
+                 for part in in_parts(batch, bridge, n_read, seed, backward=True)):
+        n += int(part.read.sum())
+        at = part.read.flatten().nonzero().flatten()
+        for step in range(steps):
+            share = 0.0 if steps == 1 else (step + 0.5) / steps
+            with evaluating(bridge), torch.enable_grad():
+                logits = logits_at(bridge, part.tokens, part.padding, at, [
+                    (z_hook(layer), move(layer, share)) for layer in means])
+                loss = F.cross_entropy(logits[0].float(), part.targets[part.read], reduction="sum")
+                slopes = torch.autograd.grad(loss, list(moved.values()))
+            for layer, slope in zip(moved, slopes, strict=True):
+                by_head = (means[layer].to(slope) - z[layer]) * slope
+                total[step, layer] += by_head.double().sum((0, 1, 3)).cpu().numpy()
+    check(n > 0, "no token is read; expected texts of at least two tokens", ProbeError)
+    return total / n
 
 
 def ranked(slopes: Float[np.ndarray, "A L H"], layers: Iterable[int]) -> list[Head]:
@@ -271,9 +263,8 @@ def _random_sets(heads: Sequence[Head], sizes: Iterable[int], n: int, seed: int)
     sets: list[Heads] = []
     for size in sizes:
         drawn: set[Heads] = set()
-        for _ in range(20 * n):
-            if len(drawn) == n:
-                break
+        tries = 20 * n
+        while len(drawn) < n and (tries := tries - 1) >= 0:
             chosen = torch.randperm(len(heads), generator=generator)[:size].tolist()
             drawn.add(_sorted(heads[i] for i in chosen))
         sets += sorted(drawn)
@@ -286,11 +277,11 @@ def _table(
 ) -> pd.DataFrame:
     """Return the rows of all sets, those of equal heads with the same number."""
     filled = np.flatnonzero(counts)
-    rows = [(how, heads) for how, some in by_search.items() for heads in some]
-    of_rows = [heads for _, heads in rows]
+    hows, of_rows = zip(*((how, heads) for how, some in by_search.items() for heads in some),
+                        strict=True)
     whole = np.stack([sums[heads] for heads in of_rows], axis=1)  # [G, S]
     alone = np.stack([sum(sums[head,] for head in heads) for heads in of_rows], axis=1)
-    searched = {heads for how, heads in rows if how != "random"}
+    searched = {heads for how, heads in zip(hows, of_rows, strict=True) if how != "random"}
     random = np.full_like(whole, np.nan)  # the mean of the random sets as large
     for i, heads in enumerate(of_rows):
         others = [sums[other] for other in by_search["random"] if len(other) == len(heads)]
@@ -303,7 +294,7 @@ def _table(
     effect, interaction = scores(whole), scores(whole - alone)
     low, high = interaction.interval()
     return pd.DataFrame({
-        "set": [sets.index(heads) for heads in of_rows], "how": [how for how, _ in rows],
+        "set": [sets.index(heads) for heads in of_rows], "how": hows,
         "heads": [named(heads) for heads in of_rows], "size": [len(heads) for heads in of_rows],
         **effect.columns(("effect", "low", "high")), "sum": scores(alone).value,
         **interaction.columns(("interaction", "interaction_low", "interaction_high")),
