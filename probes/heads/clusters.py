@@ -30,17 +30,19 @@ from latentcode.probes.common.statistics import (
 CONTROLS = ("control", "control_low", "control_high")
 DIFFERENCE = ("difference", "difference_low", "difference_high")
 """The control, and the difference from it, with their intervals."""
-TOGETHER = ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
-            "high", "permuted", *DIFFERENCE, "n", "n_texts")
 CONTEXT = ("text", "query_position", "key_position", "query_token", "key_token", "context")
 """Labels of a pair that are shown of it."""
-QUALITY = ("layer", "n_clusters", "silhouette", "low", "high", "permuted", *DIFFERENCE, "stability",
-           "stability_permuted", "n", "n_texts")
-CLUSTERS = ("layer", "cluster", "n", "share", "low", "high", "silhouette", "first", "self",
-            "attended", "distance")
-CLUSTER_HEADS = ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference",
-                 "low", "high")
-EXAMPLES = ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "together": ("pairs", "layer", "head", "other_layer", "other_head", "chosen_by", "value", "low",
+                 "high", "permuted", *DIFFERENCE, "n", "n_texts"),
+    "quality": ("layer", "n_clusters", "silhouette", "low", "high", "permuted", *DIFFERENCE,
+                "stability", "stability_permuted", "n", "n_texts"),
+    "clusters": ("layer", "cluster", "n", "share", "low", "high", "silhouette", "first", "self",
+                 "attended", "distance"),
+    "cluster_heads": ("layer", "cluster", "head_layer", "head", "mean", "elsewhere", "difference",
+                      "low", "high"),
+    "examples": ("layer", "cluster", "chosen", "number", "to_centre", *CONTEXT)}
+"""Columns of tables of codes across heads, by the name of the table."""
 NEAREST = ("layer", "cluster", "rank", "number", "distance", "permuted", *CONTEXT)
 
 LEAST = 8
@@ -143,10 +145,10 @@ def together(
                        for y in (x[second], control))
         low, high = percentile_interval(here[1:], n_texts)
         apart = percentile_interval(here[1:] - there[1:], n_texts)
-        blocks.append(pd.DataFrame(dict(zip(TOGETHER, (
+        blocks.append(pd.DataFrame(dict(zip(TABLES["together"], (
             name, layer[g], head[g], layer[h], head[h], r[g, h], here[0], low, high, there[0],
             here[0] - there[0], *apart, int(second.sum()), n_texts), strict=True))))
-    return pd.concat(blocks or [pd.DataFrame(columns=list(TOGETHER))], ignore_index=True)
+    return pd.concat(blocks or [pd.DataFrame(columns=list(TABLES["together"]))], ignore_index=True)
 
 
 def correlations(x: np.ndarray) -> np.ndarray:
@@ -218,9 +220,8 @@ def cluster_codes(
     tried = tuple(number for number in candidates if number < fewest)
     check(len(tried) > 0, f"there are {fewest} pairs in a part of the texts; expected more than "
           f"the {min(candidates)} clusters: draw more pairs", ProbeError)
-    columns = {"quality": QUALITY, "clusters": CLUSTERS, "heads": CLUSTER_HEADS,
-               "examples": EXAMPLES}
-    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in columns}
+    names = ("quality", "clusters", "cluster_heads", "examples")
+    tables: dict[str, list[pd.DataFrame]] = {name: [] for name in names}
     assigned, centres = {}, {}
     for layer in (*codes.layers, *((None,) if len(codes.layers) > 1 else ())):
         place = ALL if layer is None else str(layer)
@@ -243,12 +244,11 @@ def cluster_codes(
             "n_texts": n_texts}])
         described = _described(codes, x, cluster, text, ~parts[0], heads_of(codes, layer),
                                n_bootstrap, seed)
-        for name, table in zip(columns, (quality, *described), strict=True):
+        for name, table in zip(names, (quality, *described), strict=True):
             tables[name].append(table.assign(layer=place))
-    return Clusters(**{
-        name: pd.concat([table for table in some if len(table)] or some, ignore_index=True).reindex(
-            columns=list(columns[name])) for name, some in tables.items()},
-        assigned=assigned, centres=centres)
+    return Clusters(*(
+        pd.concat([table for table in some if len(table)] or some, ignore_index=True).reindex(
+            columns=list(TABLES[name])) for name, some in tables.items()), assigned, centres)
 
 
 def _fit(

@@ -39,11 +39,7 @@ from latentcode.models.hypernetwork import gate_of, generated_and_shown, key_inp
 from latentcode.models.pretrained import layout
 from latentcode.probes.heads.clusters import ALL, Clusters, means_of, permuted
 from latentcode.probes.heads.result import NETWORKS, SAMPLED, SAYS
-from latentcode.probes.value_networks import (
-    generated_parts,
-    relative_distances,
-    weight_products,
-)
+from latentcode.probes.value_networks import generated_parts, relative_distances, weight_products
 from latentcode.prompts import LanguageModel, as_language_model
 from latentcode.prompts.texts import TextBatch
 
@@ -277,11 +273,18 @@ def cluster_networks(
     examples = clusters.examples[clusters.examples["chosen"] == "nearest"]
     networks: list[dict[str, Any]] = []
     says: list[dict[str, Any]] = []
+    device = next(bridge.parameters()).device
     with evaluating(bridge):
         reasons = {layer: _reason(bridge, sample, layer) for layer in codes.layers}
         left_out = {layer: reason for layer, reason in reasons.items() if reason is not None}
         kept = [layer for layer in codes.layers if layer not in left_out]
-        inputs = _inputs(bridge, sample, examples["number"].unique(), kept)
+        inputs: dict[int, Tensor] = {}  # x at the key of each example, [L, D]
+        keys = codes.labels["key_position"].loc[examples["number"].unique()]
+        for row, some in keys.groupby(sample.rows[keys.index]) if kept else ():
+            position = torch.tensor(some.tolist(), device=device)[None]
+            ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
+            values = key_inputs(bridge, [(ids[:, :some.max() + 1], position)], kept)
+            inputs.update(zip(some.index.tolist(), values[:, :, 0].unbind(1), strict=True))
         for layer in kept:
             i = codes.layers.index(layer)
             for place, name in ((str(layer), "own"), (ALL, ALL)):
@@ -362,21 +365,3 @@ def _compared(
                 "participation_ratio": float(participation_ratio(matrix)),
                 "apart": float(apart[c]), "apart_permuted": float(apart_permuted[c])})
     return rows
-
-
-def _inputs(
-    bridge: Any, sample: HeadSample, numbers: np.ndarray, layers: Sequence[int]
-) -> dict[int, Float[Tensor, "L D"]]:
-    """Return x at the key of some pairs of the sample; a text is read once, for all layers."""
-    if not layers:
-        return {}
-    labels, rows = sample.codes.labels.loc[numbers], sample.rows[numbers]
-    device = next(bridge.parameters()).device
-    inputs: dict[int, Tensor] = {}
-    for row in np.unique(rows).tolist():
-        keys = labels.loc[rows == row, "key_position"]
-        position = torch.tensor(keys.tolist(), device=device)[None]
-        ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
-        x = key_inputs(bridge, [(ids[:, :int(position.max()) + 1], position)], layers)
-        inputs.update(zip(keys.index.tolist(), x[:, :, 0].unbind(1), strict=True))
-    return inputs

@@ -52,12 +52,7 @@ from latentcode.models.hooks import attention_layers, evaluating, look, see
 from latentcode.models.hypernetwork import gates
 from latentcode.models.pretrained import layout
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.common.statistics import (
-    Contrasts,
-    Resampled,
-    resampled_ratios,
-    same_weights,
-)
+from latentcode.probes.common.statistics import Contrasts, Resampled, resampled_ratios, same_weights
 from latentcode.probes.heads.result import COLUMNS, CONTRASTS, GROUPS
 from latentcode.progress import Progress
 from latentcode.prompts.texts import TextBatch, Texts

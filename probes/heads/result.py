@@ -20,17 +20,7 @@ from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels
 from latentcode.probes.common.results import TableResult, where
 from latentcode.probes.common.statistics import NONE, Contrasts, contrast_columns
-from latentcode.probes.heads.clusters import (
-    CLUSTER_HEADS,
-    CLUSTERS,
-    CONTROLS,
-    DIFFERENCE,
-    EXAMPLES,
-    NEAREST,
-    QUALITY,
-    TOGETHER,
-    nearest_codes,
-)
+from latentcode.probes.heads.clusters import CONTROLS, DIFFERENCE, NEAREST, TABLES, nearest_codes
 from latentcode.tasks.pairs import Pair
 
 GROUPS = 256
@@ -103,10 +93,8 @@ class HeadsResult(TableResult):
     FORMAT = "latentcode.heads"
     SHOWS: ClassVar = "heads outside the interval of heads with fresh weights"
     COLUMNS: ClassVar = {
-        "heads": COLUMNS, "effects": EFFECTS, "sets": SETS, "together": TOGETHER,
-        "quality": QUALITY, "clusters": CLUSTERS, "cluster_heads": CLUSTER_HEADS,
-        "examples": EXAMPLES, "networks": NETWORKS, "says": SAYS, "nearest": NEAREST,
-        "codes": LABELS, "contrasts": CONTRASTS}
+        "heads": COLUMNS, "effects": EFFECTS, "sets": SETS, **TABLES, "networks": NETWORKS,
+        "says": SAYS, "nearest": NEAREST, "codes": LABELS, "contrasts": CONTRASTS}
     OPEN: ClassVar = ("codes",)
     BEST_OF: ClassVar = ("layer", "head")
 
@@ -199,15 +187,13 @@ class HeadsResult(TableResult):
         rows = []
         for metric, block in _by_metric(self._drawn()):
             first = block.iloc[0]
-            largest = block.sort_values("value", ascending=False).head(N_NAMED)
             control = {} if self.missing_controls else {
                 "control": f"{first['control']:.3f} [{first['control_low']:.3f}, "
                            f"{first['control_high']:.3f}]" if pd.notna(first["control"])
                            else "by head",
                 "above": int((block["outside"] == 1).sum()),
                 "below": int((block["outside"] == -1).sum())}
-            rows.append({"metric": metric, **control, "largest": "; ".join(
-                _named(row) for _, row in largest.iterrows())})
+            rows.append({"metric": metric, **control, "largest": _largest(block)})
         return pd.DataFrame(rows)
 
     def marked(self) -> pd.DataFrame:
@@ -315,13 +301,10 @@ def _largest(rows: pd.DataFrame, ascending: bool = False) -> str:
     """Name the heads of the largest values, each with its interval; effects with their control."""
     rows = rows.sort_values("value", ascending=ascending).head(N_NAMED)
     return "; ".join(
-        _named(row) + (f" (control {_with_interval(row, *CONTROLS)})"
-                       if "difference" in row and pd.notna(row["control"]) else "")
+        f"L{int(row['layer'])}H{int(row['head'])} {_with_interval(row, 'value', 'low', 'high')}"
+        + (f" (control {_with_interval(row, *CONTROLS)})"
+           if "difference" in row and pd.notna(row["control"]) else "")
         for _, row in rows.iterrows())
-
-
-def _named(row: pd.Series) -> str:
-    return f"L{int(row['layer'])}H{int(row['head'])} {_with_interval(row, 'value', 'low', 'high')}"
 
 
 def _with_interval(row: pd.Series, *columns: str) -> str:

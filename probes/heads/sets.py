@@ -47,14 +47,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.models.hooks import evaluating
 from latentcode.models.patched.heads import Write, clean_heads, unshared, z_hook
 from latentcode.models.patched.passes import logits_at
-from latentcode.probes.heads.ablate import (
-    QUANTITIES,
-    REFERENCE,
-    Before,
-    in_parts,
-    mean_z,
-    passes,
-)
+from latentcode.probes.heads.ablate import QUANTITIES, REFERENCE, Before, in_parts, mean_z, passes
 from latentcode.probes.heads.clusters import DIFFERENCE
 from latentcode.probes.heads.metrics import Scores, groups
 from latentcode.probes.heads.result import GROUPS, SETS
