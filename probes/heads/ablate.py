@@ -193,21 +193,31 @@ class Ablation:
     def _writes(
         self, clean: HeadPass, part: TextBatch, donor: Tensor, layer: int
     ) -> Iterator[tuple[tuple[int, int, int], list[Write]]]:
-        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head."""
+        """Yield the writes of each pass of a layer, after its kind, patch (0) or control, head.
+
+        The control of a write changes the stream by as much, in a direction that R gives.
+        """
         z = clean.z[layer]
         if self.control:
             matrices = torch.randn(
                 (DIRECTIONS, *z.shape[2:], self.model.cfg.d_model),
                 generator=make_generator(self.seed, f"directions of layer {layer}")).to(z)
             direction = torch.as_tensor(directions(self.seed)[groups(part.text)], device=z.device)
+            along = F.normalize(clean.stream(layer), dim=-1)
         for k, kind in enumerate(self.kinds):
             for head in self.heads[layer]:
-                write = Write(layer, (head,), self.means[layer][head].to(z) if kind == "mean"
-                              else z[:, :, head:head + 1][donor])
+                new = (self.means[layer][head].to(z) if kind == "mean"
+                       else z[:, :, head:head + 1][donor])
+                write = Write(layer, (head,), new)
                 yield (k, 0, head), [write]
                 if self.control:
-                    yield (k, 1, head), [
-                        in_random_direction(clean, write, matrices[direction, head])]
+                    change = clean.moved(write)
+                    random = (new - z[:, :, [head]])[:, :, 0] @ matrices[direction, head]
+                    kept, random_along = ((x * along).sum(-1, keepdim=True) * along
+                                          for x in (change, random))
+                    across = (change - kept).norm(dim=-1, keepdim=True)
+                    yield (k, 1, head), [Write(layer, added=kept + across * F.normalize(
+                        random - random_along, dim=-1))]
 
     def table(self, n_bootstrap: int = 1_000) -> pd.DataFrame:
         """Return the table of effects (`EFFECTS`): means of the `QUANTITIES` over tokens.
@@ -399,17 +409,6 @@ def directions(seed: int) -> Int[np.ndarray, " G"]:
     """
     rng = np.random.default_rng(seed)
     return np.concatenate([rng.permutation(DIRECTIONS) for _ in range(GROUPS // DIRECTIONS)])
-
-
-def in_random_direction(clean: HeadPass, write: Write, matrix: Float[Tensor, "B d D"]) -> Write:
-    """Return the control of a write of one head: as much, in a direction that R gives."""
-    assert write.z is not None
-    change, along = clean.moved(write), F.normalize(clean.stream(write.layer), dim=-1)
-    random = (write.z - clean.z[write.layer][:, :, list(write.heads)])[:, :, 0] @ matrix
-    kept, random_along = ((x * along).sum(-1, keepdim=True) * along for x in (change, random))
-    across = (change - kept).norm(dim=-1, keepdim=True)
-    return Write(write.layer,
-                 added=kept + across * F.normalize(random - random_along, dim=-1))
 
 
 def interchange(

@@ -142,9 +142,9 @@ def heads(
                          prepend_bos=prepend_bos, **({} if device is None else {"device": device}))
     labels, notes = _chosen_labels(as_tuple(tells), texts, whole=whole)
     measurement = Measurement(
-        texts, _chosen_effects(None if effects is None else as_tuple(effects), texts, whole=whole),
-        labels, sets or whole, codes or (CODES if whole else 0), n_ablated, n_read, controls,
-        n_bootstrap, seed, interchange_asked=effects is not None, notes=notes)
+        texts, _chosen_effects(effects, texts, whole=whole), labels, sets or whole,
+        codes or (CODES if whole else 0), n_ablated, n_read, controls, n_bootstrap, seed,
+        interchange_asked=effects is not None, notes=notes)
     if out is not None:
         check_free(Path(out), overwrite=overwrite, marker=HeadsResult.marker())
     stages = measurement.stages()
@@ -340,7 +340,7 @@ class Measurement:
 
 
 def _chosen_effects(
-    effects: Sequence[str] | None, texts: Texts, *, whole: bool
+    effects: Sequence[str] | str | None, texts: Texts, *, whole: bool
 ) -> tuple[str, ...]:
     """Return which effects are measured; `ConfigError` for what the problems do not allow.
 
@@ -353,7 +353,7 @@ def _chosen_effects(
         read = any(bool(batch.read.any()) for batch in islice(texts, 1))
         ablations = (KINDS if whole else KINDS[:1]) if read else ()
         return (*ablations, *((INTERCHANGE,) if sources else ()))
-    known = (*KINDS, INTERCHANGE)
+    known, effects = (*KINDS, INTERCHANGE), as_tuple(effects)
     for name in effects:
         check(name in known, f"effects has {name!r}; expected some of {', '.join(known)}")
     check(INTERCHANGE not in effects or sources, "effects has 'interchange', and the problems have "

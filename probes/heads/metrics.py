@@ -434,13 +434,12 @@ class Observer:
             *direct_hooks, *also], batch.padding)
         layers = self.layout.layers
         of_patterns = torch.stack([sums[layer] for layer in layers], dim=1)
-        finite = of_patterns.isfinite().all(-1).all(-1).all(0).tolist()
-        broken = [str(layer) for layer, fine in zip(layers, finite, strict=True) if not fine]
-        check(not broken, f"layer {', '.join(broken)} gives codes that are NaN or infinite; "
+        later = torch.stack([ahead[layer] for layer in layers]) != 0.0
+        broken, seeing = (", ".join(np.array(layers, str)[faulty.cpu().numpy()]) for faulty in (
+            ~of_patterns.isfinite().all(-1).all(-1).all(0), later))
+        check(not broken, f"layer {broken} gives codes that are NaN or infinite; "
               "expected finite weights, and a type in which codes do not overflow")
-        later = torch.stack([ahead[layer] for layer in layers]).tolist()
-        seeing = [str(layer) for layer, size in zip(layers, later, strict=True) if size != 0.0]
-        check(not seeing, f"layer {', '.join(seeing)} lets tokens attend to later ones"
+        check(not seeing, f"layer {seeing} lets tokens attend to later ones"
               f"{' in a padded batch' if batch.padding else ''}; expected a model in which "
               "latentcode zoo check finds no such fault"
               f"{', or tokens_at_once=1' if batch.padding else ''}")
@@ -566,22 +565,21 @@ def heads_table(
     """
     blocks: list[pd.DataFrame] = []
     differences: list[pd.DataFrame] = []
+    places = pd.MultiIndex.from_product(
+        [layers, range(model.sums.shape[2])], names=["layer", "head"]).to_frame(index=False)
     for metric, name in enumerate(OBSERVED):
         scores, *others = (sums.scores(metric, n_bootstrap, seed) for sums in (model, *fresh))
-        places = pd.MultiIndex.from_product(
-            [layers, range(scores.value.shape[1])], names=["layer", "head"]).to_frame(index=False)
         control = low = high = np.nan
-        values = np.concatenate([np.empty(0), *(other.value.ravel() for other in others)])
-        values = values[np.isfinite(values)]
-        if len(values):
-            control = values.mean()
-            low, high = np.quantile(values, [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
+        pool = np.concatenate([np.empty((n_bootstrap + 1, 0)), *(np.concatenate(
+            [other.value[None], other.replicates]).reshape(n_bootstrap + 1, -1)
+            for other in others)], axis=1)  # fresh heads, first over all texts
+        pool = pool[:, np.isfinite(pool[0])]
+        if pool.size:
+            control, *means = pool.mean(axis=1)
+            low, high = np.quantile(pool[0], [(1.0 - SHARE) / 2.0, (1.0 + SHARE) / 2.0],
                                     method="weibull")
-            every = np.concatenate([other.replicates.reshape(n_bootstrap, -1) for other in others],
-                                   axis=1)
-            mean = every[:, np.isfinite(every).any(axis=0)].mean(axis=1)
             apart = replace(scores, value=scores.value - control,
-                            replicates=scores.replicates - mean[:, None, None])
+                            replicates=scores.replicates - np.reshape(means, (-1, 1, 1)))
             differences.append(places.assign(
                 features="head", quantity=name, against="untrained", **apart.columns(),
                 n=apart.n, n_clusters=apart.n_clusters))
