@@ -71,6 +71,9 @@ class HeadSample:
     rows: np.ndarray
     tokens: Mapping[int, np.ndarray]
 
+    def __len__(self) -> int:
+        return len(self.codes)
+
 
 class PairSampler:
     """Takes batches, one after the other, and keeps the codes of at most n pairs.

@@ -101,4 +101,4 @@ def test_memory_does_not_grow_with_texts(asked: LanguageModel) -> None:
         sampler.add(batch)
         assert len(sampler._codes) <= 150
         assert len(sampler._tokens) <= 150
-    assert len(sampler.finish().codes) == 50
+    assert len(sampler.finish()) == 50
