@@ -246,9 +246,10 @@ def cluster_codes(
                                n_bootstrap, seed)
         for name, table in zip(names, (quality, *described), strict=True):
             tables[name].append(table.assign(layer=place))
-    return Clusters(*(
+    quality, clusters, heads, examples = (
         pd.concat([table for table in some if len(table)] or some, ignore_index=True).reindex(
-            columns=list(TABLES[name])) for name, some in tables.items()), assigned, centres)
+            columns=list(TABLES[name])) for name, some in tables.items())
+    return Clusters(quality, clusters, heads, examples, assigned, centres)
 
 
 def _fit(

@@ -272,7 +272,7 @@ def cluster_networks(
         x.reshape(len(x), -1), codes.labels["text"].to_numpy(), rng).reshape(x.shape)
     examples = clusters.examples[clusters.examples["chosen"] == "nearest"]
     networks: list[dict[str, Any]] = []
-    says: list[dict[str, Any]] = []
+    says: list[dict[Any, Any]] = []
     device = next(bridge.parameters()).device
     with evaluating(bridge):
         reasons = {layer: _reason(bridge, sample, layer) for layer in codes.layers}
@@ -280,7 +280,9 @@ def cluster_networks(
         kept = [layer for layer in codes.layers if layer not in left_out]
         inputs: dict[int, Tensor] = {}  # x at the key of each example, [L, D]
         keys = codes.labels["key_position"].loc[examples["number"].unique()]
-        for row, some in keys.groupby(sample.rows[keys.index]) if kept else ():
+        rows = sample.rows[keys.index]
+        for row in np.unique(rows).tolist() if kept else ():
+            some = keys[rows == row]
             position = torch.tensor(some.tolist(), device=device)[None]
             ids = torch.from_numpy(sample.tokens[row].astype(np.int64)).to(device)[None]
             values = key_inputs(bridge, [(ids[:, :some.max() + 1], position)], kept)
