@@ -39,7 +39,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import stdtrit
 
 from latentcode.devices import checked_seed
-from latentcode.errors import ProbeError, check, check_count, check_distinct
+from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
 from latentcode.probes.common.figures import features_in, heat_maps, layers_in, name_panels, panels
 from latentcode.probes.common.harness import Read, check_same_instances, origin, read, subjects_of
@@ -169,7 +169,6 @@ def align(
     wanted = asked_labels(labels, first)
     names = names_of(wanted)
     check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
-    check_distinct("labels", names)
     if isinstance(first, RunSubject):
         subjects = [subject.on(first.task) if isinstance(subject, RunSubject) else subject
                     for subject in subjects]

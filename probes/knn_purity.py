@@ -27,7 +27,6 @@ from latentcode.errors import (
     check,
     check_choice,
     check_count,
-    check_distinct,
 )
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
 from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
@@ -136,7 +135,6 @@ def knn_purity(
     names = None if labels is None else names_of(labels)
     if names is not None:
         check(len(names) > 0, "no label is given; expected at least one", ProbeError)
-        check_distinct("labels", names)
     subject = subjects.subject(model, problems, device=device).probing
     n = subject.n_of("n", n, 4_096, split)
     custom = own_labels(labels, subject, [(split, n)], seed=seed)

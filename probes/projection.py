@@ -37,7 +37,6 @@ from latentcode.errors import (
     check,
     check_choice,
     check_count,
-    check_distinct,
     check_jobs,
 )
 from latentcode.figures.colours import category_styles
@@ -168,7 +167,6 @@ def project(
     names = names_of(wanted) if labels is not None else single_labels(
         parts[0].labels, names_of(wanted), parts[0].pairs[0])
     check(len(names) > 0, "no label is given; expected at least one", ProbeError)
-    check_distinct("labels", names)
     for other in parts[1:]:
         check_pair_of_codes(parts[0], other, "codes to project")
     by_split = {str(part.meta.get("split", "codes")): part for part in parts}

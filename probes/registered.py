@@ -26,7 +26,6 @@ from latentcode.errors import (
     called,
     check,
     check_choice,
-    check_distinct,
 )
 from latentcode.figures.style import Figure
 from latentcode.probes.common.figures import panels, scores_figure
@@ -354,7 +353,6 @@ def ask(
     groups = [groups_of(rows.labels) for rows in reads.rows]
     names = names_of(wanted)
     check(len(names) > 0, "labels is empty; expected at least one", ProbeError)
-    check_distinct("labels", names)
     targets = {}
     for name in names:
         for pair, frames in reads.labels.items():

@@ -43,7 +43,6 @@ from latentcode.probes.common.statistics import ROUNDING, no_null, shuffled_clas
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import subject as opened
 from latentcode.subjects.base import CodesSubject
-from latentcode.subjects.tasks import TaskSubject
 
 if TYPE_CHECKING:
     from latentcode.subjects import Model, Problems, Split
@@ -87,8 +86,8 @@ def value_networks(
         layers: Layer numbers; default: all.
         split: Which combinations the problems have: `train`, `test`, `ood` or `unknown`.
         n: Problems that mean codes are taken of; default: 2,048, of prompts all.
-        n_inputs: The first of them, whose residual streams at the key are the inputs of all
-            networks; of prompts at most all.
+        n_inputs: The first of them, at most all, whose residual streams at the key are the inputs
+            of all networks.
         controls: Also compare the codes of the untrained model (with its weights), and mean codes
             of labels that are shuffled among combinations.
         step: The checkpoint of a run; default: the newest.
@@ -102,10 +101,8 @@ def value_networks(
     seed = checked_seed(seed)
     subject = opened(model, problems, step=step, device=device).probing
     wanted = asked_labels(labels, subject)
-    given, n = n, subject.n_of("n", n, 2_048, split)
+    n = subject.n_of("n", n, 2_048, split)
     check_count("n_inputs", n_inputs, 1, ProbeError)
-    check(n_inputs <= n or given is None or not isinstance(subject, TaskSubject),
-          f"n_inputs is {n_inputs}; expected 1 to n = {n}", ProbeError)
     n_inputs = min(n_inputs, n)
     custom = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
     if isinstance(subject, CodesSubject):

@@ -18,7 +18,15 @@ import pandas as pd
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
-from latentcode.errors import ProbeError, UnknownNameError, as_tuple, called, check, check_choice
+from latentcode.errors import (
+    ProbeError,
+    UnknownNameError,
+    as_tuple,
+    called,
+    check,
+    check_choice,
+    check_distinct,
+)
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -216,8 +224,10 @@ def own_labels(
 
 
 def names_of(labels: Labels) -> tuple[str, ...]:
-    """Return the names of labels, functions or not, one or several."""
-    return tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
+    """Return the names of labels, functions or not, one or several, each once."""
+    names = tuple(labels) if isinstance(labels, Mapping) else as_tuple(labels)
+    check_distinct("labels", names)
+    return names
 
 
 def asked_labels(labels: Labels | None, subject: Subject) -> Labels:

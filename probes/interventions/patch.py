@@ -177,9 +177,13 @@ class Patch(Added):
         object.__setattr__(self, "alpha", float(self.alpha))
         for site in self.sites:
             check_choice("site", site, SITES)
-        for name, parts in (("site", self.sites), ("layers", self.layers)):
-            check(len(set(parts)) == len(parts), f"{name} is {getattr(self, name)!r}; expected "
-                  f"each {'layer' if name == 'layers' else 'of its parts'} once")
+        for name, part, parts in (
+            ("site", "of its parts", self.sites), ("layers", "layer", self.layers),
+            ("heads", "head", self.heads), ("queries", "query", self.queries),
+            ("keys", "key", self.keys),
+        ):
+            check(not isinstance(parts, tuple) or len(set(parts)) == len(parts),
+                  f"{name} is {getattr(self, name)!r}; expected each {part} once")
         check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
               f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
@@ -470,6 +474,10 @@ def every_patch(
     listed = {name: as_tuple(words.get(name, word)) for name, word in usual.items()}
     rest = {name: words[name] for name in words if name not in usual}
     listed["layers"] = layer_sets(listed["layers"], layers)
+    kinds = [Patch(value).kind for value in listed["value"]]
+    check(listed["alpha"] == (1.0,) or any(kind.steers or kind.own for kind in kinds),
+          f"alpha is {', '.join(map(str, listed['alpha']))}, and no patch of "
+          f"{', '.join(map(str, listed['value']))} steers; expected one that does, or no alpha")
     for site, where, some, alpha, value in product(*listed.values()):
         place = next((place for place in PLACES if place in where.split()), None)
         kind = Patch(value).kind

@@ -105,6 +105,7 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: decode(p, layers=[2]), UnknownNameError, "unknown layer 2"),
     (lambda p: decode(p, layers=[1, 1]), ProbeError, "layers repeats 1"),
     (lambda p: decode(p, widths=[2, 2]), ProbeError, "widths repeats 2"),
+    (lambda p: decode(p, labels=["term_1", "term_1"]), ProbeError, "labels repeats term_1"),
     (lambda p: lc.knn_purity(p("ood"), labels=["term_1"] * 2, controls=False), ProbeError,
      "labels repeats term_1"),
     (lambda p: lc.knn_purity(p("ood"), labels=(), controls=False), ProbeError, "no label is given"),

@@ -94,7 +94,9 @@ def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: st
     ("site", "mlp", "unknown site 'mlp'; expected one of: code, value, z, message"),
     ("site", "code+key", "unknown site 'key'"),
     ("site", "code+value+code", "expected each of its parts once"),
-    ("layers", (0, 0), "expected each layer once"), ("alpha", float("inf"), "alpha is inf"),
+    ("layers", (0, 0), "expected each layer once"), ("heads", (1, 1), "expected each head once"),
+    ("queries", (2, 2), "expected each query once"), ("keys", (3, 3), "expected each key once"),
+    ("alpha", float("inf"), "alpha is inf"),
     *((name, (), f"{name} is empty") for name in ("layers", "heads", "queries", "keys")),
 ])
 def test_what_fits_no_model_is_refused_when_it_is_made(
@@ -256,6 +258,8 @@ def test_the_bench_puts_the_source_that_a_patch_names() -> None:
 def test_every_combination_of_words() -> None:
     words = {"value": ["interchange", "steer"], "where": ["row", "within context"],
              "layers": ["each", "all"], "alpha": [1.0, 2.0]}
+    with pytest.raises(ConfigError, match=r"alpha is 2\.0, and no patch of identity steers"):
+        list(every_patch({"value": "identity", "alpha": 2.0}, range(2)))
     found = list(every_patch(words, range(2)))
     assert len(set(found)) == len(found) == 2 * 3 * (1 + 2)
     assert {patch.where for patch in every_patch(words, range(2), places=())} == {"row"}
