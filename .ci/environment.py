@@ -132,6 +132,7 @@ def install() -> None:
     pip("install", "--no-compile", "--progress-bar", "off", "--constraint", constraints,
         "--editable", f"{ROOT}[{EXTRAS}]")
     # On all cores, where pip takes one; some packages bring files that are not meant to compile.
+    print("compiling what was installed, once", flush=True)
     subprocess.run([PYTHON, "-m", "compileall", "-qq", "-j", "0", VENV / "lib"], check=False)
     run(PYTHON, "-c", TORCH_REPORT)
 
