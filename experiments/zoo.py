@@ -16,19 +16,13 @@ from typing import Any
 
 import tyro
 
-from latentcode.config import (
-    LanguageConfig,
-    LogicConfig,
-    RunConfig,
-    SravenConfig,
-    TaskConfig,
-    preset,
-)
+from latentcode.config import LanguageConfig, LogicConfig, RunConfig, SravenConfig, TaskConfig
 from latentcode.errors import ConfigError, check
 from latentcode.experiments.timing import minutes
 from latentcode.files.storage import check_free, install_folder, write_text
 from latentcode.metrics import Metric
 from latentcode.models.config import kind_of
+from latentcode.presets import preset
 from latentcode.progress import Bar
 from latentcode.runs.run import CARD, CONFIG, ZOO, Run
 from latentcode.sweep import GRIDS, load_grid

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from latentcode.config import SravenConfig as SravenConfig
     from latentcode.config import TrainingConfig as TrainingConfig
     from latentcode.config import load_config as load_config
-    from latentcode.config import preset as preset
     from latentcode.errors import LatentCodeError as LatentCodeError
     from latentcode.files.provenance import __version__ as __version__
     from latentcode.models.config import ModelConfig as ModelConfig
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from latentcode.models.registering import register_normalization as register_normalization
     from latentcode.models.registering import register_value_network as register_value_network
     from latentcode.models.transformer import HookedTransformer as HookedTransformer
+    from latentcode.presets import preset as preset
     from latentcode.probes.alignment import align as align
     from latentcode.probes.attribution import attribute as attribute
     from latentcode.probes.das import das as das

@@ -26,7 +26,7 @@ from latentcode.files.provenance import check_format, header, software
 from latentcode.files.storage import check_writable, default_cache, read_json, write_json
 from latentcode.metrics import Metric, is_by_constituent
 from latentcode.progress import Progress, watched
-from latentcode.runs.run import CARD, RESULTS, Run, folder_of, load_run, zoo_folders
+from latentcode.runs.run import CARD, RESULTS, Run, load_run, zoo_folders
 
 if TYPE_CHECKING:
     import torch
@@ -201,11 +201,6 @@ def constituent_metrics(run: Run) -> pd.DataFrame:
     return pd.DataFrame({
         split: {name: metric.mean for name, metric in metrics.items() if is_by_constituent(name)}
         for split, metrics in Card.read(run.path).metrics.items()})
-
-
-def load_card(name_or_path: str | Path) -> Card:
-    """Return the card of a model of the zoo; `ArtifactError` where a folder has none."""
-    return Card.read(folder_of(name_or_path))
 
 
 def list_models() -> pd.DataFrame:

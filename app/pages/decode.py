@@ -15,7 +15,7 @@ from latentcode.app.state.sidebar import choose_entry, choose_pair
 from latentcode.app.state.url import choose
 from latentcode.app.words import literal, shortened
 from latentcode.figures.colours import FEATURE_STYLES, GREY
-from latentcode.probes.decoding import HEADLINE, DecodingResult
+from latentcode.probes.decoding import HEADLINE, DecodingResult, decode
 
 SPREAD = 0.09
 """How far features of a layer stand apart, in layers, so that their intervals do not overlap."""
@@ -104,8 +104,6 @@ def _offer_to_decode(entry: Entry) -> None:
 def _decode(entry: Entry, folder: Path) -> None:
     """Probe a run's newest weights with a bar on the page, and save the result."""
     with st.status("Extracting codes and fitting probes …", expanded=True):
-        from latentcode.probes.decoding import decode
-
         with progress_bar("Fitting probes …") as report:
             result = decode(open_run(entry.path), progress=report)
         result.save(folder, overwrite=True, figures=False)

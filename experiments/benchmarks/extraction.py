@@ -26,7 +26,6 @@ import torch
 import tyro
 
 from latentcode.codes.reader import Reader, TaskSource
-from latentcode.config import preset
 from latentcode.devices import make_generator
 from latentcode.errors import check
 from latentcode.experiments.benchmarks.harness import (
@@ -42,6 +41,7 @@ from latentcode.experiments.benchmarks.harness import (
 )
 from latentcode.figures.text import markdown_table
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 from latentcode.progress import Bar
 from latentcode.subjects import extract
 from latentcode.tasks import Task, make_task

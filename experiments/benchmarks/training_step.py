@@ -31,7 +31,7 @@ from typing import Any
 import torch
 import tyro
 
-from latentcode.config import LogicConfig, RunConfig, SravenConfig, preset, to_dict
+from latentcode.config import LogicConfig, RunConfig, SravenConfig, to_dict
 from latentcode.devices import available_cores, resolve_device
 from latentcode.errors import ConfigError, LatentCodeError, check
 from latentcode.experiments.benchmarks import official_worker as worker
@@ -52,6 +52,7 @@ from latentcode.figures.text import markdown_table
 from latentcode.models.config import kind_of
 from latentcode.models.kernels.fused import Case, kernel_for, written_out
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 from latentcode.progress import Bar
 from latentcode.tasks import Batch
 from latentcode.training.loop import Learner, make_learner

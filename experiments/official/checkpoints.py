@@ -28,12 +28,12 @@ from latentcode.config import (
     SravenConfig,
     TaskConfig,
     TrainingConfig,
-    preset,
 )
 from latentcode.errors import ArtifactError, RunError, check, check_choice
 from latentcode.files.storage import read_json, replace_file
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, kind_of
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 from latentcode.runs import Run
 from latentcode.runs.run import load_run
 from latentcode.training.state import make_optimizer

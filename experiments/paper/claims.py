@@ -12,7 +12,8 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Literal
 
-from latentcode.config import from_dict, parse_yaml, preset
+from latentcode.config import from_dict, parse_yaml
+from latentcode.presets import preset
 from latentcode.sweep.grid import Grid, parse_axis
 
 RESULTS: tuple[str, ...] = (

@@ -415,7 +415,8 @@ def sweep(
 
 def _grid(asked: dict[str, Any], fix: tuple[str, ...], axis: tuple[str, ...]) -> Grid:
     """Return the grid that flags describe: where it starts, fields that are fixed, and axes."""
-    from latentcode.config import load_config, preset
+    from latentcode.config import load_config
+    from latentcode.presets import preset
     from latentcode.sweep import Grid, load_grid, parse_axis
     from latentcode.sweep.grid import KIND, check_field, with_fields
 

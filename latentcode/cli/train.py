@@ -11,9 +11,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from latentcode.cli.commands import print_metrics
-from latentcode.config import TASKS, RunConfig, TrainingConfig, follow_task, load_config, preset
+from latentcode.config import TASKS, RunConfig, TrainingConfig, load_config
 from latentcode.errors import LatentCodeError
 from latentcode.models.config import ModelConfig
+from latentcode.presets import follow_task, preset
 
 
 def default_is(text: str) -> Any:

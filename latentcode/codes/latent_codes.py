@@ -34,7 +34,7 @@ from latentcode.files.storage import (
     write_instances,
     write_json,
 )
-from latentcode.hub import fetch, is_address, origin
+from latentcode.hub import fetch, is_address, origin, push
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -432,9 +432,6 @@ class LatentCodes:
         Returns the address of the commit, which `load` opens. It is one commit, or none. Raises
         `HubError` that says why nothing was pushed.
         """
-        from latentcode.codes.latent_codes import data_card
-        from latentcode.hub import push
-
         with TemporaryDirectory() as temporary:
             return push(self.save(Path(temporary) / "codes"), "codes", repo, private=private,
                         page=data_card(self, repo, license), token=token,

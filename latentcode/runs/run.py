@@ -51,7 +51,13 @@ from latentcode.errors import (
     check_choice,
 )
 from latentcode.figures.text import markdown_table
-from latentcode.files.provenance import check_format, check_provenance, header
+from latentcode.files.provenance import (
+    check_format,
+    check_provenance,
+    environment,
+    header,
+    now,
+)
 from latentcode.files.storage import (
     TEMPORARY,
     check_free,
@@ -130,8 +136,6 @@ class Run:
             RunError: The folder already holds something: a run is replaced with `overwrite` only,
                 and not while it is being trained; anything else is never touched.
         """
-        from latentcode.files.provenance import environment, now
-
         path = with_name(path)
         check_writable(path)
         occupied = path.exists() and not (path.is_dir() and not any(path.iterdir()))
@@ -608,8 +612,6 @@ def go_back_to(run: Run, step: int | None, damaged: Mapping[int, str]) -> list[s
 
     Returns a line for each of these, to be shown.
     """
-    from latentcode.files.provenance import environment, now
-
     lines = []
     for newer, problem in damaged.items():
         path = run.checkpoint_path(newer)

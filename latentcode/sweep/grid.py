@@ -33,15 +33,14 @@ from latentcode.config import (
     TrainingConfig,
     config_hash,
     flatten,
-    follow_task,
     from_dict,
     parse_yaml,
-    preset,
     read_text,
     to_dict,
 )
 from latentcode.errors import ConfigError, UnknownNameError, check
 from latentcode.models.config import ModelConfig, with_kind
+from latentcode.presets import follow_task, preset
 
 KIND = "kind"
 """The axis that is not a field: it sets all fields of a named attention kind."""

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentcode.config import LogicConfig, model_for
+from latentcode.config import LogicConfig
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, ProbeError, as_tuple, called, check, check_choice
 from latentcode.models.config import with_kind
 from latentcode.models.patched.sites import SITES, Place, capture
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import model_for
 from latentcode.progress import Progress
 from latentcode.registry import Registry
 from latentcode.tasks import make_counterfactuals, make_task

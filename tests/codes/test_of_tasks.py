@@ -14,12 +14,12 @@ from torch import Tensor
 
 import latentcode as lc
 from latentcode.codes import reader
-from latentcode.config import model_for
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 from latentcode.models.blocks import Attention
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import model_for
 from latentcode.subjects import extract
 from latentcode.tasks import make_task
 from latentcode.training.state import TrainingState

@@ -29,13 +29,13 @@ from latentcode.config import (
     from_dict,
     load_config,
     parse_yaml,
-    preset,
     to_dict,
     to_yaml,
 )
 from latentcode.errors import ConfigError, LatentCodeError, UnknownNameError
 from latentcode.files.storage import read_json
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
+from latentcode.presets import preset
 from latentcode.prompts import Prompts
 from latentcode.registry import import_file
 from latentcode.sweep import load_grid

@@ -14,11 +14,11 @@ from matplotlib.colors import Normalize, TwoSlopeNorm
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import MOST_ROWS
-from latentcode.config import preset
 from latentcode.errors import ConfigError, ProbeError, RunError, UnknownNameError
 from latentcode.figures.panels import LONGEST, ScatterCell, heat_map, metrics_figure, scatter_figure
 from latentcode.figures.style import PALETTE, Figure, style
 from latentcode.metrics import Metric
+from latentcode.presets import preset
 from latentcode.runs import Run
 from latentcode.tasks.pairs import Pair
 

@@ -12,9 +12,10 @@ from fake_cuda import FROM_HOST
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from latentcode.config import RunConfig, preset
+from latentcode.config import RunConfig
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 
 without_cuda = pytest.mark.skipif(
     torch.version.cuda is not None, reason="stands in for CUDA where torch was built without it")

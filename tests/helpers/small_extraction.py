@@ -12,8 +12,8 @@ from latentcode.codes import latent_codes as codes
 from latentcode.codes import reader as drawing
 from latentcode.codes import resume as partial_codes
 from latentcode.codes.reader import Reader, TaskSource
-from latentcode.config import model_for
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import model_for
 from latentcode.tasks import make_task
 
 TASK = lc.LogicConfig(n_variables=3, n_examples=6, ood_fraction=0.5)

@@ -6,6 +6,14 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch import Tensor
+
+from latentcode.tasks.sraven.task import RULES, rule_holds
+
+
+def rules_that_hold(grids: Tensor, n_values: int) -> Tensor:
+    """Return which rules hold in feature grids: [..., G, G] -> bool [..., 8]."""
+    return torch.stack([rule_holds(r, grids, n_values) for r in range(len(RULES))], -1)
 
 
 def seeded(seed: int) -> torch.Generator:

@@ -12,9 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from latentcode.config import LanguageConfig, model_for
+from latentcode.config import LanguageConfig
 from latentcode.models.config import with_kind
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import model_for
 from latentcode.tasks.text.streams import TOKEN_COLUMNS, Excerpts, Stream
 from latentcode.tasks.text.task import Text
 

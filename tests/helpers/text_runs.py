@@ -9,7 +9,7 @@ import pytest
 from text_files import write_documents
 
 import latentcode as lc
-from latentcode.config import follow_task
+from latentcode.presets import follow_task
 
 N_TOKENS = 24
 

@@ -20,12 +20,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import latentcode as lc
 from latentcode import devices
-from latentcode.config import preset
 from latentcode.errors import ArtifactError, ConfigError
 from latentcode.models import pretrained
 from latentcode.models.hypernetwork import identity_error, value_network
 from latentcode.models.pretrained import layout, load_pretrained, one_device, untrained
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 
 ARCHITECTURES = ("gpt2", "llama", "neox", "qwen2", "gemma2")
 TOKENS = torch.randint(1, 400, (2, 6), generator=torch.Generator().manual_seed(0))

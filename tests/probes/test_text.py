@@ -9,7 +9,7 @@ from small_text import document
 from text_files import write_documents
 
 import latentcode as lc
-from latentcode.config import follow_task
+from latentcode.presets import follow_task
 
 pytestmark = pytest.mark.slow
 

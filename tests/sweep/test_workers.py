@@ -23,7 +23,7 @@ from latentcode.training.loop import request_stop, stop_on_signals
 PARENT = """
 import json, os, signal, sys
 from pathlib import Path
-from latentcode.config import preset
+from latentcode.presets import preset
 from latentcode.errors import TrainingError, UnknownNameError
 from latentcode.sweep.executors import Workers
 

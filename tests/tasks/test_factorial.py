@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from small_sraven import rules_that_hold
 from torch import Tensor
 
 import latentcode as lc
@@ -30,7 +31,6 @@ from latentcode.tasks.sraven.task import (
     SUM,
     aligned,
     rules_shown,
-    rules_that_hold,
 )
 
 N = 400

@@ -18,11 +18,12 @@ from tiny_training import float64
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from latentcode.config import RunConfig, preset
+from latentcode.config import RunConfig
 from latentcode.errors import ConfigError, TrainingError
 from latentcode.metrics import Metric
 from latentcode.models.config import ATTENTION_KINDS, with_kind
 from latentcode.models.kernels.fused import written_out
+from latentcode.presets import preset
 from latentcode.runs import Run
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.training import loop, train, train_ensemble

@@ -16,12 +16,13 @@ import torch
 from tiny_training import float64
 from torch import Tensor, nn
 
-from latentcode.config import RunConfig, preset
+from latentcode.config import RunConfig
 from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
 from latentcode.models import blocks
 from latentcode.models.config import ATTENTION_KINDS
 from latentcode.models.transformer import HookedTransformer
+from latentcode.presets import preset
 from latentcode.tasks import Batch, make_task
 from latentcode.tasks.logic.task import FuzzyLogic
 from latentcode.tasks.sraven.task import Sraven, tokenize

@@ -12,7 +12,7 @@ from latentcode.cli import main
 from latentcode.metrics import is_by_constituent
 from latentcode.models.config import kind_of
 from latentcode.runs.run import ZOO, zoo_folders
-from latentcode.zoo import README, load_card
+from latentcode.zoo import README, Card
 
 MODELS = sorted(zoo_folders())
 
@@ -32,7 +32,8 @@ def test_the_zoo_is_small_and_listed(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_the_one_of_its_card(name: str) -> None:
-    folder, card, run = zoo_folders()[name], load_card(name), lc.load_run(name)
+    folder, run = zoo_folders()[name], lc.load_run(name)
+    card = Card.read(folder)
     assert card.name == name
     assert (folder / README).read_text(encoding="utf-8") == card.to_markdown()
     assert kind_of(run.config.model) == card.kind
@@ -45,7 +46,7 @@ def test_a_model_is_the_one_of_its_card(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_is_as_good_as_its_card_says(name: str) -> None:
     """On 200 of 16,000 instances: within the tolerance and four standard errors."""
-    run, card, n = lc.load_run(name), load_card(name), 200
+    run, card, n = lc.load_run(name), Card.read(zoo_folders()[name]), 200
     task = lc.make_task(run.config.task)
     assert set(task.splits) == set(card.metrics)
     for split, known in card.metrics.items():

@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from latentcode.config import RunConfig, flatten, preset, to_dict
+from latentcode.config import RunConfig, flatten, to_dict
 from latentcode.experiments.paper.claims import Claim, printed
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
@@ -53,6 +53,7 @@ from latentcode.metrics import mean_metric
 from latentcode.models import HookedTransformer
 from latentcode.models.config import kind_of
 from latentcode.models.hypernetwork import TwoWays, two_ways
+from latentcode.presets import preset
 from latentcode.probes.common.figures import panels
 from latentcode.runs import Run
 from latentcode.tasks import make_task

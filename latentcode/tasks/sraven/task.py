@@ -109,11 +109,6 @@ def rule_holds(rule: int, grids: Tensor, n_values: int) -> Tensor:
     return ((expected - grids[..., -1]) % n_values == 0).all(-1)
 
 
-def rules_that_hold(grids: Tensor, n_values: int) -> Tensor:
-    """Return which rules hold in feature grids: [..., G, G] -> bool [..., 8]."""
-    return torch.stack([rule_holds(r, grids, n_values) for r in range(len(RULES))], -1)
-
-
 def complete(grids: Tensor, n_values: int) -> tuple[Tensor, Tensor]:
     """Which rules fit all panels but the last, and which symbol does each put there?
 

@@ -11,7 +11,7 @@ from latentcode.app.data import catalog as module
 from latentcode.app.data.catalog import ROOTS, allowed_folders, catalog, find_entry
 from latentcode.errors import ArtifactError
 from latentcode.runs.run import ZOO
-from latentcode.zoo import load_card
+from latentcode.zoo import Card
 
 
 def a_run(folder: Path) -> Path:
@@ -152,7 +152,7 @@ def test_a_run_with_a_link_to_the_outside_is_refused(root: Path, name: str) -> N
 def test_the_first_of_the_zoo_knows_every_rule() -> None:
     first = catalog([])[0]
     assert first.key == "sraven-hyla"
-    known = load_card(first.path).metrics["ood"]
+    known = Card.read(first.path).metrics["ood"]
     assert min(m.mean for name, m in known.items() if name.startswith("feature_accuracy[")) > 0.95
 
 

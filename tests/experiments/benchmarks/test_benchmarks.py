@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from latentcode.config import preset
 from latentcode.errors import ConfigError
 from latentcode.experiments.benchmarks import (
     explorer,
@@ -23,6 +22,7 @@ from latentcode.experiments.benchmarks import (
     training_step,
 )
 from latentcode.experiments.benchmarks.browser import browser_path
+from latentcode.presets import preset
 from latentcode.training.state import CHUNK
 
 FRAME = {"question", "command", "started", "finished", "cores", "load_average", "settings",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from latentcode.config import preset
 from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.training_step import (
     OfficialError,
     official_process,
     official_setting,
 )
+from latentcode.presets import preset
 
 
 @pytest.mark.parametrize("task", ["sraven", "logic"])

@@ -15,7 +15,7 @@ from official_golden import FORWARD, STEPS, official_golden
 from places import GOLDEN
 
 import latentcode as lc
-from latentcode.config import LanguageConfig, model_for
+from latentcode.config import LanguageConfig
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.experiments.official.checkpoints import (
     below,
@@ -24,6 +24,7 @@ from latentcode.experiments.official.checkpoints import (
     infer_task,
     read_npz,
 )
+from latentcode.presets import model_for
 
 
 def saved(folder: Path, config: dict[str, Any], params: dict[str, np.ndarray], **more: Any) -> Path:

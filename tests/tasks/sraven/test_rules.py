@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import GOLDEN
+from small_sraven import rules_that_hold
 
 from latentcode.config import SravenConfig
 from latentcode.tasks.sraven.task import (
@@ -20,7 +21,6 @@ from latentcode.tasks.sraven.task import (
     complete,
     feature_grids_per_rule,
     permute_features,
-    rules_that_hold,
     sample_features,
     tokenize,
 )

@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_sraven import fields, seeded
+from small_sraven import fields, rules_that_hold, seeded
 
 from latentcode.config import SravenConfig
 from latentcode.errors import SplitError
 from latentcode.tasks.base import split_combinations
-from latentcode.tasks.sraven.task import RULES, Sraven, permute_features, rules_that_hold
+from latentcode.tasks.sraven.task import RULES, Sraven, permute_features
 
 
 def multisets(task: Sraven, split: str) -> set[tuple[int, ...]]:

@@ -12,11 +12,12 @@ from disk import flip
 from text_files import write_documents
 
 import latentcode as lc
-from latentcode.config import RunConfig, fill_in, follow_task
+from latentcode.config import RunConfig, fill_in
 from latentcode.devices import make_generator
 from latentcode.errors import ArtifactError, ConfigError, RunError
 from latentcode.files.storage import read_json, write_json
 from latentcode.hub import to_share
+from latentcode.presets import follow_task
 from latentcode.runs.run import check_resumable
 from latentcode.tasks import make_task
 from latentcode.tasks.text import cache

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.config import preset
 from latentcode.experiments.paper.reproduction import about
 from latentcode.experiments.paper.reproductions.planes import (
     LOGIC,
@@ -17,6 +16,7 @@ from latentcode.experiments.paper.reproductions.planes import (
     Planes,
     neighbours,
 )
+from latentcode.presets import preset
 from tests.helpers.paper_runs import MadeUpRun
 
 RUN = MadeUpRun(preset("smoke", "sraven"), "a", {})

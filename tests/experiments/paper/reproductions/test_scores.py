@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from latentcode.config import preset
 from latentcode.experiments.paper.claims import Claim, Setting, load_claims, printed
 from latentcode.experiments.paper.reproduce import REPRODUCTIONS
 from latentcode.experiments.paper.reproduction import (
@@ -25,6 +24,7 @@ from latentcode.experiments.paper.reproductions.scores import (
 from latentcode.experiments.paper.runs import KnownRuns
 from latentcode.experiments.paper.sraven_answers import CHUNK, fresh_instances
 from latentcode.models.config import TABLE_A1
+from latentcode.presets import preset
 from latentcode.sweep.grid import with_fields
 from tests.helpers.paper_runs import made_up, work
 
