@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import latentcode as lc
-from latentcode import zoo
 from latentcode.config import LogicConfig
 from latentcode.errors import RunError
 from latentcode.experiments.zoo import informative_pairs, main, training_command
+from latentcode.runs.run import folder_of
 from latentcode.sweep import load_grid
-from latentcode.zoo import README
+from latentcode.zoo import README, Card
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_an_entry_is_what_its_card_says(
     entry = tmp_path / "tiny"
     assert f"wrote {entry}" in capsys.readouterr().out
     assert os.listdir(tmp_path) == ["tiny"]
-    card = zoo.load_card(entry)
+    card = Card.read(folder_of(entry))
     assert (card.name, card.kind, card.headline) == ("tiny", "hyla", "accuracy")
     assert (entry / README).read_text(encoding="utf-8") == card.to_markdown()
     run = lc.load_run(entry)

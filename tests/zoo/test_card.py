@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from small_zoo import NAME
 
-from latentcode import zoo
 from latentcode.errors import ArtifactError
 from latentcode.files.storage import write_json
+from latentcode.runs.run import folder_of
 from latentcode.zoo import CARD, README, Card
 
 
@@ -45,4 +45,4 @@ def test_a_card_reads_as_it_was_written(entry: Path) -> None:
 def test_a_damaged_card_is_refused(entry: Path, edit: dict[str, object], message: str) -> None:
     write_json(entry / CARD, {**json.loads((entry / CARD).read_text()), **edit})
     with pytest.raises(ArtifactError, match=message):
-        zoo.load_card(NAME)
+        Card.read(folder_of(NAME))

@@ -17,16 +17,17 @@ from places import ROOT
 from small_zoo import NAME, PAIRS
 
 import latentcode as lc
-from latentcode import subjects, zoo
+from latentcode import subjects
 from latentcode.cli import main
 from latentcode.devices import make_generator
 from latentcode.errors import ArtifactError, RunError, UnknownNameError
+from latentcode.runs.run import folder_of
 from latentcode.zoo import CARD, Card
 
 
 def test_the_zoo_is_listed(entry: Path) -> None:
     table = lc.list_models()
-    card = zoo.load_card(NAME)
+    card = Card.read(folder_of(NAME))
     row = table.loc[NAME]
     assert (row["task"], row["kind"], row["metric"]) == ("SRAVEN", "hyla", "accuracy")
     assert row["parameters"] == card.parameters

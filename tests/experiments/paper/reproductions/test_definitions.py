@@ -6,9 +6,10 @@ from itertools import combinations_with_replacement, permutations, product
 from math import prod
 
 import torch
+from small_sraven import rules_that_hold
 
 from latentcode.experiments.paper.reproductions.definitions import count_sraven
-from latentcode.tasks.sraven.task import feature_grids_per_rule, rules_that_hold
+from latentcode.tasks.sraven.task import feature_grids_per_rule
 
 Grid = tuple[tuple[int, ...], ...]
 
