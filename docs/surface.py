@@ -21,7 +21,7 @@ from unittest.mock import patch
 import latentcode as lc
 from latentcode.cli import COMMANDS, main
 from latentcode.files.provenance import VERSION
-from latentcode.probes.saved import RESULTS, result_class
+from latentcode.probes.common.results import RESULTS, result_class
 from latentcode.registry import probes_of_one_function
 
 LIST = Path(__file__).with_name("surface.txt")

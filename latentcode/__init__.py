@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from latentcode.presets import preset as preset
     from latentcode.probes.alignment import align as align
     from latentcode.probes.attribution import attribute as attribute
+    from latentcode.probes.common.results import load_result as load_result
     from latentcode.probes.das import das as das
     from latentcode.probes.decoding import decode as decode
     from latentcode.probes.generation import generate as generate
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from latentcode.probes.projection import project as project
     from latentcode.probes.registered import Points as Points
     from latentcode.probes.registered import register_probe as register_probe
-    from latentcode.probes.saved import load_result as load_result
     from latentcode.probes.similarity import similarity as similarity
     from latentcode.probes.topography import topography as topography
     from latentcode.probes.value_networks import value_networks as value_networks

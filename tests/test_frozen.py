@@ -30,8 +30,7 @@ from places import GOLDEN
 
 import latentcode as lc
 from latentcode.cli import main
-from latentcode.probes.common.results import TableResult
-from latentcode.probes.saved import load_result
+from latentcode.probes.common.results import TableResult, load_result
 from latentcode.sweep import existing, sweep
 from latentcode.training.loop import make_learner
 

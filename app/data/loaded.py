@@ -24,8 +24,7 @@ from latentcode.app.data.catalog import (
 from latentcode.app.words import literal
 from latentcode.config import SravenConfig, own_in
 from latentcode.errors import ArtifactError, LatentCodeError, check
-from latentcode.probes.common.results import TableResult
-from latentcode.probes.saved import load_result, result_kind
+from latentcode.probes.common.results import TableResult, load_result, result_kind
 from latentcode.progress import Progress
 from latentcode.runs import Run
 

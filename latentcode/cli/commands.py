@@ -40,7 +40,7 @@ def show(folder: str, *, split: Split | None = None, index: int = 0) -> None:
     """
     from latentcode.codes import LatentCodes
     from latentcode.devices import make_generator
-    from latentcode.probes.saved import load_result, result_kind
+    from latentcode.probes.common.results import load_result, result_kind
     from latentcode.runs.run import folder_of, load_run
     from latentcode.tasks import make_task
 

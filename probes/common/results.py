@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pandas as pd
 
-from latentcode.errors import ArtifactError, check
+from latentcode.errors import ArtifactError, check, check_choice
 from latentcode.files.provenance import git_commit, header, read_checked, software
-from latentcode.files.storage import checksums, read_table, replace_folder, write_json, write_table
+from latentcode.files.storage import (
+    checksums,
+    read_json,
+    read_table,
+    replace_folder,
+    write_json,
+    write_table,
+)
 from latentcode.probes.common.statistics import NONE, Contrasts, no_null
 
 if TYPE_CHECKING:
@@ -29,6 +38,22 @@ with labels of other problems."""
 PLACES = ("metric", "quantity", "patch", "class", "features", "label", "pair", "layer", "head")
 """Columns that say what a value is of, as far as a table has them."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
+RESULTS: Mapping[str, tuple[str, str]] = {
+    "alignment": ("alignment", "AlignmentResult"),
+    "attribution": ("attribution", "AttributionResult"),
+    "subspaces": ("das", "DASResult"),
+    "decoding": ("decoding", "DecodingResult"),
+    "heads": ("heads", "HeadsResult"),
+    "interventions": ("interventions", "InterventionResult"),
+    "separation": ("knn_purity", "KNNPurityResult"),
+    "model_checks": ("model_checks", "ModelCheckResult"),
+    "probe": ("registered", "ProbeResult"),
+    "projection": ("projection", "ProjectionResult"),
+    "similarity": ("similarity", "SimilarityResult"),
+    "topography": ("topography", "TopographyResult"),
+    "value_networks": ("value_networks", "ValueNetworksResult")}
+"""Kind of result, by the name of its format -> the probe's module, which is imported for a folder
+of that kind, and the class."""
 
 
 class TableResult(ABC):
@@ -250,3 +275,45 @@ def with_interval(row: Any, column: str = "value", digits: int = 2) -> str:
     """
     value, low, high = (f"{getattr(row, name):.{digits}f}" for name in (column, "low", "high"))
     return value if low == "nan" else f"{value} [{low}, {high}]"
+
+
+def load_result(folder: str | Path) -> TableResult:
+    """Open a saved result of any kind.
+
+    Args:
+        folder: The folder that `save` or `--out` wrote.
+
+    Raises:
+        ArtifactError: The folder holds no result, or a damaged one.
+        UnknownNameError: It holds a result of a kind that is not known.
+    """
+    kind = result_kind(folder)
+    if kind is None:
+        raise ArtifactError(
+            f"{folder} holds no result; expected a folder that a result was saved in")
+    return kind.load(folder)
+
+
+def result_kind(folder: str | Path) -> type[TableResult] | None:
+    """Return the class of the result that a folder holds, known by its JSON; None without one.
+
+    `UnknownNameError` for a result of a kind that is not known.
+    """
+    folder = Path(folder)
+    for kind in RESULTS:
+        if (folder / f"{kind}.json").is_file():
+            return result_class(kind)
+    for path in sorted(folder.glob("*.json")):
+        with suppress(ArtifactError):  # a damaged JSON is no result
+            described = read_json(path)
+            if isinstance(described, dict) and set(described) == META_KEYS:
+                check_choice(f"result in {path}, of format", described["format"],
+                             [f"latentcode.{kind}" for kind in RESULTS])
+    return None
+
+
+def result_class(kind: str) -> type[TableResult]:
+    """Return the class of a kind of result, one of `RESULTS`."""
+    module, name = RESULTS[kind]
+    result: type[TableResult] = getattr(import_module(f"latentcode.probes.{module}"), name)
+    return result

@@ -9,8 +9,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.common.results import load_result
 from latentcode.probes.registered import ProbeResult
-from latentcode.probes.saved import load_result
 
 PROBE = '''"""Codes have a size."""
 import latentcode as lc

@@ -13,8 +13,8 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import main
+from latentcode.probes.common.results import load_result
 from latentcode.probes.projection import ProjectionResult
-from latentcode.probes.saved import load_result
 
 Words = Callable[[str], list[str]]
 

@@ -12,8 +12,8 @@ import pytest
 from places import ROOT
 
 from latentcode.cli import main
+from latentcode.probes.common.results import load_result
 from latentcode.probes.registered import ProbeResult
-from latentcode.probes.saved import load_result
 
 PAGE = (ROOT / "docs" / "own_probe.md").read_text(encoding="utf-8")
 FILE = ROOT / "experiments" / "examples" / "eigenvalues.py"

@@ -16,7 +16,7 @@ import latentcode as lc
 from latentcode.errors import ArtifactError, LatentCodeError, RunError
 from latentcode.experiments.convert_1_0 import LOCK, convert
 from latentcode.files.storage import exclusive, read_json, read_tensors, write_json
-from latentcode.probes.saved import load_result
+from latentcode.probes.common.results import load_result
 
 WRITTEN = GOLDEN / "from_1_0"
 

@@ -20,6 +20,7 @@ from latentcode.errors import LatentCodeError
 from latentcode.files.provenance import package_version
 from latentcode.models import pretrained
 from latentcode.probes import model_checks
+from latentcode.probes.common.results import load_result
 from latentcode.probes.model_checks import (
     QUESTIONS,
     VERBS,
@@ -27,7 +28,6 @@ from latentcode.probes.model_checks import (
     reference,
     worst_answers,
 )
-from latentcode.probes.saved import load_result
 
 Plant = Callable[[Any], None]
 TABLE = pd.read_csv(Path(__file__).with_name("architectures.csv"),

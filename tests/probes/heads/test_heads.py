@@ -18,9 +18,9 @@ import latentcode as lc
 from latentcode.cli import main
 from latentcode.errors import ConfigError, ProbeError, RunError
 from latentcode.models.pretrained import untrained
+from latentcode.probes.common.results import load_result
 from latentcode.probes.heads import HeadsResult, measure, metrics
 from latentcode.probes.heads.metrics import OBSERVED, Observer
-from latentcode.probes.saved import load_result
 from latentcode.prompts import PretrainedLanguageModel, load_language_model
 from latentcode.subjects.streams import stream_texts
 

@@ -13,10 +13,9 @@ import pytest
 import latentcode as lc
 from latentcode.codes import LatentCodes
 from latentcode.errors import ProbeError
-from latentcode.probes.common.results import where
+from latentcode.probes.common.results import load_result, where
 from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.registered import PROBES, ProbeResult
-from latentcode.probes.saved import load_result
 
 Planted = Callable[..., LatentCodes]
 PAIR = "query->query"

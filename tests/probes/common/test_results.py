@@ -14,9 +14,15 @@ import pytest
 
 import latentcode as lc
 from latentcode.errors import ArtifactError, UnknownNameError
-from latentcode.probes.common.results import META_KEYS, TableResult
+from latentcode.probes.common.results import (
+    META_KEYS,
+    RESULTS,
+    TableResult,
+    load_result,
+    result_class,
+    result_kind,
+)
 from latentcode.probes.common.statistics import MEASURED, MOST_SAID, OF, Contrasts
-from latentcode.probes.saved import RESULTS, load_result, result_class, result_kind
 
 CLASSES = [result_class(kind) for kind in RESULTS]
 
@@ -120,7 +126,7 @@ def test_a_result_of_an_unknown_kind_is_named(tmp_path: Path) -> None:
 def test_opening_codes_maps_and_neighbours_imports_no_torch_and_nothing_that_fits() -> None:
     """What the explorer draws first is there before torch is."""
     slow = ["torch", "sklearn", "scipy.stats", "scipy.cluster", "openTSNE", "umap"]
-    code = ("import sys; from latentcode.probes import knn_purity, projection, saved, similarity; "
+    code = ("import sys; from latentcode.probes import common, knn_purity, projection, similarity; "
             f"print([m for m in {slow} if m in sys.modules])")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
