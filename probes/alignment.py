@@ -14,7 +14,7 @@ Does a probe that was fitted on one model's codes read another's? What is done t
     random           heads reordered and flipped at random; the mean of five
     matched, scaled  matched, and each head given the mean and the spread that it has in A
     random, scaled   likewise
-    rotated          the best rotation, shift and scale (`fit_rotation`)
+    rotated          the best rotation, shift and scale (`rotated`)
 
 All of it is fitted on codes of training combinations and scored on held-out ones.
 """
@@ -35,11 +35,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize
+from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
 from scipy.special import stdtrit
 
 from latentcode.devices import checked_seed
-from latentcode.errors import ProbeError, check, check_count
+from latentcode.errors import ProbeError, check
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
 from latentcode.probes.common.figures import features_in, heat_maps, layers_in, name_panels, panels
 from latentcode.probes.common.harness import Read, check_same_instances, origin, read, subjects_of
@@ -55,7 +56,6 @@ from latentcode.probes.common.labels import (
 )
 from latentcode.probes.common.logistic import fit_probe
 from latentcode.probes.common.results import TableResult, distinct, where
-from latentcode.probes.common.rotation import fit_rotation
 from latentcode.probes.common.statistics import (
     GROUP,
     LEVEL,
@@ -66,6 +66,7 @@ from latentcode.probes.common.statistics import (
     Contrasts,
     Resampled,
     chance,
+    check_bootstrap,
     contrast_columns,
     count_by_cluster,
     resample,
@@ -155,7 +156,7 @@ def align(
         ConfigError: Runs have tasks that differ in more than their split.
     """
     seed = checked_seed(seed)
-    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    check_bootstrap(n_bootstrap)
     subjects = subjects_of(models, problems, least=2, step=step, device=device)
     runs = {subject.name: subject.run.config for subject in subjects
             if isinstance(subject, RunSubject)}
@@ -305,8 +306,8 @@ def _transfer(
                 counts = [count_by_cluster(target.heldout, probes[a].predict(x), heldout)
                           for x in variants]
                 scores[alignment] = Resampled(
-                    float(np.mean([metric(count.total()) for count in counts])),
-                    np.mean([metric(count.weighted(weights)) for count in counts], axis=0),
+                    float(np.mean([metric(count.sum(1)) for count in counts])),
+                    np.mean([metric(weights @ count) for count in counts], axis=0),
                     len(heldout), n_clusters)
                 rows.append({
                     **place, "alignment": alignment, "metric": name, **scores[alignment].row(),
@@ -342,7 +343,20 @@ def aligned(x: Points, y: Points, seed: int) -> dict[str, list[np.ndarray]]:
         "random": [y[1][:, order] * sign for order, sign in by_chance],
         "matched, scaled": [scaled(*match)],
         "random, scaled": [scaled(order, sign) for order, sign in by_chance],
-        "rotated": [fit_rotation(x[0], y[0]).apply(y[1])]}
+        "rotated": [rotated(x[0], y[0], y[1])]}
+
+
+def rotated(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return (points - mean y) R s + mean x, s R = argmin |X - s Y R|, R orthogonal, X, Y centred.
+
+    Orthogonal Procrustes (Schönemann 1966) of x, y [N, d], points of the same instances; `points`
+    [M, d] are those of y's model that are brought into the coordinates of x's.
+    """
+    centred = y - y.mean(axis=0)
+    rotation, size = orthogonal_procrustes(centred, x - x.mean(axis=0))
+    power = np.square(centred).sum()
+    scale = size / power if power > 0 else 0.0
+    return np.asarray((points - y.mean(axis=0)) @ rotation * scale + x.mean(axis=0))
 
 
 def head_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:

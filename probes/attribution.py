@@ -47,6 +47,7 @@ from latentcode.probes.common.statistics import (
     LEVEL,
     NONE,
     Contrasts,
+    check_bootstrap,
     cluster_sums,
     contrast_columns,
     mean_and_interval,
@@ -176,9 +177,9 @@ def attribute_model(
     rate = rate_of(task, source)
     for name, value, least in (
             ("n", n, 4), ("n_patched", n_patched, 4), ("batch_size", batch_size, 4),
-            ("n_points", n_points, 1), ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1),
-            ("n_bootstrap", n_bootstrap, 100)):
+            ("n_points", n_points, 1), ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1)):
         check_count(name, value, least)
+    check_bootstrap(n_bootstrap)
     layers = attention_layers(model)
     setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
                       n_points, shared=not unshared(model))

@@ -56,6 +56,7 @@ from latentcode.probes.common.statistics import (
     LEVEL,
     NONE,
     Contrasts,
+    check_bootstrap,
     contrast_columns,
     mean_and_interval,
     paired_rates,
@@ -195,6 +196,7 @@ def das_model(
     for name, value, least in (("rank", min(ranks), 1), ("n_train", n_train, 2), ("n", n, 2),
                                ("steps", steps, 1), ("batch_size", batch_size, 1)):
         check_count(name, value, least)
+    check_bootstrap(n_bootstrap)
     check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
           "without the model of that name; expected untrained=, the initial weights")
     check_choice("site", site, DAS_SITES)

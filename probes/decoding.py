@@ -373,8 +373,8 @@ def _on_split(
     best = count_by_cluster(target.heldout, target.constant, groups)
 
     def scored(metric: Metric) -> Resampled:
-        return together([Resampled(metric(count.total()), metric(count.weighted(weights)), n,
-                                   n_clusters) for count in counts], rng)
+        return together([Resampled(metric(count.sum(1)), metric(weights @ count), n, n_clusters)
+                         for count in counts], rng)
 
     described = {
         "size": reading.size, "dimensions": reading.points[0].shape[1],
@@ -389,7 +389,7 @@ def _on_split(
         value, low, high = np.nan, np.nan, np.nan
         if answers:
             scores[name] = scored(metric)
-            constant[name] = Resampled(level, metric(best.weighted(weights)), n, n_clusters)
+            constant[name] = Resampled(level, metric(weights @ best), n, n_clusters)
             value, (low, high) = float(scores[name].value), map(float, scores[name].interval())
         table.append({"metric": name, "value": value, "low": low, "high": high, "chance": level,
                       **described})

@@ -44,6 +44,7 @@ from latentcode.probes.common.statistics import (
     NONE,
     Contrasts,
     Resampled,
+    check_bootstrap,
     contrast_columns,
     resample,
     resampled_ratios,
@@ -131,7 +132,7 @@ def knn_purity(
 
     seed = checked_seed(seed)
     check_count("k", k, 1, ProbeError)
-    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    check_bootstrap(n_bootstrap)
     names = None if labels is None else names_of(labels)
     if names is not None:
         check(len(names) > 0, "no label is given; expected at least one", ProbeError)

@@ -44,6 +44,7 @@ from latentcode.probes.common.statistics import (
     Contrasts,
     LabelSums,
     Resampled,
+    check_bootstrap,
     contrast_columns,
     has_null,
     percentile_interval,
@@ -125,7 +126,7 @@ def similarity(
 
     seed = checked_seed(seed)
     check_count("n_samples", n_samples, 1, ProbeError)  # before any code is read
-    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    check_bootstrap(n_bootstrap)
     subject = subjects.subject(model, problems, device=device).probing
     labels = names_of(asked_labels(None, subject))[-1] if label is None else label
     names = names_of(labels)

@@ -31,7 +31,7 @@ from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.style import FEATURE_STYLES, Figure, category_styles
 from latentcode.probes.common.figures import features_in, name_panels, panels, scores_figure
-from latentcode.probes.common.harness import Read, origin, part_of, read, subjects_of
+from latentcode.probes.common.harness import Read, origin, read, subjects_of
 from latentcode.probes.common.labels import Labels, groups_of, make_target, names_of, own_labels
 from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
 from latentcode.probes.common.statistics import (
@@ -40,6 +40,7 @@ from latentcode.probes.common.statistics import (
     Contrasts,
     LabelSums,
     Resampled,
+    check_bootstrap,
     contrast_columns,
     percentile_interval,
     resample,
@@ -132,9 +133,9 @@ def topography(
             or not 0 between a value and itself.
     """
     seed = checked_seed(seed)
-    for name, value, least in (("n_instances", n_instances, 3), ("n_bootstrap", n_bootstrap, 100),
-                               ("n_permutations", n_permutations, 100)):
-        check_count(name, value, least, ProbeError)
+    check_count("n_instances", n_instances, 3, ProbeError)
+    check_count("n_permutations", n_permutations, 100, ProbeError)
+    check_bootstrap(n_bootstrap)
     subjects = [subject.probing for subject in subjects_of(models, problems, device=device)]
     settings: dict[str, Any] = {
         "n_instances": n_instances, "n_permutations": n_permutations, "n_bootstrap": n_bootstrap,
@@ -163,6 +164,13 @@ def topography(
             pd.DataFrame(tables["table"]), runs,
             ["layer", "pair", "label", "features", "distance", "metric"])]
     return TopographyResult.from_rows(tables, settings)
+
+
+def part_of(progress: Progress | None, index: int, parts: int) -> Progress | None:
+    """Return a callback for one of several equal parts of the work."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, parts * total)
 
 
 def _correlate_points(

@@ -33,7 +33,6 @@ from latentcode.errors import (
     ProbeError,
     as_tuple,
     check,
-    check_count,
     check_distinct,
     check_whole,
     chosen,
@@ -47,7 +46,14 @@ from latentcode.probes.common.labels import (
     stated,
 )
 from latentcode.probes.common.results import BAG, named
-from latentcode.probes.common.statistics import LEVEL, ROUNDING, Resampled, has_null, varies
+from latentcode.probes.common.statistics import (
+    LEVEL,
+    ROUNDING,
+    Resampled,
+    check_bootstrap,
+    has_null,
+    varies,
+)
 from latentcode.progress import Progress, reported
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
@@ -394,7 +400,7 @@ class Question:
     seed: int
 
     def __post_init__(self) -> None:
-        check_count("n_bootstrap", self.n_bootstrap, 100, ProbeError)
+        check_bootstrap(self.n_bootstrap)
         check_whole("n_shuffles", self.n_shuffles, 1, ProbeError)
 
     def splits(self) -> Iterator[tuple[slice, np.ndarray]]:
@@ -560,11 +566,3 @@ def subjects_of(
     check(not repeated, f"several models are called {', '.join(repeated)}; expected different "
           "names, by which results tell them apart", ProbeError)
     return opened
-
-
-def part_of(progress: Progress | None, index: int, parts: int) -> Progress | None:
-    """Return a callback for one of several equal parts of the work."""
-    if progress is None:
-        return None
-    told = progress
-    return lambda done, total: told(index * total + done, parts * total)

@@ -179,7 +179,7 @@ def _cross_validate(
     else:
         metric = macro_f1 if multilabel else accuracy
         pooled = np.zeros(len(y), dtype=np.int64)
-        found = [metric(count_by_cluster(y, _answer(of_penalty, multilabel), pooled).total())
+        found = [metric(count_by_cluster(y, _answer(of_penalty, multilabel), pooled).sum(1))
                  for of_penalty in scores]
     return {penalty: float(score) for penalty, score in zip(penalties, found, strict=True)}
 

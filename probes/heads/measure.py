@@ -27,6 +27,7 @@ from latentcode.files.storage import check_free
 from latentcode.models.hooks import attention_layers
 from latentcode.models.patched.heads import check_shown
 from latentcode.models.pretrained import untrained
+from latentcode.probes.common.statistics import check_bootstrap
 from latentcode.probes.decoding import decode
 from latentcode.probes.heads.ablate import DIRECTIONS, KINDS, Ablation, interchange
 from latentcode.probes.heads.clusters import (
@@ -134,7 +135,7 @@ def heads(
             prompts, and `RunError` for what `out` cannot take.
     """
     seed = checked_seed(seed)
-    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
+    check_bootstrap(n_bootstrap)
     check_whole("codes", codes, 0, ProbeError)
     for name, count in (("n_ablated", n_ablated), ("n_read", n_read)):
         check_count(name, count)

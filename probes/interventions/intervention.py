@@ -23,6 +23,7 @@ from latentcode.models.patched.sites import (
     normalization_of,
 )
 from latentcode.models.pretrained import layout
+from latentcode.probes.common.statistics import check_bootstrap
 from latentcode.probes.interventions.patch import Added, Patch, as_patches, edits_of, to_plain
 from latentcode.probes.interventions.patches import (
     ERASABLE,
@@ -168,7 +169,7 @@ def intervene_model(
     """
     seed = checked_seed(seed)
     interventions = as_patches(interventions)
-    check_count("n_bootstrap", n_bootstrap, 100)
+    check_bootstrap(n_bootstrap)
     with locked(model), task.reading(model):
         instances, counts = outcomes_of_model(
             model, task, interventions, split=split, n=n, n_reference=n_reference, seed=seed,

@@ -24,7 +24,6 @@ from latentcode.probes.common.statistics import (
     contrast_columns,
     mean_and_interval,
     paired_rates,
-    table_of,
 )
 
 if TYPE_CHECKING:
@@ -228,7 +227,8 @@ def tables(
     return {"table": pd.DataFrame(rates, columns=columns["table"]),
             "by_constituent": cells[columns["by_constituent"]],
             "classes": by_class[columns["classes"]],
-            "contrasts": table_of(contrasts, columns["contrasts"])}
+            "contrasts": Contrasts(
+                pd.DataFrame(contrasts, columns=columns["contrasts"]))}
 
 
 def _where(patch: Added) -> list[Patch]:

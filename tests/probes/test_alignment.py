@@ -25,9 +25,9 @@ from latentcode.probes.alignment import (
     aligned,
     match_heads,
     random_match,
+    rotated,
 )
 from latentcode.probes.common.labels import groups_of
-from latentcode.probes.common.rotation import fit_rotation
 
 Planted = Callable[..., LatentCodes]
 FAST: dict[str, Any] = {"n_bootstrap": 100, "pairs": ["query->query"]}
@@ -124,7 +124,8 @@ def test_codes_without_negative_entries_are_never_flipped() -> None:
 def test_the_best_rotation_is_found() -> None:
     rng = np.random.default_rng(0)
     x, turn = rng.normal(size=(50, 4)), rotation(4, rng)
-    np.testing.assert_allclose(fit_rotation(x, 3.0 * x @ turn + 7.0).apply(3.0 * x @ turn + 7.0), x)
+    y = 3.0 * x @ turn + 7.0
+    np.testing.assert_allclose(rotated(x, y, y), x)
 
 
 # --- Models ---------------------------------------------------------------------------------------
@@ -314,12 +315,12 @@ def test_heldout_points_of_b_determine_nothing(points: tuple[np.ndarray, np.ndar
     noise = np.random.default_rng(0).normal(size=y[1].shape)
     found = aligned(x, (y[0], noise), 0)
     assert list(found) == list(ALIGNMENTS)
-    (order, _), rotation = match_heads(x[0], y[0]), fit_rotation(x[0], y[0])
+    order, _ = match_heads(x[0], y[0])
     np.testing.assert_array_equal(order, np.argsort(ORDER))
     np.testing.assert_allclose(found["own"][0], x[1])
     np.testing.assert_allclose(found["raw"][0], noise)
     np.testing.assert_allclose(found["matched"][0], noise[:, np.argsort(ORDER)])
-    np.testing.assert_allclose(found["rotated"][0], rotation.apply(noise))
+    np.testing.assert_allclose(found["rotated"][0], rotated(x[0], y[0], noise))
     np.testing.assert_allclose(found["matched, scaled"][0],
                                (noise[:, np.argsort(ORDER)] - 3.0) / 2.0)
 

@@ -110,7 +110,8 @@ def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"objective": "rule"}, "objective 'rule'"), ({"rank": 0}, "rank is 0"),
     ({"rank": 2 * 24 + 1}, "dimensions of residual"), ({"site": "value"}, "site 'value'"),
-    ({"layer": 7}, "layer 7"), ({"searches": ("untrained",)}, "untrained="),
+    ({"layer": 7}, "layer 7"), ({"n_bootstrap": 99}, "n_bootstrap is 99"),
+    ({"searches": ("untrained",)}, "untrained="),
     ({"searches": ("random",)}, "search 'random'")])
 def test_what_cannot_be_searched(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LatentCodeError) as error:

@@ -36,8 +36,8 @@ TRUTH = np.eye(2, dtype=bool)[RIGHT]
 def score(answer: np.ndarray) -> Resampled:
     weights = resample(10, 500, np.random.default_rng(0))
     counts = count_by_cluster(TRUTH, np.eye(2, dtype=bool)[answer], CLUSTERS)
-    return Resampled(float(balanced_accuracy(counts.total())),
-                     balanced_accuracy(counts.weighted(weights)), 200, 10)
+    return Resampled(float(balanced_accuracy(counts.sum(1))), balanced_accuracy(weights @ counts),
+                     200, 10)
 
 
 def test_difference_from_itself_is_nothing() -> None:

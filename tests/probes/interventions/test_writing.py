@@ -247,7 +247,7 @@ def test_the_control_counts_where_the_model_answers_it(sraven: Counterfactuals) 
 def test_numbers_that_cannot_be_used_are_one_error(sraven: Counterfactuals) -> None:
     for wrong, message in (({"n_reference": 0}, "n_reference is 0"), ({"n": 1}, "n is 1"),
                            ({"n_bootstrap": 0}, "n_bootstrap is 0; expected a whole number")):
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises((ConfigError, ProbeError), match=message):
             intervene_model(model_of("hyla"), sraven, [Patch("class_mean", "row", (0,))],
                             **wrong)
     with pytest.raises(ConfigError, match="is given 2 times; expected each intervention once"):
