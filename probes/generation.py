@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,21 +16,21 @@ import torch
 from torch import Tensor
 
 from latentcode.codes import LatentCodes
-from latentcode.devices import available_memory, checked_seed, readable
-from latentcode.errors import UnknownNameError, as_tuple, check, check_choice, check_count, chosen
+from latentcode.devices import checked_seed
+from latentcode.errors import as_tuple, check, check_choice, check_count, chosen
 from latentcode.files.provenance import package_version
-from latentcode.models.hooks import check_layer, evaluating
+from latentcode.models.hooks import evaluating
 from latentcode.models.kernels.fused import written_out
-from latentcode.models.patched.sites import SITES, Edit, Place, check_written
+from latentcode.models.patched.sites import SITES, Place, check_written
 from latentcode.models.pretrained import layout
-from latentcode.probes.interventions.patch import Added, Patch, Tokens
+from latentcode.probes.interventions.patch import Patch
 from latentcode.probes.interventions.patches import Problem
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, OwnLanguageModel, load_language_model
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
-    from latentcode.probes.interventions.patch import Patches
+    from latentcode.probes.interventions.patch import Patches, Tokens
 
 Hook = tuple[str | Callable[[str], bool], Callable[..., Any]]
 """Where, the name of a hook or which names; and the function (activation, hook), as
@@ -53,7 +52,7 @@ def generate(
     prompt: str | Sequence[int],
     *,
     max_new_tokens: int = 20,
-    patches: Patch | Patches | Sequence[Patch] | Mapping[Place, Edit] = (),
+    patches: Patch | Patches | Sequence[Patch] = (),
     fwd_hooks: Sequence[Hook] = (),
     layers: Sequence[int] | int | None = None,
     logits: bool = False,
@@ -61,7 +60,7 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
     stop: bool = True,
-    cache: bool | None = None,
+    cache: bool = True,
     prepend_bos: bool | None = None,
     progress: Progress | None = None,
 ) -> Generation:
@@ -82,9 +81,7 @@ def generate(
         patches: What is written, at all tokens or at some: `lc.Patch` (one, several or their sum)
             of `zero_ablation`, `random`, `identity` or a function (base, source, problem), whose
             source is None; `queries` and `keys` choose `prompt`, `generated` or positions, from 0,
-            negative ones from the end of the prompt. Or site and layer -> edit, a function of what
-            a pass computes there: codes [1, H, Q, K], values [1, K, H, d], z [1, Q, H, d], residual
-            streams [1, Q, D], Q and K the tokens of the pass.
+            negative ones from the end of the prompt.
         fwd_hooks: Hooks as TransformerLens takes them, (name, function of activation and hook),
             after the patches.
         layers: Layers whose codes are kept; default: all; none with ().
@@ -92,24 +89,20 @@ def generate(
         temperature: 0: the most probable token; else p^(1 / temperature), drawn from `seed`.
         top_k: Draw from the most probable ones alone; default: from all.
         stop: End where the model says the token that ends a text.
-        cache: Keep keys and values, so that a pass computes the new token alone: codes are then [1,
-            H, 1, K], and a value is written once, when its token is computed; default: where the
-            model can, which is tried on a few tokens first. Without it every pass computes all
-            tokens, with the same patches at the same places, and tokens, logits and codes are the
-            same up to rounding (but for noise that is drawn).
+        cache: Keep keys and values where the model can, which is tried on a few tokens first, so
+            that a pass computes the new token alone: codes are then [1, H, 1, K], and a value is
+            written once, when its token is computed. Else every pass computes all tokens, with the
+            same patches at the same places; tokens, logits and codes are the same up to rounding
+            (but for noise that is drawn).
         seed: Seed of drawn tokens and of noise that is written.
 
     Raises:
-        LatentCodeError: `ConfigError` for a prompt that is empty or leaves no room for the new
-            tokens in the context of the model, for patches that it cannot take, codes that memory
-            does not suffice for, and a model that keeps no keys and values where `cache` is True;
-            and what `load_language_model` raises.
+        LatentCodeError: `ConfigError` for a prompt without tokens or without room for the new ones
+            in the context of the model, and for patches that it cannot take; and what
+            `load_language_model` raises.
     """
     check_count("max_new_tokens", max_new_tokens)
-    check(math.isfinite(temperature) and temperature >= 0.0,
-          f"temperature is {temperature!r}; expected a number of at least 0")
-    if top_k is not None:
-        check_count("top_k", top_k)
+    check(temperature >= 0.0, f"temperature is {temperature!r}; expected a number of at least 0")
     seed = checked_seed(seed)
     language_model = load_language_model(model)
     network, beginning = language_model.model, {}
@@ -117,33 +110,26 @@ def generate(
         ids = language_model.encode(prompt, prepend_bos)[0]
         beginning = language_model.beginning(prepend_bos)
     else:
-        ids = _ids(prompt)
+        ids = [int(token) for token in prompt]
     check(len(ids) > 0, "the prompt has no tokens; expected at least one")
-    for token in ids:
-        check(0 <= token < language_model.vocabulary, f"the prompt has token {token}; expected "
-              f"ids below {language_model.vocabulary:,}")
     context = language_model.context
     check(context is None or len(ids) + max_new_tokens <= context, f"the prompt has {len(ids)} "
           f"tokens, and max_new_tokens is {max_new_tokens}; expected at most {context} tokens in "
           "all, the context of the model")
     shown = layout(network)
     check(shown.causal, "the model sees later tokens, too; expected one that goes on with a text")
-    without_codes = isinstance(layers, Sequence) and not layers
-    kept: tuple[int, ...] = () if without_codes else chosen("layer", layers, shown.layers)
-    shape = max_new_tokens, len(kept), shown.n_heads, len(ids) + max_new_tokens
-    needed, free = 4 * math.prod(shape), available_memory(torch.device("cpu"))
-    check(free is None or needed <= free, f"codes of {max_new_tokens} new tokens in {len(kept)} "
-          f"layers take {readable(needed)}, and {readable(free or 0)} are left; expected "
-          "layers=, some of them, or fewer tokens")
-    scores = np.zeros(shape, np.float32)
+    none_kept = isinstance(layers, Sequence) and not layers
+    kept: tuple[int, ...] = () if none_kept else chosen("layer", layers, shown.layers)
+    scores = np.zeros((max_new_tokens, len(kept), shown.n_heads, len(ids) + max_new_tokens),
+                      np.float32)
     weight = next(network.parameters())
     tokens = torch.tensor([ids], device=weight.device)
-    passes = _Passes(network, cached=cache is not False and _keeps(network, tokens))
-    check(passes.cached or cache is not True, "cache is True, and the model keeps no keys and "
-          "values with which a pass of the new token alone says what a whole pass says; expected "
-          "None, with which every pass computes all tokens")
-    writing = Writing(network, tokens, patches, fwd_hooks, n_new=max_new_tokens, seed=seed)
+    parts = [part for patch in as_tuple(patches) for part in patch.parts]
+    _check_patches(parts, network, tokens, max_new_tokens)
+    passes = _Passes(network, cached=cache and _keeps(network, tokens))
     drawn = torch.Generator().manual_seed(seed)
+    # In the order of the passes: with a cache other noise is drawn than without.
+    noise = torch.Generator(tokens.device).manual_seed(seed)
     ends = _ends(language_model) if stop else set()
     new: list[int] = []
     logprobs: list[float] = []
@@ -158,8 +144,16 @@ def generate(
                for place, layer in enumerate(kept)]
     with evaluating(network), written_out():
         for i in range(max_new_tokens):
-            last = passes.run(tokens, [*writing.hooks(passes.first, tokens.shape[1]), *keeping])
-            token = _next(last, temperature, top_k, drawn)
+            writing = _hooks(network, parts, len(ids), passes.first, tokens.shape[1], noise)
+            last = passes.run(tokens, [*writing, *fwd_hooks, *keeping])
+            token = int(last.argmax())
+            if temperature > 0.0:
+                scaled = last / temperature
+                if top_k is not None:
+                    best = scaled.topk(min(top_k, len(scaled)))
+                    scaled = torch.full_like(scaled, -torch.inf).scatter(
+                        0, best.indices, best.values)
+                token = int(torch.multinomial(scaled.softmax(0), 1, generator=drawn))
             new.append(token)
             logprobs.append(float(last.log_softmax(0)[token]))
             if logits:
@@ -182,18 +176,6 @@ def generate(
             "latentcode_version": package_version("latentcode")})
 
 
-def _ids(prompt: Any) -> list[int]:
-    """Return the ids of one prompt; `ConfigError` for what is neither text nor ids."""
-    given: Any = prompt.tolist() if hasattr(prompt, "tolist") else prompt
-    ids: list[Any] = [i.item() if hasattr(i, "item") else i for i in given] if isinstance(
-        given, list | tuple | range) else [None]
-    check(all(type(i) is int for i in ids), "prompt is "
-          f"{str(given)[:60]}{f' {list(prompt.shape)}' if hasattr(prompt, 'shape') else ''}; "
-          "expected text, or the ids of one text [T], such as ids[0] of a batch; of messages "
-          "tokenizer.apply_chat_template(messages, tokenize=False)")
-    return ids
-
-
 def _ends(language_model: LanguageModel) -> set[int]:
     """Return the tokens that end a text."""
     if isinstance(language_model, OwnLanguageModel):
@@ -202,16 +184,6 @@ def _ends(language_model: LanguageModel) -> set[int]:
     configured = getattr(bridge.original_model, "generation_config", None)
     return {int(token) for source in (bridge.tokenizer, configured)
             for token in as_tuple(getattr(source, "eos_token_id", None)) if token is not None}
-
-
-def _next(logits: Tensor, temperature: float, top_k: int | None, drawn: torch.Generator) -> int:
-    if temperature == 0.0:
-        return int(logits.argmax())
-    scaled = logits / temperature
-    if top_k is not None and top_k < len(scaled):
-        best = scaled.topk(top_k)
-        scaled = torch.full_like(scaled, -torch.inf).scatter(0, best.indices, best.values)
-    return int(torch.multinomial(scaled.softmax(0), 1, generator=drawn))
 
 
 def continuation(
@@ -228,28 +200,21 @@ def continuation(
 
 
 class _Passes:
-    """Forward passes over a text that grows by a token.
-
-    cached  whether a pass computes the tokens alone that are new
-    first   the position of the first that the next pass computes
-    past    what is kept of those before it; None where there are none, or nothing is kept
-    name    what transformers calls it: `cache` from 5.24 on
-    """
+    """Forward passes over a text that grows; `cached` ones compute the tokens from `first` on."""
 
     def __init__(self, model: Any, *, cached: bool) -> None:
         self.model, self.cached, self.first, self.past = model, cached, 0, None
-        forward = inspect.signature(model.original_model.forward) if cached else None
-        self.name = ("cache" if forward is not None and "cache" in forward.parameters
-                     else "past_key_values")
 
     def run(self, tokens: Tensor, hooks: Sequence[Hook] = ()) -> Tensor:
-        """Return what is said next, float64 [V] on the CPU."""
+        """Return the logits of the next token, float64 [V] on the CPU."""
         if not self.cached:
             logits = self.model.run_with_hooks(tokens, fwd_hooks=list(hooks))
         else:
+            options = inspect.signature(self.model.original_model.forward).parameters
+            name = "cache" if "cache" in options else "past_key_values"  # from transformers 5.24 on
             logits, self.past = self.model.run_with_hooks(
                 tokens[:, self.first:], fwd_hooks=list(hooks), return_type="logits_and_cache",
-                use_cache=True, **{self.name: self.past})
+                use_cache=True, **{name: self.past})
             self.first = tokens.shape[1]
         return logits[0, -1].double().cpu()
 
@@ -273,118 +238,59 @@ def _keeps(model: Any, tokens: Tensor) -> bool:
     return bool((last - wanted).abs().max() <= ROUNDING.get(dtype, 1e-2) * wanted.abs().max())
 
 
-class Writing:
-    """Patches and hooks, as the hooks of each pass.
-
-    patches    `Patch`es (one, several or their sum), or site and layer -> edit of what a pass
-               computes there
-    fwd_hooks  as TransformerLens takes them, after the patches
-
-    `ConfigError` for what the model does not have, for what a text without a source cannot give,
-    and where writing would change nothing.
-    """
-
-    def __init__(
-        self, model: Any, tokens: Tensor, patches: Added | Sequence[Added] | Mapping[Place, Edit],
-        fwd_hooks: Sequence[Hook], *, n_new: int, seed: int,
-    ) -> None:
-        self.model, self.n_prompt = model, tokens.shape[1]
-        self.edits = dict(patches) if isinstance(patches, Mapping) else {}
-        given = () if isinstance(patches, Mapping) else as_tuple(patches)
-        for patch in given:
-            check(isinstance(patch, Added), f"patches has {patch!r}; expected lc.Patch(...), "
-                  "several of them, or {(site, layer): edit}; hooks of TransformerLens go by "
-                  "fwd_hooks=")
-        self.patches: list[Patch] = [part for patch in given for part in patch.parts]
-        self.fwd_hooks = tuple(fwd_hooks)
-        # In the order of the passes: with a cache other noise is drawn than without.
-        self.generator = torch.Generator(tokens.device).manual_seed(seed)
-        for part in self.patches:
-            _check(part, model, self.n_prompt, n_new)
-        for site, layer in self.edits:
-            check_choice("site", site, SITES)
-            check_layer(model, layer, attention=SITES[site].attention)
-        for name, _ in self.fwd_hooks:
-            if isinstance(name, str) and name not in model.hook_dict:
-                raise UnknownNameError("hook", name, model.hook_dict)
-        places = [*self.edits, *(place for part in self.patches for place in part.own_places)]
-        check(all(site != "message" for site, _ in places), "a patch is at site 'message', and "
-              "values of earlier tokens are not computed again; expected another site")
-        if any(site == "code" for site, _ in places):
-            layout(model).check_writable()
-        if places:
-            check_written(model, tokens[:, :4], places)
-
-    def hooks(self, first: int, total: int) -> list[Hook]:
-        """Return the hooks of a pass over the tokens from `first` on, of `total`."""
-        hooks: list[Hook] = []
-        for (site, layer), edit in self.edits.items():
-            def put(
-                live: Tensor, hook: object, edit: Edit = edit, site: str = site, at: int = layer
-            ) -> Tensor:
-                edited = edit(live.clone())
-                check(isinstance(edited, Tensor) and edited.shape == live.shape, "the edit at site "
-                      f"{site!r} of layer {at} returned {getattr(edited, 'shape', edited)}; "
-                      f"expected a tensor {list(live.shape)}")
-                return edited
-
-            hooks.append((SITES[site].hook.format(layer), put))
-        for part in self.patches:
-            for place in part.own_places:
-                alone = replace(part, site=place[0], layers=(place[1],))
-
-                def write(
-                    live: Tensor, hook: object, patch: Patch = alone, at: Place = place
-                ) -> Tensor:
-                    problem = self._problem(patch, at, live, first, total)
-                    return patch.edits(self.model, problem)[at](live)
-
-                hooks.append((SITES[place[0]].hook.format(place[1]), write))
-        return [*hooks, *self.fwd_hooks]
-
-    def _problem(
-        self, part: Patch, place: Place, live: Tensor, first: int, total: int
-    ) -> Problem:
-        """Return what a patch is given: no pairs, and no source."""
-        def meant(chosen_tokens: Tokens, start: int) -> Tensor:
-            """Return which of the positions from `start` on are meant, bool."""
-            positions = torch.arange(start, total, device=live.device)
-            if chosen_tokens is None:
-                return torch.ones_like(positions, dtype=torch.bool)
-            if isinstance(chosen_tokens, str):
-                return (positions < self.n_prompt) == (chosen_tokens == PARTS[0])
-            return torch.isin(positions, torch.tensor(
-                [n if n >= 0 else n + self.n_prompt for n in as_tuple(chosen_tokens)],
-                device=live.device))
-
-        # Layers with a sliding window keep the last keys alone.
-        first_key = total - live.shape[-1] if place[0] == "code" else first
-        written = meant(part.queries, first)[:, None] & meant(part.keys, first_key)
-        nothing: Any = dict.fromkeys((place,))
-        return Problem(
-            None, {part.kind.source: nothing},  # type: ignore[arg-type]
-            written[None], self.generator, place, part.alpha)
-
-
-def _check(part: Patch, model: Any, n_prompt: int, n_new: int) -> None:
-    how = part.kind
-    given = not isinstance(part.value, str)
-    check(not how.needs and (not how.source or given), f"patch {part.named!r} takes activations "
-          "from a source or from training problems, and a prompt has none; expected zero_ablation, "
-          "random, identity, or a function (base, source, problem)")
-    check(isinstance(part.where, str) and part.where in WHOLE, f"where is {part._where()!r}, and a "
-          "text that grows has no such places; expected 'everything', of which queries= and keys= "
-          "choose: 'prompt', 'generated', or positions")
-    for name in ("queries", "keys"):
-        tokens = getattr(part, name)
-        for number in () if tokens is None or isinstance(tokens, str) else as_tuple(tokens):
-            check(-n_prompt <= number < n_prompt + n_new, f"{name} has {number}; expected "
-                  f"positions from {-n_prompt} (negative ones from the end of the prompt) to "
-                  f"{n_prompt + n_new - 1}")
+def _check_patches(parts: Sequence[Patch], model: Any, tokens: Tensor, n_new: int) -> None:
+    """Raise `ConfigError` for patches that the model or a text without a source cannot take, and
+    where writing would change nothing."""
+    n_prompt = tokens.shape[1]
     text: Any = SimpleNamespace(  # what a patch asks of a task
         places=dict.fromkeys(PARTS, ""), place_scopes=(),
         check_scope=lambda scope: check_choice("scope", scope, WHOLE))
-    replace(part, where="everything").check_alone(text, model, {})
+    for part in parts:
+        kind, by_name = part.kind, isinstance(part.value, str)
+        check(not kind.needs and not (kind.source and by_name), f"patch {part.named!r} takes "
+              "activations from a source or from training problems, and a prompt has none; "
+              "expected zero_ablation, random, identity, or a function (base, source, problem)")
+        check(part.where in WHOLE, f"where is {part._where()!r}, and a text that grows has no such "
+              "places; expected 'everything', of which queries= and keys= choose: 'prompt', "
+              "'generated', or positions")
+        check("message" not in part.sites, "a patch is at site 'message', and values of earlier "
+              "tokens are not computed again; expected another site")
+        for name, positions in (("queries", part.queries), ("keys", part.keys)):
+            for position in as_tuple(positions):
+                check(not isinstance(position, int) or -n_prompt <= position < n_prompt + n_new,
+                      f"{name} has {position}; expected positions from {-n_prompt} (negative ones "
+                      f"from the end of the prompt) to {n_prompt + n_new - 1}")
+        replace(part, where="everything").check_alone(text, model, {})
+    if parts:
+        check_written(model, tokens[:, :4], [place for part in parts for place in part.own_places])
+
+
+def _hooks(
+    model: Any, parts: Sequence[Patch], n_prompt: int, first: int, total: int,
+    noise: torch.Generator,
+) -> list[Hook]:
+    """Return the hooks that write patches in a pass over the tokens from `first` on, of `total`."""
+    def chosen_of(chosen_tokens: Tokens, start: int) -> Tensor:
+        """Return which of the positions from `start` on are chosen, bool."""
+        positions = torch.arange(start, total, device=noise.device)
+        if chosen_tokens is None:
+            return torch.ones_like(positions, dtype=torch.bool)
+        if isinstance(chosen_tokens, str):
+            return (positions < n_prompt) == (chosen_tokens == PARTS[0])
+        return torch.isin(positions, torch.tensor(
+            [n if n >= 0 else n + n_prompt for n in as_tuple(chosen_tokens)], device=noise.device))
+
+    def write(live: Tensor, hook: object, part: Patch, place: Place) -> Tensor:
+        # Layers with a sliding window keep the last keys alone.
+        first_key = total - live.shape[-1] if place[0] == "code" else first
+        scope = chosen_of(part.queries, first)[:, None] & chosen_of(part.keys, first_key)
+        problem = Problem(None, {part.kind.source: {place: None}},  # type: ignore
+                          scope[None], noise, place, part.alpha)
+        alone = replace(part, site=place[0], layers=(place[1],))
+        return alone.edits(model, problem)[place](live)
+
+    return [(SITES[place[0]].hook.format(place[1]), partial(write, part=part, place=place))
+            for part in parts for place in part.own_places]
 
 
 @dataclass(frozen=True, repr=False)

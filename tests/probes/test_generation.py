@@ -19,11 +19,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 import latentcode as lc
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError
+from latentcode.errors import ConfigError, ProbeError
 from latentcode.models.hypernetwork import effective_codes, two_ways
 from latentcode.models.patched.heads import unshared
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes import generation
 from latentcode.probes.generation import Generation
 from latentcode.prompts import load_language_model
 
@@ -90,7 +89,7 @@ def test_it_says_what_transformers_says(
     folder = sliding if architecture == "sliding" else small_models(architecture)
     model = _model(folder)
     cached, whole = (lc.generate(model, PROMPT, max_new_tokens=N, stop=False, logits=True,
-                                 cache=kept) for kept in (None, False))
+                                 cache=kept) for kept in (True, False))
     assert cached.cached
     assert not whole.cached
     _alike(cached, whole)
@@ -103,10 +102,6 @@ def test_it_says_what_transformers_says(
     assert not cached.scores[..., -1].any()  # the last token is said, and sees nothing yet
     assert cached.text == model.tokenizer.decode(text[-N:])
     assert cached.table["position"].tolist() == list(range(len(text) - N, len(text)))
-
-
-def _squared(live: Tensor) -> Tensor:
-    return live.square()
 
 
 def _halved(base: Tensor, source: Tensor | None, problem: lc.Problem) -> Tensor:
@@ -132,7 +127,6 @@ PATCHES: dict[str, dict[str, Any]] = {
                                          renormalize=True)},
     "several": {"patches": lc.Patch(_halved, layers=0, heads=0)
                 + lc.Patch("zero_ablation", layers=1, site="value", keys=1, where="everything")},
-    "edit": {"patches": {("code", 0): _squared, ("value", 1): _squared}},
     "hook": {"fwd_hooks": [("blocks.1.attn.hook_z", _without_head)]},
 }
 
@@ -219,11 +213,10 @@ def test_the_identity_changes_nothing_and_noise_does(small_models: SmallModels) 
     model = load_pretrained(small_models("llama"))
     options: dict[str, Any] = {"max_new_tokens": N, "stop": False, "logits": True}
     plain = lc.generate(model, PROMPT, **options)
-    for patches in (lc.Patch("identity", layers=(0, 1)), {("code", 0): lambda live: live}):
-        same = lc.generate(model, PROMPT, patches=patches, **options)
-        assert same.tokens == plain.tokens
-        np.testing.assert_array_equal(same.logits, plain.logits)
-        np.testing.assert_array_equal(same.scores, plain.scores)
+    same = lc.generate(model, PROMPT, patches=lc.Patch("identity", layers=(0, 1)), **options)
+    assert same.tokens == plain.tokens
+    np.testing.assert_array_equal(same.logits, plain.logits)
+    np.testing.assert_array_equal(same.scores, plain.scores)
     noise = [lc.generate(model, PROMPT, patches=lc.Patch("random", layers=(0, 1)), seed=seed,
                          **options) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(noise[0].logits, noise[1].logits)
@@ -304,8 +297,6 @@ def test_a_model_that_was_trained_here_goes_on_by_whole_passes() -> None:
     cut = lc.generate("text-softmax", prompt, max_new_tokens=6, stop=False,
                       patches=lc.Patch("zero_ablation", layers=(0, 1)))
     assert not np.allclose(cut.table["logprob"], found.table["logprob"][:len(cut)], atol=1e-3)
-    with pytest.raises(ConfigError, match="the model keeps no keys and values with"):
-        lc.generate("text-softmax", prompt, cache=True)
 
 
 def test_what_is_kept_wrongly_is_not_used(
@@ -325,32 +316,24 @@ def test_what_is_kept_wrongly_is_not_used(
     found = lc.generate(model, PROMPT, max_new_tokens=N, stop=False)
     assert not found.cached
     assert found.tokens == wanted.tokens
-    with pytest.raises(ConfigError, match="cache is True, and the model keeps no keys and values"):
-        lc.generate(model, PROMPT, cache=True)
 
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"max_new_tokens": 0}, "max_new_tokens is 0; expected a whole number of at least 1"),
     ({"max_new_tokens": 64}, "tokens, and max_new_tokens is 64; expected at most 64 tokens in all"),
     ({"temperature": -1.0}, r"temperature is -1\.0; expected a number of at least 0"),
-    ({"prompt": [1, 400]}, "the prompt has token 400; expected ids below 400"),
-    ({"prompt": torch.ones(1, 3, dtype=torch.long)}, r"prompt is .* \[1, 3\]; .* \[T\], such as"),
-    ({"prompt": [{"role": "user", "content": "Hi"}]}, "apply_chat_template"),
-    ({"prompt": 3}, "prompt is 3; expected text, or the ids of one text"),
+    ({"prompt": []}, "the prompt has no tokens; expected at least one"),
     ({"patches": lc.Patch("interchange")}, "'interchange' takes activations from a source"),
     ({"patches": lc.Patch("zero_ablation", where="context")}, "where is 'context', and a text"),
     ({"patches": lc.Patch("zero_ablation", heads=4)}, "head 4 at site 'code'; expected 0 to 3"),
     ({"patches": lc.Patch("zero_ablation", queries=40)}, "queries has 40; expected positions from"),
-    ({"fwd_hooks": [("blocks.0.attn.hook_patern", _without_head)]}, "unknown hook"),
-    ({"patches": {("code", 0): lambda live: live[:, :1]}}, "the edit at site 'code' of layer 0 "
-     r"returned torch.Size\(\[1, 1, .*\]\); expected a tensor \[1, 4, "),
 ])
 def test_what_it_does_not_take(
     small_models: SmallModels, options: dict[str, Any], message: str
 ) -> None:
     model = load_pretrained(small_models("gpt2"))
     given = {"prompt": PROMPT, **options}
-    with pytest.raises((ConfigError, ProbeError, UnknownNameError), match=message):
+    with pytest.raises((ConfigError, ProbeError), match=message):
         lc.generate(model, given.pop("prompt"), **given)
 
 
@@ -363,22 +346,11 @@ def test_of_a_hybrid_the_layers_with_attention_are_read_and_written(
     assert plain.layers == (1,)
     for patches in ((), lc.Patch("zero_ablation", layers=1, heads=3)):
         found, whole = (lc.generate(model, PROMPT, patches=patches, cache=kept, **options)
-                        for kept in (None, False))
+                        for kept in (True, False))
         _alike(found, whole)
     assert not np.allclose(found.logits, plain.logits, atol=1e-4)
     with pytest.raises(ConfigError, match="layer 0 of this model has no attention"):
-        lc.generate(model, PROMPT, patches={("code", 0): _squared})
-
-
-def test_codes_that_memory_does_not_suffice_for_are_refused(
-    small_models: SmallModels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = load_pretrained(small_models("gpt2"))
-    monkeypatch.setattr(generation, "available_memory", lambda device: 2_000)
-    with pytest.raises(ConfigError, match=r"codes of 20 new tokens in 2 layers take .* KiB, and "
-                                          r"1\.953 KiB are left; expected layers="):
-        lc.generate(model, PROMPT)
-    lc.generate(model, PROMPT, layers=())
+        lc.generate(model, PROMPT, patches=lc.Patch("zero_ablation", layers=0))
 
 
 @pytest.mark.parametrize("name", ["llama", pytest.param("text-softmax", marks=pytest.mark.slow)])

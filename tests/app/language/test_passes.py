@@ -55,13 +55,13 @@ def test_a_patched_code_is_that_of_the_library(job: Job) -> None:
     patch = Patch("codes", (1,), (2,), len(base) - 1, len(source) - 1, 1, 2)
     given = see(job, source).pattern[1, 2, len(source) - 1, 2]
 
-    def edit(codes: torch.Tensor) -> torch.Tensor:
+    def edit(codes: torch.Tensor, hook: object) -> torch.Tensor:
         codes = codes.clone()
         codes[:, 2, len(base) - 1, 1] = float(given)
         return codes
 
-    said = lc.generate(job.model, list(base), max_new_tokens=1, patches={("code", 1): edit},
-                       logits=True, layers=(), cache=False)
+    said = lc.generate(job.model, list(base), max_new_tokens=1, logits=True, layers=(),
+                       fwd_hooks=[("blocks.1.attn.hook_pattern", edit)], cache=False)
     assert said.logits is not None
     wanted = torch.from_numpy(said.logits[0]).double().softmax(-1).numpy()
     np.testing.assert_allclose(patched(job, base, source, patch).p, wanted, atol=1e-6)
