@@ -8,27 +8,23 @@ of the weights of thousands of codes need the H x H products of the M_h alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from latentcode.devices import checked_seed
-from latentcode.errors import ProbeError, check, check_choice, check_count
-from latentcode.figures.panels import heat_map
-from latentcode.figures.style import FEATURE_STYLES, PALETTE, Figure
+from latentcode.errors import ProbeError, check, check_count
+from latentcode.figures.style import Figure
 from latentcode.models.hypernetwork import ValueNetwork, key_inputs, value_network
-from latentcode.probes.common.figures import heat_maps, layers_in, panels
+from latentcode.probes.common.figures import heat_maps
 from latentcode.probes.common.harness import read
 from latentcode.probes.common.labels import (
     Labels,
@@ -38,7 +34,7 @@ from latentcode.probes.common.labels import (
     own_labels,
     single_labels,
 )
-from latentcode.probes.common.results import FIGURE, TableResult, blocks, where
+from latentcode.probes.common.results import TableResult, blocks, where
 from latentcode.probes.common.statistics import ROUNDING, no_null, shuffled_classes
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects import subject as opened
@@ -51,12 +47,6 @@ SMALLEST = 1e-6
 """Singular values below this share of the largest are rounding, and left out of the tables."""
 FEW = 30
 """A mean over fewer instances than this is pointed out."""
-LINES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
-"""Line styles of the parts of a network."""
-LEGEND: dict[str, Any] = {"fontsize": 6, "frameon": True, "framealpha": 0.8, "edgecolor": "none",
-                          "facecolor": "white"}
-COSINES = TwoSlopeNorm(0.0, -1.0, 1.0)
-
 
 @watched("comparing networks")
 def value_networks(
@@ -163,7 +153,7 @@ def _compared(
                          for mine in members.values()]).to(x)
     outputs, active = respond(model, layer, means, x)
     own = value_network(model, layer, codes[:len(x)])
-    active_own = None if own.is_linear else _is_active(own, own.activations(x)[-2])  # [M, n]
+    active_own = None if own.is_linear else is_active(own, own.activations(x)[-2])  # [M, n]
     response = outputs / len(x)**0.5
     flat = response.flatten(1).double()
     all_products = {**weight_products(model, layer, means), "response": flat @ flat.T}
@@ -274,8 +264,8 @@ def respond(
 
     x  layer-normed residual streams, what the layer's values are computed from
 
-    A unit of the last hidden layer is active where phi(u) > phi(0), for a ReLU u > 0. None for
-    an affine network, whose units are never off.
+    Units are those of the last hidden layer (`is_active`). None for an affine network, whose units
+    are never off.
     """
     outputs, active = [], []
     for code in codes:
@@ -283,11 +273,12 @@ def respond(
         *hidden, output = network.activations(x)
         outputs.append(output)
         if not network.is_linear:
-            active.append(_is_active(network, hidden[-1]))
+            active.append(is_active(network, hidden[-1]))
     return torch.stack(outputs), torch.stack(active) if active else None
 
 
-def _is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
+def is_active(network: ValueNetwork, hidden: Tensor) -> Tensor:
+    """Return which hidden units are on, phi(u) > phi(0): for a ReLU u > 0."""
     return hidden > network.phi(torch.zeros((), dtype=hidden.dtype, device=hidden.device))
 
 
@@ -357,21 +348,6 @@ class ValueNetworksResult(TableResult):
         means["cosine"] = different.groupby(keys, sort=False)["cosine"].mean()
         return means.round(3).reset_index()
 
-    def figures(self) -> dict[str, Figure]:
-        """Return `figure.png` and one figure per label, class and pair, by file name."""
-        places = self.networks[self.networks["features"] == "code"][["label", "class", "pair"]]
-        several = places["pair"].nunique() > 1
-        named = {FIGURE: self.figure()}
-        for label, value, pair in places.drop_duplicates().itertuples(index=False):
-            name = f"{label}-{value}"
-            if several:
-                name += "-" + pair.replace("->", "_to_")
-            name = re.sub(r"[\\/:*?\"<>|\s]+", "_", name)  # what some file systems forbid
-            while f"{name}.png" in named:
-                name += "_"
-            named[f"{name}.png"] = self.class_figure(label, value, pair)
-        return named
-
     def figure(self) -> Figure:
         """Return cosines between the networks of the classes: raw ones above the diagonal,
         centred ones below; layers across, labels, pairs and parts down."""
@@ -385,55 +361,5 @@ class ValueNetworksResult(TableResult):
             above = np.triu(np.ones(raw.shape, dtype=bool))
             matrices[f"{place['label']}, {place['part']}\n{place['pair']}",
                      f"layer {place['layer']}"] = raw.where(above, without_mean)
-        return heat_maps(matrices, COSINES, title="cosines between networks; below the diagonal of "
-                         "differences from the mean", label="cosine", cell=0.15)
-
-    def class_figure(self, label: str, value: str, pair: str | None = None) -> Figure:
-        """Return one class's networks: singular values, cosines to the others, and how far they
-        are apart from the mean network, beside the controls.
-
-        pair  default: the first. `UnknownNameError` for what there is not.
-        """
-        pair = str(self.networks["pair"].iloc[0]) if pair is None else pair
-        for column, name in (("label", label), ("pair", pair)):
-            check_choice(column, name, self.networks[column].unique())
-        spectra, cosine, networks = (where(table, label=label, pair=pair)
-                                     for table in (self.spectra, self.cosines, self.networks))
-        check_choice("class", value, networks["class"].unique())
-        spectra, cosine, networks = (where(table, **{"class": value})
-                                     for table in (spectra, cosine, networks))
-        n = where(networks, features="code")["n"].iloc[0]
-        with panels(1, 3, 10.2, 2.9, f"{label} {value}, {pair}, {self.settings['kind']}: mean code "
-                    f"of {n:,} instances of {self.settings['split']}",
-                    width_ratios=[1.0, 1.1, 0.9]) as (figure, grid):
-            left, middle, right = grid[0]
-            spectra = where(spectra, features="code")
-            colors = dict(zip(layers_in(spectra), cycle(PALETTE), strict=False))
-            lines = dict(zip(spectra["part"].unique(), cycle(LINES), strict=False))
-            for place, values in blocks(spectra, ("layer", "part")):
-                left.plot(values["index"] + 1, values["singular_value"], lines[place["part"]],
-                          color=colors[place["layer"]], marker=".", markersize=3, linewidth=1.0)
-            left.set(yscale="log", xlabel="index", title="singular values")
-            left.xaxis.set_major_locator(MaxNLocator(integer=True))
-            left.legend(handles=[
-                *(Line2D([], [], color=color, label=f"layer {layer}")
-                  for layer, color in colors.items()),
-                *(Line2D([], [], color="black", linestyle=line, label=part)
-                  for part, line in lines.items())], **LEGEND)
-            others = where(cosine[cosine["other"] != value], features="code").pivot(
-                index=["part", "layer"], columns="other", values="centred")
-            others.index = pd.Index([f"{part}, {layer}" for part, layer in others.index])
-            drawn = heat_map(middle, others, COSINES, fontsize=6.5, rotation=60)
-            middle.set(ylabel="part, layer", title="cosine of differences from the mean")
-            figure.colorbar(drawn, ax=middle).ax.tick_params(labelsize=6.5)
-            weights = [part for part in lines if part != "response"][-1]
-            for place, values in blocks(networks[networks["part"].isin([weights, "response"])],
-                                        ("features", "part")):
-                color, marker, name = FEATURE_STYLES[place["features"]]
-                right.plot(values["layer"], values["apart"],
-                           "--" if place["part"] == "response" else "-", color=color,
-                           marker=marker, markersize=4, label=f"{name}, {place['part']}")
-            right.set(xlabel="layer", title="distance from the mean / norm", ylim=(0.0, None))
-            right.set_xticks(layers_in(networks))
-            right.legend(**LEGEND)
-        return figure
+        return heat_maps(matrices, TwoSlopeNorm(0.0, -1.0, 1.0), label="cosine", cell=0.15, title=(
+            "cosines between networks; below the diagonal of differences from the mean"))

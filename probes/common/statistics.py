@@ -1,35 +1,29 @@
 """Scores of problems in combinations: intervals, differences from controls, shuffled labels.
 
-A score is a function of three counts per class (hits, support, predicted). They are summed per
-combination once; a bootstrap replicate draws combinations with replacement, so it is a weighted
-sum of these counts, and a thousand replicates are one matrix product. Nothing is fitted again.
-
-A score of features f and of a control c, on the same problems, differs by
+A score is a function of sums over instances, taken per combination once. A bootstrap replicate
+draws combinations with replacement, so it is a weighted sum of these, and a thousand replicates are
+one matrix product; nothing is fitted again. Scores of features f and of a control c differ by
 
     d = s(f) - s(c),    with the interval [q_a, q_(1 - a)] of d*_r = s*_r(f) - s*_r(c),
 
-where replicate r draws whole combinations with replacement, the same ones for both scores, so that
-what makes a combination hard for both is in neither difference. Where c is shuffled labels, the
-replicates span the shuffles, too (`Resampled.of_shuffles`). The quantiles are those of
-`percentile_interval`. The best constant answer (`chance`) is chosen once, on all problems: the
-choice is not resampled, so that these intervals are a little too narrow.
+where replicate r draws the same combinations for both, so that what makes a combination hard for
+both is not in the difference. Where c is shuffled labels, the replicates span the shuffles, too
+(`Resampled.of_shuffles`). The best constant answer (`chance`) is chosen once, on all problems: the
+choice is not resampled, so that its intervals are a little too narrow.
 
-Shuffled labels are the null hypothesis that codes tell nothing of a label, combinations aside.
-Instances of one combination depend on each other, and labels often depend on the combination. A
-shuffle therefore keeps what a label has to do with combinations, and takes away what it has to do
-with codes:
+Shuffled labels are the null hypothesis that codes tell nothing of a label, combinations aside. A
+shuffle keeps what a label has to do with combinations, and takes away what it has to do with codes:
 
 1. The labels of whole combinations change places among combinations of equal size. A label that is
    constant within every combination moves with it whatever the sizes.
 2. Labels within each combination change places.
 
-Under the null hypothesis all these arrangements are equally likely. The share of a class is kept
-over combinations, and over instances where the sizes agree.
+Under the null hypothesis all these arrangements are equally likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -38,7 +32,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import gammaln, ndtr, stdtrit
 
-from latentcode.errors import ProbeError, check, check_choice
+from latentcode.errors import ProbeError, check, check_choice, check_count
 
 LEVEL = 0.95
 """Level of the intervals."""
@@ -47,77 +41,53 @@ LEAST_CLUSTERS = 6
 sure at this level, since 2 / 2^5 = 0.06."""
 
 
-@dataclass(frozen=True)
-class ClassCounts:
-    """Counts per class; the last axis is the class, the axes before it are free.
-
-    hits       instances that have the class and were given it
-    support    instances that have the class
-    predicted  instances that were given the class
-    """
-
-    hits: np.ndarray
-    support: np.ndarray
-    predicted: np.ndarray
-
-    def total(self) -> ClassCounts:
-        """Return the counts [class] summed over the clusters of counts [cluster, class]."""
-        return self.weighted(np.ones((1, len(self.support))))._map(lambda c: c[0])
-
-    def weighted(self, weights: np.ndarray) -> ClassCounts:
-        """Return sum_c w[r, c] counts[c], [replicate, class], of counts [cluster, class]."""
-        return self._map(lambda c: weights @ c)
-
-    def _map(self, function: object) -> ClassCounts:
-        assert callable(function)
-        return ClassCounts(*(function(c) for c in (self.hits, self.support, self.predicted)))
-
-
-def count_by_cluster(truth: np.ndarray, answer: np.ndarray, cluster: np.ndarray) -> ClassCounts:
-    """Return the counts [cluster, class] of true and given classes.
+def count_by_cluster(truth: np.ndarray, answer: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """Return the counts [3, cluster, class] of true and given classes: hits, those that have the
+    class and were given it; support, that have it; and those that were given it.
 
     truth, answer  bool [N, class]; a single-label problem has one True per row
     cluster        int [N], from 0 to n_clusters - 1
+
+    Metrics take them summed over clusters, `counts.sum(1)`, or resampled, `weights @ counts`.
     """
-    n_clusters = int(cluster.max()) + 1
-
-    def summed(indicator: np.ndarray) -> np.ndarray:
-        out = np.zeros((n_clusters, indicator.shape[1]))
-        np.add.at(out, cluster, indicator.astype(np.float64))
-        return out
-
-    return ClassCounts(summed(truth & answer), summed(truth), summed(answer))
+    counts = np.zeros((3, int(cluster.max()) + 1, truth.shape[1]))
+    for of_clusters, indicator in zip(counts, (truth & answer, truth, answer), strict=True):
+        np.add.at(of_clusters, cluster, indicator.astype(np.float64))
+    return counts
 
 
-def accuracy(counts: ClassCounts) -> np.ndarray:
+def accuracy(counts: np.ndarray) -> np.ndarray:
     """Return sum_c hits_c / sum_c support_c, [...]; for single-label problems."""
-    return np.asarray(counts.hits.sum(-1) / counts.support.sum(-1))
+    hits, support, _ = counts
+    return np.asarray(hits.sum(-1) / support.sum(-1))
 
 
-def balanced_accuracy(counts: ClassCounts) -> np.ndarray:
+def balanced_accuracy(counts: np.ndarray) -> np.ndarray:
     """Return the mean of hits_c / support_c over the classes that occur, [...]."""
-    occurs = counts.support > 0
-    share = counts.hits / np.where(occurs, counts.support, 1.0)
-    return np.asarray(share.sum(-1) / occurs.sum(-1))
+    hits, support, _ = counts
+    share = hits / np.where(support > 0, support, 1.0)
+    return np.asarray(share.sum(-1) / (support > 0).sum(-1))
 
 
-def class_f1(counts: ClassCounts) -> np.ndarray:
+def class_f1(counts: np.ndarray) -> np.ndarray:
     """Return F1_c = 2 hits_c / (support_c + predicted_c), [..., class].
 
     NaN where a class has no support: how well an absent class is found cannot be said.
     """
-    whole = counts.support + counts.predicted
-    f1 = 2.0 * counts.hits / np.where(whole > 0, whole, 1.0)
-    return np.where(counts.support > 0, f1, np.nan)
+    hits, support, predicted = counts
+    whole = support + predicted
+    return np.where(support > 0, 2.0 * hits / np.where(whole > 0, whole, 1.0), np.nan)
 
 
-def macro_f1(counts: ClassCounts) -> np.ndarray:
-    """Return the mean of F1_c over the classes that occur, [...]."""
+def macro_f1(counts: np.ndarray) -> np.ndarray:
+    """Return the mean of F1_c over the classes that occur, [...]; NaN where none does."""
     f1 = class_f1(counts)
-    return np.asarray(np.nansum(f1, axis=-1) / np.isfinite(f1).sum(-1))
+    n_occurring = np.isfinite(f1).sum(-1)
+    return np.asarray(np.nansum(f1, axis=-1) / np.where(n_occurring > 0, n_occurring, np.nan))
 
 
-Metric = Callable[[ClassCounts], np.ndarray]
+Metric = Callable[[np.ndarray], np.ndarray]
+"""Of counts [3, ..., class] (`count_by_cluster`), one score for each [...]."""
 SINGLE: Mapping[str, Metric] = {
     "accuracy": accuracy, "macro_f1": macro_f1, "balanced_accuracy": balanced_accuracy}
 """Metrics of labels with one class for each problem."""
@@ -170,7 +140,7 @@ class LabelSums:
 
         NaN where a replicate has no instance of a class.
         """
-        return resampled_ratios(self.sums, self.counts[..., None], weights)
+        return resampled_ratios(self.sums, self.counts, weights)
 
 
 def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,19 +151,15 @@ def cluster_sums(x: np.ndarray, combination: np.ndarray) -> tuple[np.ndarray, np
     return sums, np.bincount(cluster).astype(np.float64)
 
 
-def resampled_means(sums: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the means [replicate, ...] of `cluster_sums`, weighted [replicate, cluster]."""
-    return resampled_ratios(sums, sizes.reshape(-1, *[1] * (sums.ndim - 1)), weights)
-
-
 def resampled_ratios(sums: np.ndarray, sizes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return sum_c w[r, c] sums[c] / sum_c w[r, c] sizes[c], [replicate, ...].
 
-    sizes  of the axes of sums, along some of which it may have a single entry
+    sizes  of the first axes of sums, along some of which it may have a single entry
 
     NaN where a replicate has size zero.
     """
     total, size = (np.tensordot(weights, x, axes=1) for x in (sums, sizes))
+    size = size.reshape(*size.shape, *[1] * (total.ndim - size.ndim))
     return np.divide(total, size, out=np.full(total.shape, np.nan), where=size != 0)
 
 
@@ -208,10 +174,9 @@ def mean_and_interval(
     if not len(x):
         nothing = np.full(x.shape[1:], np.nan)
         return nothing, nothing, nothing, 0
-    sums, sizes = cluster_sums(x, combination)
-    weights = same_weights(len(sizes), n_bootstrap, seed)
-    low, high = percentile_interval(resampled_means(sums, sizes, weights), len(sizes))
-    return sums.sum(0) / sizes.sum(), low, high, len(sizes)
+    weights = same_weights(len(np.unique(combination)), n_bootstrap, seed)
+    mean = Resampled.of_mean(x, combination, weights)
+    return mean.value, *mean.interval(), mean.n_clusters
 
 
 @lru_cache(maxsize=4)
@@ -220,6 +185,11 @@ def same_weights(n_clusters: int, n_replicates: int, seed: int) -> np.ndarray:
     weights = resample(n_clusters, n_replicates, np.random.default_rng(seed))
     weights.flags.writeable = False
     return weights
+
+
+def check_bootstrap(n_bootstrap: object) -> None:
+    """Raise `ProbeError` for fewer than 100 replicates, whose quantiles would be mostly noise."""
+    check_count("n_bootstrap", n_bootstrap, 100, ProbeError)
 
 
 def resample(n_clusters: int, n_replicates: int, rng: np.random.Generator) -> np.ndarray:
@@ -262,9 +232,6 @@ TELLING = ("residual", "mean_residual", "bag", "largest other", "whole")
 """Controls that may tell something of the label by themselves; so does another layer."""
 MOST_SAID = 6
 """Sentences that a result begins with; the rest stands in the table."""
-NO_INTERVAL = "too few combinations for an interval"
-NO_CONTROL = "controls stand beside in the tables: there is no difference over the same problems"
-LEFT_OUT = "no contrasts: nothing was compared with a control over the same problems"
 
 
 def contrast_columns(*place: str) -> tuple[str, ...]:
@@ -294,10 +261,10 @@ class Resampled:
                          self.n_clusters)
 
     @staticmethod
-    def of_mean(values: np.ndarray, clusters: np.ndarray, weights: np.ndarray) -> Resampled:
-        """Return the mean of the numbers of problems [N], of clusters weighted [R, cluster]."""
-        sums, sizes = cluster_sums(values, clusters)
-        return Resampled(float(values.mean()), resampled_means(sums, sizes, weights), len(values),
+    def of_mean(x: np.ndarray, clusters: np.ndarray, weights: np.ndarray) -> Resampled:
+        """Return the mean of x [N, ...] over problems, of clusters weighted [R, cluster]."""
+        sums, sizes = cluster_sums(x, clusters)
+        return Resampled(sums.sum(0) / sizes.sum(), resampled_ratios(sums, sizes, weights), len(x),
                          len(sizes))
 
     @staticmethod
@@ -338,6 +305,13 @@ class Resampled:
                 "n_clusters": self.n_clusters}
 
 
+def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """Return the rows of a table whose columns have these values."""
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
+
+
 @dataclass(frozen=True, eq=False)
 class Contrasts:
     """By how much something is above its controls, over the same problems.
@@ -349,7 +323,7 @@ class Contrasts:
     """
 
     table: pd.DataFrame
-    reason: str = LEFT_OUT
+    reason: str = "no contrasts: nothing was compared with a control over the same problems"
 
     def __len__(self) -> int:
         return len(self.table)
@@ -370,10 +344,7 @@ class Contrasts:
     def against(self, other: str, **place: object) -> pd.DataFrame:
         """Return the rows against one control whose columns have these values."""
         check_choice("control", other, list(dict.fromkeys(self.table["against"])) or [other])
-        rows = self.table[self.table["against"] == other]
-        for column, value in place.items():
-            rows = rows[rows[column] == value]
-        return rows
+        return where(self.table, against=other, **place)
 
     def sentences(
         self, best_of: Sequence[str] = ("layer",), told: Mapping[str, Sequence[Any]] | None = None,
@@ -394,17 +365,17 @@ class Contrasts:
             return ["no contrasts: nothing that is compared varies"]
         place = [name for name in rows if name not in (*MEASURED[1:], *best_of)
                  and (name in ("quantity", self.of) or rows[name].nunique(dropna=False) > 1)]
-        where = [name for name in best_of if name in rows]
+        places = [name for name in best_of if name in rows]
         best = []
         for key, block in rows.groupby(place, sort=False, dropna=False):
-            places = [block] if not where else [
-                one for _, one in block.groupby(where, sort=False, dropna=False)]
-            best.append((dict(zip(map(str, place), key, strict=True)), max(places, key=_effect),
-                         len(places)))
+            there = [rows_of_place for _, rows_of_place in block.groupby(
+                places, sort=False, dropna=False)] if places else [block]
+            best.append((dict(zip(map(str, place), key, strict=True)), max(there, key=_effect),
+                         len(there)))
         best.sort(key=lambda entry: _effect(entry[1]), reverse=True)
         above = sum(_effect(block)[0] for _, block, _ in best)
         # What is the same everywhere need not be said, but for the layer.
-        told_of = [name for name in where if name == "layer" or rows[name].nunique() > 1]
+        told_of = [name for name in places if name == "layer" or rows[name].nunique() > 1]
         said = [_sentence(named, block, among, self.of, told_of)
                 for named, block, among in best[:MOST_SAID]]
         return said if len(best) == 1 else [
@@ -435,7 +406,7 @@ def _sentence(
         for row in rows[which].to_dict("records"):
             low, high = sorted((sign * row["low"], sign * row["high"]))
             interval = f"[{low:.2f}, {high:.2f}]" if low == low else (
-                f"({NO_INTERVAL})" if row["n_clusters"] < LEAST_CLUSTERS
+                "(too few combinations for an interval)" if row["n_clusters"] < LEAST_CLUSTERS
                 else "(a single shuffle has no interval)")
             others.append(f"{WORDS.get(row['against'], row['against'])} by "
                           f"{sign * row['value']:.2f} {interval}")
@@ -469,13 +440,9 @@ def paired_rates(
              "n_clusters": n_clusters} for i in range(len(rates))]
 
 
-def table_of(rows: Iterator[Mapping[str, Any]] | Sequence[Mapping[str, Any]],
-             columns: Sequence[str]) -> Contrasts:
-    """Return rows as contrasts with these columns."""
-    return Contrasts(pd.DataFrame(list(rows), columns=list(columns)))
-
-
-NONE = Contrasts(pd.DataFrame(columns=list(contrast_columns("features"))), NO_CONTROL)
+NONE = Contrasts(
+    pd.DataFrame(columns=list(contrast_columns("features"))),
+    "controls stand beside in the tables: there is no difference over the same problems")
 """The contrasts of a question without a control."""
 
 N_SHUFFLES = 10
@@ -491,9 +458,22 @@ def no_null(label: str) -> str:
 
 
 def has_null(y: np.ndarray, groups: np.ndarray) -> bool:
-    """Whether enough arrangements of classes [N] or indicators [N, class] differ for a null."""
+    """Whether enough arrangements of classes [N] or indicators [N, class] differ for a null.
+
+    Of m combinations of which k_v have the labels v (up to their order), m! / prod_v k_v! orders
+    differ; of n instances of which n_c have class c, n! / prod_c n_c!.
+    """
     kind = np.unique(y, axis=0, return_inverse=True)[1].ravel()
-    return _log_arrangements(kind, groups) >= np.log(LEAST_ARRANGEMENTS) - 1e-9
+    of_combination, _ = _constant_classes(kind, groups)
+    if of_combination is not None:
+        log_n = _log_multinomial(np.unique(of_combination, return_counts=True)[1])
+    else:
+        log_n = 0.0
+        for same_size in _by_size(groups):
+            labels = np.sort(kind[same_size], axis=1)
+            log_n += _log_multinomial(np.unique(labels, axis=0, return_counts=True)[1])
+            log_n += _log_multinomial((labels[:, :, None] == np.unique(labels)).sum(axis=1)).sum()
+    return bool(log_n >= np.log(LEAST_ARRANGEMENTS) - 1e-9)
 
 
 def shuffled_classes(
@@ -556,24 +536,6 @@ def _by_size(groups: np.ndarray) -> list[np.ndarray]:
     order = np.argsort(combination, kind="stable")
     size = sizes[combination[order]]
     return [order[size == each].reshape(-1, each) for each in np.unique(sizes)]
-
-
-def _log_arrangements(kind: np.ndarray, groups: np.ndarray) -> float:
-    """Return the logarithm of how many distinct arrangements of labels shuffles may give.
-
-    Of m combinations of which k_v have the labels v (up to their order), m! / prod_v k_v! orders
-    differ; of n instances of which n_c have class c, n! / prod_c n_c!.
-    """
-    of_combination, _ = _constant_classes(kind, groups)
-    if of_combination is not None:
-        return float(_log_multinomial(np.unique(of_combination, return_counts=True)[1]))
-    total = 0.0
-    for same_size in _by_size(groups):
-        labels = np.sort(kind[same_size], axis=1)
-        total += float(_log_multinomial(np.unique(labels, axis=0, return_counts=True)[1]))
-        counts = (labels[:, :, None] == np.unique(labels)).sum(axis=1)
-        total += float(_log_multinomial(counts).sum())
-    return total
 
 
 def _log_multinomial(counts: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import latentcode as lc
 from latentcode.devices import make_generator
-from latentcode.errors import UnknownNameError
 from latentcode.models.config import ATTENTION_KINDS, ModelConfig, with_kind
 from latentcode.models.hypernetwork import key_inputs, value_network
 from latentcode.models.transformer import HookedTransformer
@@ -190,21 +189,12 @@ def test_untrained_networks_are_those_of_the_initial_weights(
     assert "Without controls: untrained, shuffled." in without.caveats
 
 
-def test_a_result_has_a_figure_per_rule(
-    result: ValueNetworksResult, tmp_path: Path
-) -> None:
+def test_a_saved_result_has_a_figure(result: ValueNetworksResult, tmp_path: Path) -> None:
     rules = ("sum", "+1")  # drawing all of them takes seconds
-    networks, spectra, cosine = (
-        table[table["class"].isin(rules)].reset_index(drop=True)
-        for table in (result.networks, result.spectra, result.cosines))
-    cosine = cosine[cosine["other"].isin(rules)].reset_index(drop=True)
-    result = ValueNetworksResult(networks, spectra, cosine, result.settings)
-    folder = result.save(tmp_path / "result")
-    assert {path.name for path in folder.glob("*.png")} == {
-        "figure.png", *(f"rule-{rule}.png" for rule in rules)}
-    with pytest.raises(UnknownNameError, match="unknown class 'xor'; expected one of: "):
-        result.class_figure("rule", "xor")
-    assert "effective_rank" in repr(result)
+    cosine = result.cosines[result.cosines[["class", "other"]].isin(rules).all(axis=1)]
+    few = ValueNetworksResult(result.networks, result.spectra, cosine, result.settings)
+    assert (few.save(tmp_path / "result") / "figure.png").is_file()
+    assert "effective_rank" in repr(few)
 
 
 def test_silent_networks_are_pointed_out(result: ValueNetworksResult) -> None:
