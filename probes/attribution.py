@@ -29,13 +29,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator, ScalarFormatter
 from scipy.stats import rankdata
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
-from latentcode.errors import ConfigError, ProbeError, check, check_count, chosen
+from latentcode.errors import ProbeError, check, check_count, chosen
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.models.hooks import attention_layers, locked
@@ -169,15 +168,11 @@ def attribute_model(
     task   the bases, sources and answers: `make_counterfactuals(make_task(...))`
     """
     seed, sites = checked_seed(seed), chosen("site", sites, ATTRIBUTED)
-    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
-          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them",
-          ConfigError)
     if source is None:
         source = "operation+operands" if task.factorial else "interchange"
     rate = rate_of(task, source)
-    for name, value, least in (
-            ("n", n, 4), ("n_patched", n_patched, 4), ("batch_size", batch_size, 4),
-            ("n_points", n_points, 1), ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1)):
+    for name, value, least in (("n_patched", n_patched, 4), ("n_points", n_points, 1),
+                               ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1)):
         check_count(name, value, least)
     check_bootstrap(n_bootstrap)
     layers = attention_layers(model)
@@ -190,6 +185,12 @@ def attribute_model(
         if progress is not None:
             progress(min(next(passes), total), total)
 
+    def write(instances: Patched, site: str, places: np.ndarray) -> np.ndarray:
+        """Return the step and whether the answer became the source's, [instance, 2]."""
+        both = np.stack(instances.written(site, places), 1)
+        advance()
+        return both
+
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
     low: dict[str, float] = {}
     with locked(model), task.reading(model):
@@ -198,8 +199,8 @@ def attribute_model(
         for site in sites:
             places = named(site, roles, layers)
             n_heads = sums["path", site][0].shape[1]
-            heads = places.loc[places.index.repeat(n_heads)].reset_index(drop=True)
-            maps, heads = places.copy(), heads.assign(head=np.tile(range(n_heads), len(places)))
+            maps, heads = places.copy(), places.merge(pd.Series(range(n_heads), name="head"),
+                                                      how="cross")
             for method in METHODS:
                 signed, absolute, absolute_place = sums[method, site]
                 for column, of_place, of_head in (
@@ -209,12 +210,11 @@ def attribute_model(
                     # A number per head, of which there are many, is kept with seven digits.
                     heads[column] = (of_head.transpose(1, 2).flatten() / n_known).numpy().astype(
                         np.float32)
-            patches, correlations = _checked(patched, site, places, n_checked, n_bootstrap, seed,
-                                             advance)
-            of_sets, low[site] = _sets(patched, site, places, n_ranked, n_bootstrap, seed, advance)
-            of_site = {"maps": maps, "heads": heads, "patches": patches,
-                       "correlations": correlations, **of_sets}
-            for name, table in of_site.items():
+            patches, correlations = _checked(
+                patched, site, places, n_checked, n_bootstrap, seed, write)
+            of_sets, low[site] = _sets(patched, site, places, n_ranked, n_bootstrap, seed, write)
+            for name, table in {"maps": maps, "heads": heads, "patches": patches,
+                                "correlations": correlations, **of_sets}.items():
                 tables[name].append(table)
     if progress is not None:
         progress(total, total)
@@ -280,9 +280,14 @@ def to_check(
     return np.concatenate([strongest, rng.permutation(others)[:n]]), len(strongest)
 
 
+Write = Callable[[Patched, str, np.ndarray], np.ndarray]
+"""Writes places of a site into instances; returns the step and whether the answer became the
+source's, [instance, 2]."""
+
+
 def _checked(
     patched: Patched, site: str, names: pd.DataFrame, n: int, n_bootstrap: int, seed: int,
-    advance: Callable[[], None],
+    write: Write,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return single patches beside their estimates, and the correlations of the two.
 
@@ -291,11 +296,8 @@ def _checked(
     estimates = np.stack([patched.estimates(method, site) for method in METHODS])
     combination = patched.combinations()
     places, n_first = to_check(estimates.mean(1), n, np.random.default_rng(seed))
-    measured = []
-    for place in places:
-        measured.append(np.stack(patched.written(site, np.array([place]))))
-        advance()
-    effects, flipped = np.stack(measured, -1)  # [N, place]
+    effects, flipped = np.stack(
+        [write(patched, site, np.array([place])) for place in places]).T  # [N, place]
     estimates = estimates[:, :, places]
     effect, low, high, _ = mean_and_interval(effects, combination, n_bootstrap, seed)
     group = np.where(np.arange(len(places)) < n_first, "strongest", "random")
@@ -332,7 +334,7 @@ def _correlations(
 
 def _sets(
     patched: Patched, site: str, names: pd.DataFrame, n_ranked: int, n_bootstrap: int, seed: int,
-    advance: Callable[[], None],
+    write: Write,
 ) -> tuple[dict[str, pd.DataFrame], float]:
     """Return what sets of growing size bring, and a small one that brings most of it; and the
     lower end of the interval of what all places bring, where the set was chosen."""
@@ -344,19 +346,14 @@ def _sets(
               "random": [rng.permutation(n_places) for _ in range(RANDOM_ORDERS)]}
     combination = held.combinations()
 
-    def brought(sets: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the step and whether the answer became the source's, [instance, 2]."""
-        both = np.mean([np.stack(held.written(site, places), 1) for places in sets], axis=0)
-        advance()
-        return np.asarray(both)
-
     def measured(both: np.ndarray) -> dict[str, object]:
         mean, low, high, _ = mean_and_interval(both, combination, n_bootstrap, seed)
         return {"rate": mean[1], "low": low[1], "high": high[1], "step": mean[0],
                 "step_low": low[0], "step_high": high[0], "n": len(both)}
 
-    of_sets = {(name, size): brought([order[:size] for order in several])
-               for name, several in orders.items() for size in doublings(n_places)}
+    of_sets = {
+        (name, size): np.mean([write(held, site, order[:size]) for order in several], axis=0)
+        for name, several in orders.items() for size in doublings(n_places)}
     curve = [{"site": site, "order": name, "size": size, **measured(both)}
              for (name, size), both in of_sets.items()]
     contrasts = []
@@ -370,14 +367,12 @@ def _sets(
                  "n": len(both), "n_clusters": n_clusters}
                 for i, quantity in ((1, "rate"), (0, "step"))]
 
-    def rate(places: np.ndarray) -> float:
-        _, flipped = searched.written(site, places)
-        advance()
-        return float(flipped.mean())
+    all_rate, low, _, _ = mean_and_interval(
+        write(searched, site, ranked["path"])[:, 1], searched.combinations(), n_bootstrap, seed)
 
-    _, flipped = searched.written(site, ranked["path"])
-    advance()
-    all_rate, low, _, _ = mean_and_interval(flipped, searched.combinations(), n_bootstrap, seed)
+    def rate(places: np.ndarray) -> float:
+        return float(write(searched, site, places)[:, 1].mean())
+
     row: dict[str, object] = {"site": site, "n_places": n_places, "searched_all": float(all_rate),
                               "held_all": curve[-1]["rate"]}
     chosen = names.iloc[:0].assign(path=[])
@@ -386,7 +381,7 @@ def _sets(
     if smallest is not None:
         kept, size = smallest
         row |= {"size": len(kept), "before_pruning": size, "searched": rate(kept),
-                **measured(brought([kept]))}
+                **measured(write(held, site, kept))}
         chosen = names.iloc[kept].assign(path=estimates["path"][kept])
     return {"curve": pd.DataFrame(curve), "smallest": pd.DataFrame([row]), "chosen": chosen,
             "contrasts": pd.DataFrame(contrasts)}, float(low)
@@ -486,12 +481,8 @@ class AttributionResult(TableResult):
     contrasts: Contrasts = NONE
 
     def sought(self, small: Mapping[Any, Any]) -> bool:
-        """Say of a row of `smallest` whether a set is looked for: do all places bring enough?
-
-        Older results do not have the lower end of their rate's interval; the rate is above it.
-        """
-        low = self.settings.get("searched_low", {}).get(small["site"], small["searched_all"])
-        return bool(low > self.settings["least_rate"])
+        """Say of a row of `smallest` whether a set is looked for: do all places bring enough?"""
+        return bool(self.settings["searched_low"][small["site"]] > self.settings["least_rate"])
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -548,8 +539,13 @@ class AttributionResult(TableResult):
                 for layer, ax in zip(layers, line, strict=True):
                     drawn = heat_map(ax, matrices[layer], norm, fontsize=6.5)
                     ax.set_box_aspect(1.0 if len(matrices[layer]) > 1 else 0.25)
-                    if grid:
-                        _separate(ax, len(matrices[layer]))
+                    if grid:  # lines between blocks of codes, between cells of values
+                        ax.set(xticks=[], yticks=[])
+                        n_blocks = table["key"].str.extract(IN_GRID)[0].nunique()
+                        size = len(matrices[layer]) // n_blocks
+                        for edge in range(size, n_blocks * size, size):
+                            ax.axhline(edge - 0.5, color="black", linewidth=0.8)
+                            ax.axvline(edge - 0.5, color="black", linewidth=0.8)
                 line[0].set_ylabel(name, fontsize=8.0)
                 figure.colorbar(drawn, ax=list(line), fraction=0.03, pad=0.01).ax.tick_params(
                     labelsize=6.5)
@@ -605,37 +601,21 @@ def _rows(maps: pd.DataFrame, site: str, grid: bool) -> list[tuple[str, pd.DataF
     if not grid:
         return [(f"{site}s: query, key" if site == "code" else f"{site}s of keys", maps)]
     own = maps["key"].str.endswith(f" {OWN}")
-    if site == "value":
-        return [("values, own feature", maps[own]), ("values, other features", maps[~own])] if (
-            ~own).any() else [("values", maps[own])]
-    own = own & maps["query"].str.endswith(f" {OWN}")
-    named = [("codes, own to own\n(block: query, cell: key)", maps[own])]
-    return named + ([("codes, all others", maps[~own])] if (~own).any() else [])
+    names = "values, own feature", "values, other features"
+    if site == "code":
+        own &= maps["query"].str.endswith(f" {OWN}")
+        names = "codes, own to own\n(block: query, cell: key)", "codes, all others"
+    return [(name, maps[rows]) for name, rows in zip(names, (own, ~own), strict=True) if rows.any()]
 
 
 def _matrix(table: pd.DataFrame, grid: bool) -> pd.DataFrame:
     """Return the attributions of a layer as they are drawn, summed over what is drawn as one."""
+    is_code = (table["site"] == "code").all()
     if not grid:
-        if not table["query"].fillna("").any():
-            return pd.DataFrame([table["path"].to_numpy()], [""], list(table["key"]))
-        return table.pivot(index="query", columns="key", values="path")
-    place = table["key"].str.extract(IN_GRID)[[0, 1]].astype(int) - 1
-    size = int(place.to_numpy().max()) + 1
-    row, column = place[0].to_numpy(), place[1].to_numpy()
-    side = size
-    if (table["site"] == "code").all():
-        query = table["query"].str.extract(IN_GRID)[[0, 1]].astype(int) - 1
-        row, column = row + size * query[0].to_numpy(), column + size * query[1].to_numpy()
-        side = size * size
-    sums = np.zeros((side, side))
-    np.add.at(sums, (row, column), table["path"].to_numpy())
-    return pd.DataFrame(sums, [""] * side, [""] * side)
-
-
-def _separate(axes: Axes, side: int) -> None:
-    """Separate the blocks of a map of codes, and the cells of one of values."""
-    size = round(side**0.5) if side**0.5 == round(side**0.5) and side > 3 else 1
-    axes.set(xticks=[], yticks=[])
-    for line in range(size, side, size):
-        axes.axhline(line - 0.5, color="black", linewidth=0.8)
-        axes.axvline(line - 0.5, color="black", linewidth=0.8)
+        return (table.pivot(index="query", columns="key", values="path") if is_code else
+                pd.DataFrame([table["path"].to_numpy()], [""], list(table["key"])))
+    places = [table[role].str.extract(IN_GRID)[[0, 1]].astype(int).to_numpy()
+              for role in (("query", "key") if is_code else ("key",))]
+    matrix = pd.crosstab([place[:, 0] for place in places], [place[:, 1] for place in places],
+                         table["path"].to_numpy(), aggfunc="sum")
+    return pd.DataFrame(matrix.to_numpy(), [""] * len(matrix), [""] * len(matrix))

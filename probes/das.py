@@ -29,15 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
-from latentcode.errors import (
-    ProbeError,
-    as_tuple,
-    check,
-    check_choice,
-    check_count,
-    check_distinct,
-    chosen,
-)
+from latentcode.errors import ProbeError, as_tuple, check, check_choice, check_count, chosen
 from latentcode.figures.style import GREY, PALETTE, Figure
 from latentcode.metrics import CLASSES
 from latentcode.models.hooks import attention_layers, check_layer, evaluating, locked
@@ -81,8 +73,7 @@ ANSWERED = ("bases", "sources", *CORE)
 SOURCE = "operation+operands"
 """The source that searches are trained with, and that tells the classes apart."""
 SCORED = (SOURCE, "interchange", "operands", "control", "unrelated")
-"""Patches whose sources' coordinates are put into each subspace that was found, but those that the
-task lacks."""
+"""Patches whose sources' coordinates are put into each subspace, but those that the task lacks."""
 WINDOW = 50
 """Steps whose losses are averaged, to see whether they still fall."""
 LEAST_GAIN = 0.01
@@ -187,23 +178,18 @@ def das_model(
     seed, ranks = checked_seed(seed), as_tuple(rank)
     objectives = chosen("objective", objective, OBJECTIVES)
     searches = chosen("search", searches, SEARCHES)
+    check_choice("site", site, DAS_SITES)
+    check_count("rank", min(ranks))
+    check_count("steps", steps)
+    check_bootstrap(n_bootstrap)
     check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
           "task) of a task that offers one, or prompts with the columns operation and operands")
-    check(task.symbolic is not None, f"the pairs are {type(task).__name__}, which do not say what "
-          "a model answers; expected symbolic and answer_token, as other Counterfactuals have them")
-    check(len(ranks) > 0, "rank is empty; expected at least one")
-    check_distinct("rank", ranks)
-    for name, value, least in (("rank", min(ranks), 1), ("n_train", n_train, 2), ("n", n, 2),
-                               ("steps", steps, 1), ("batch_size", batch_size, 1)):
-        check_count(name, value, least)
-    check_bootstrap(n_bootstrap)
     check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
           "without the model of that name; expected untrained=, the initial weights")
-    check_choice("site", site, DAS_SITES)
     if layer is None:
         layer = model.cfg.n_layers - 1 if site == "residual" else attention_layers(model)[-1]
     check_layer(model, layer, attention=site != "residual")
-    models = {"trained": model, **({"untrained": untrained} if "untrained" in searches else {})}
+    models = {"trained": model} | ({"untrained": untrained} if "untrained" in searches else {})
     device = next(model.parameters()).device
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in DASResult.COLUMNS}
     outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
@@ -220,7 +206,6 @@ def das_model(
         plan = list(product(objectives, searches, ranks))
         for towards, name, k in reported(plan, len(plan), progress):
             search = prepared.get(name, of_model)
-            # "subspaces" names streams of random numbers, which another name would change.
             drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
             basis, losses = search.fit(
                 towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
@@ -276,12 +261,12 @@ class Search:
         """Draw the pairs and pass them through the model; arguments as in `das_model`."""
         device = next(model.parameters()).device
         scored = tuple(name for name in SCORED if not lacked(PATCHES[name], task.lacking))
-        train, heldout = (
+        # "subspaces" names streams of random numbers, which another name would change.
+        return cls(model, task, place, *(
             hold(model, task, place, sources, split=name, n=size, known=known,
                  generator=make_generator(seed, f"subspaces {use} {name}", device))
-            for use, name, size, sources in (("train", "train", n_train, (SOURCE,)),
-                                          ("score", split, n, scored)))
-        return cls(model, task, place, train, heldout)
+            for use, name, size, sources in (
+                ("train", "train", n_train, (SOURCE,)), ("score", split, n, scored))))
 
     @property
     def d(self) -> int:
@@ -302,13 +287,9 @@ class Search:
         train = self.train
         assert train.pairs.candidates is not None
         targets = train.pairs.candidates[:, list(CLASSES).index(objective)]
-        check(bool(targets.isfinite().all()), f"objective is {objective!r}, whose answer "
-              f"{CLASSES[objective].partition(',')[0]} is the model's own affair in these pairs; "
-              "expected one that is known")
         if shuffled:
             targets = targets[torch.randperm(len(train), generator=generator,
                                              device=generator.device)]
-
         free = random_basis(self.d, rank, generator).requires_grad_()
         optimizer = torch.optim.Adam([free], lr=learning_rate)
         losses: list[float] = []
@@ -327,11 +308,10 @@ class Search:
                 losses.append(float(value.detach()))
                 check(losses[-1] == losses[-1], f"the loss of step {step} is {losses[-1]}; "
                       "expected a finite one", ProbeError)
-                before, now = (sum(part) for part in (losses[-2 * WINDOW:-WINDOW],
-                                                      losses[-WINDOW:]))
-                if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW and (
-                        now > (1.0 - LEAST_GAIN) * before):
-                    break
+                if len(losses) % WINDOW == 0 and len(losses) >= 2 * WINDOW:
+                    before, now = sum(losses[-2 * WINDOW:-WINDOW]), sum(losses[-WINDOW:])
+                    if now > (1.0 - LEAST_GAIN) * before:
+                        break
         return torch.linalg.qr(free.detach()).Q, losses
 
     def scored(
@@ -479,13 +459,11 @@ def logits_from(
     here = torch.arange(n_tokens, device=query.device) == query[:, None]  # [B, T]
 
     def put(activation: Tensor) -> Tensor:
-        new = written.to(activation.dtype)
-        if place[0] != "code":
-            own = activation.shape[2:]
-            return torch.where(here.view(*here.shape, *[1] * len(own)),
-                               new.view(len(new), 1, *own), activation)
-        row = new.view(*activation.shape[:2], 1, n_tokens)
-        return torch.where(here[:, None, -activation.shape[2]:, None], row, activation)
+        queries = 2 if place[0] == "code" else 1  # their axis: [B, H, Q, K], else [B, T, ...]
+        shape, mask = [*activation.shape], [len(rows)] + [1] * (activation.ndim - 1)
+        shape[queries], mask[queries] = 1, activation.shape[queries]
+        return torch.where(here[:, -activation.shape[queries]:].reshape(mask),
+                           written.to(activation.dtype).view(shape), activation)
 
     first = int(held.query.min()) if computed_by_layers(model) else 0
     with written_out():  # fits and scores alike: the kernels for codes have no gradients
