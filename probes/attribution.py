@@ -147,9 +147,9 @@ def attribute(
     subject = opened(model, problems, step=step, device=device, batch_size=batch_size)
     return attribute_model(
         subject.model(), subject.counterfactuals(among=among), source, sites=sites,
-        split=subject.split_name(split), n=subject.n_of("n", n, 2_000, split),
+        split=split if subject.has_splits else "prompts", n=subject.n_of("n", n, 2_000, split),
         n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
-        batch_size=subject.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
+        batch_size=subject.patched_at_once, n_bootstrap=n_bootstrap,
         meta={**subject.settings, **({} if among == "vocabulary" else {"among": among})},
         progress=progress)
 

@@ -151,7 +151,7 @@ def das(
     untrained = subject.model(untrained=True, seed=seed) if "untrained" in searches else None
     return das_model(
         subject.model(), subject.counterfactuals(), objective, site=site, layer=layer, rank=rank,
-        searches=searches, untrained=untrained, split=subject.split_name(split),
+        searches=searches, untrained=untrained, split=split if subject.has_splits else "prompts",
         n_train=subject.n_of("n_train", n_train, 2_048, "train"),
         n=subject.n_of("n", n, 600, split), steps=steps, batch_size=batch_size,
         learning_rate=learning_rate, seed=seed, n_bootstrap=n_bootstrap, meta=subject.settings,

@@ -58,10 +58,12 @@ from latentcode.probes.common.logistic import (
     TABLE_INSTANCES,
     Known,
     LogisticProbe,
+    counted_labels,
     fit_probe,
     gains,
     known_beside,
     operation_labels,
+    row_labels,
 )
 from latentcode.probes.common.results import (
     BAG,
@@ -283,13 +285,13 @@ def _targets(
         elif features == ("code",):
             names = subject.probe_labels
         else:  # operation, operands and answer, and groups that the task names, such as `terms`
-            asked = [*map(str, subject.row_labels(of_parts[0], pair))]
+            asked = [*map(str, row_labels(subject, of_parts[0], pair))]
             numbered = label_groups(asked)
             names = (*asked, *(name for name in subject.probe_labels if name in numbered))
         check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
         n_parts = len(of_parts)
         if not only_codes and not isinstance(subject, CodesSubject):
-            counted = [subject.counted(TABLE_INSTANCES, seed)] if beyond_answer else []
+            counted = [counted_labels(subject, TABLE_INSTANCES, seed)] if beyond_answer else []
             of_parts = operation_labels(subject, pair, of_parts, counted)
         train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)
         targets = {}

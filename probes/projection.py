@@ -162,8 +162,8 @@ def project(
         splits = tuple(str(i) for i in range(len(subject.parts)))
     sizes = [(split, subject.n_of("n", n, 2_000, split)) for split in splits]
     computed = own_labels(wanted if labels is not None else None, subject, sizes, seed=seed)
-    parts = [subject.codes(split, n=n, pairs=pairs, layers=layers, seed=seed).with_labels(**values)
-             for (split, n), values in zip(sizes, computed, strict=True)]
+    parts = [subject.reader(split, n=n, pairs=pairs, layers=layers, seed=seed).read().with_labels(
+        **values) for (split, n), values in zip(sizes, computed, strict=True)]
     names = names_of(wanted) if labels is not None else single_labels(
         parts[0].labels, names_of(wanted), parts[0].pairs[0])
     check(len(names) > 0, "no label is given; expected at least one", ProbeError)

@@ -96,7 +96,7 @@ def value_networks(
     n_inputs = min(n_inputs, n)
     custom = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
     if isinstance(subject, CodesSubject):
-        raise subject.without_model()
+        subject.model()  # says what is missing
     inputs: dict[str, Any] = {name: subject.reader(
         split, n=n_inputs, pairs=pairs, layers=layers, untrained=name == "untrained", seed=seed)
         for name in (("code", "untrained") if controls else ("code",))}
@@ -131,8 +131,9 @@ def value_networks(
                 tables[table] += [{"layer": layer, "pair": pair, "label": name,
                                    "features": arranged, **row} for row in rows]
     return ValueNetworksResult.from_rows(tables, {
-        **subject.settings, "split": subject.split_name(split), "n": n, "n_inputs": n_inputs,
-        "labels": list(names), "pairs": pair_names, "seed": seed, "controls": controls,
+        **subject.settings, "split": split if subject.has_splits else "prompts", "n": n,
+        "n_inputs": n_inputs, "labels": list(names), "pairs": pair_names, "seed": seed,
+        "controls": controls,
         "no_null": sorted(name for name in names if not any(
             len(shuffled[name, pair]) for pair in pair_names)) if controls else []})
 

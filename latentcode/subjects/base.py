@@ -6,16 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.reader import is_code
-from latentcode.errors import ProbeError, check, check_choice, check_count, chosen
+from latentcode.errors import ProbeError, as_tuple, check, check_choice, check_count, chosen
 from latentcode.models.hooks import attention_layers
 from latentcode.progress import Progress
-from latentcode.tasks.base import SPLITS, Batch
+from latentcode.tasks.base import SPLITS
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -28,32 +26,58 @@ ALL = "all"
 class Subject(ABC):
     """A model on problems, of which `subject` makes one for whatever it is given.
 
-    name          what results call the model
-    settings      what results say of model and problems
-    pairs         the named pairs that its problems have, the first being the one that is read
-                  where none is asked for
-    probe_labels  what is asked about where nothing else is; may be empty
-    whole_texts   whether the problems are whole texts, of which `tokens_of` says the tokens
+    ================= ========================================= ==================================
+    method            returns                                   asked by
+    ================= ========================================= ==================================
+    `n_of`            how many problems an argument means       every probe
+    `reader`          what reads activations and labels         `extract`, every probe
+    `divided`         the same with splits `train` and `ood`    probes that are fitted
+    `model`           the model, trained or untrained           interventions, attribution, DAS
+    `counterfactuals` bases and sources, and their answers      the same, interchange of heads
+    ================= ========================================= ==================================
 
-    What needs a model is refused here, for subjects that have none (`CodesSubject`).
+    name             what results call the model
+    settings         what results say of model and problems
+    pairs            the named pairs that its problems have
+    default_pairs    those that a probe reads where none is named
+    layers           the layers of the model that have attention
+    probe_labels     labels that are probed by default; may be empty
+    probing          the same model on the problems that probes draw by default
+    has_splits       whether the problems have splits by name; else all are one
+    whole_texts      whether the problems are whole texts
+    patched_at_once  problems that are patched in one forward pass
     """
 
     name: str
     settings: Mapping[str, Any]
+    probe_labels: tuple[str, ...] = ()
+    has_splits: bool = True
     whole_texts: bool = False
+    patched_at_once: int
 
     @property
     @abstractmethod
     def pairs(self) -> Mapping[str, Pair]: ...
 
     @property
-    @abstractmethod
-    def probe_labels(self) -> tuple[str, ...]: ...
+    def default_pairs(self) -> tuple[str, ...]:
+        """The names of all pairs, where a kind of problems has no others by default."""
+        return tuple(self.pairs)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers with attention."""
+        return attention_layers(self.model())
+
+    @property
+    def probing(self) -> Subject:
+        """This subject, where the problems choose no others for probes."""
+        return self
 
     @abstractmethod
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        """Return the number of problems that an argument means; None is `default`, or all where
-        there are only so many."""
+        """Return the number of problems that the argument `name` means; None is `default`, or all
+        where there are only so many."""
 
     @abstractmethod
     def reader(
@@ -65,35 +89,6 @@ class Subject(ABC):
         with their residual streams if wanted, or other features of a single pair
         (`read_features`). Of codes in hand it is `StoredCodes`."""
 
-    @abstractmethod
-    def instances(self, split: str, n: int, *, seed: int) -> Batch:
-        """Return the problems that `codes` reads, on the CPU; `ProbeError` where they are none
-        that a function of a batch could be asked about."""
-
-    @abstractmethod
-    def known_labels(self, split: str, *, seed: int) -> list[str]:
-        """Return the names of the labels that codes of a split have."""
-
-    @property
-    def default_pairs(self) -> tuple[str, ...]:
-        """The pairs that a probe reads where none is named."""
-        return tuple(self.pairs)
-
-    @property
-    def probing(self) -> Subject:
-        """The same model on the problems that probes draw where nothing else is asked for."""
-        return self
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """The layers of the model that have attention."""
-        return attention_layers(self.model())
-
-    def about(self, labels: Sequence[str]) -> Subject:
-        """Return the same model on the problems that have these labels: where they are those of
-        texts, and not of tokens in them, whole texts."""
-        return self
-
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         """Return a subject with the splits `train` and `ood`.
 
@@ -102,50 +97,19 @@ class Subject(ABC):
         """
         return self
 
-    def split_name(self, split: str) -> str:
-        """Return what a split is called of these problems, which may have none."""
-        return split
-
-    def codes(self, split: str, *, progress: Progress | None = None, **reading: Any) -> LatentCodes:
-        """Return the codes of problems of a split, with the arguments of `reader`."""
-        return self.reader(split, **reading).read(progress=progress)
-
-    def without_model(self) -> ProbeError:
-        """Return the error of a question that needs a model."""
-        return ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
-                          "the name of a model, or a model in hand")
-
+    @abstractmethod
     def model(self, *, untrained: bool = False, seed: int = 0) -> Any:
         """Return the model: anything with `cfg` and `run_with_hooks`.
 
         untrained  the same with its initial weights or, where these are not known, with fresh ones
                    that are drawn from `seed`
         """
-        raise self.without_model()
 
-    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
-        """Return operation, operands and answer of problems that have these labels, as
-        `Task.row_labels` names them."""
-        raise self.without_model()
-
-    def counted(self, n: int, seed: int) -> pd.DataFrame:
-        """Return the labels of training problems by which it is counted what goes with what: n
-        others than those that are read, where there are others."""
-        raise self.without_model()
-
+    @abstractmethod
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
         """Return the pairs of bases and sources, and what their answers are."""
-        raise self.without_model()
-
-    def patched_at_once(self, batch_size: int | None) -> int:
-        """Return how many problems are patched in one forward pass."""
-        raise self.without_model()
-
-    def tokens_of(self, split: str, *, n: int) -> Sequence[Sequence[int]]:
-        """Return the tokens of the first n problems of a split, where these are whole texts."""
-        raise ProbeError("tokens alone are a control of whole texts, and the problems are none")
 
 
 @dataclass(frozen=True)
@@ -187,13 +151,8 @@ class CodesSubject(Subject):
     def layers(self) -> tuple[int, ...]:
         return self.parts[0].layers
 
-    @property
-    def probe_labels(self) -> tuple[str, ...]:
-        return ()
-
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        there = len(self.part(split))
-        return there if n is None else min(check_n(name, n), there)
+        return at_most(name, n, len(self.part(split)))
 
     def reader(
         self, split: str, *, n: int, pairs: Sequence[str] | str | None = None,
@@ -201,7 +160,7 @@ class CodesSubject(Subject):
         features: Sequence[str] = ("code",), untrained: bool = False, seed: int = 0,
     ) -> StoredCodes:
         if not is_code(features):
-            raise self.without_model()
+            self.model()
         codes = self.part(split, untrained=untrained)
         codes = codes[:n] if n < len(codes) else codes
         if pairs is not None or layers is not None:
@@ -223,12 +182,14 @@ class CodesSubject(Subject):
               "combinations as the model, and of held-out ones as the problems", ProbeError)
         return self
 
-    def instances(self, split: str, n: int, *, seed: int) -> Batch:
-        raise ProbeError("labels are functions, which need the problems; of codes in hand expected "
-                         "names, and labels of your own by codes.with_labels(name=values)")
+    def model(self, *, untrained: bool = False, seed: int = 0) -> NoReturn:
+        raise ProbeError(f"a model is needed, and {self.name!r} stands for codes; expected a run, "
+                         "the name of a model, or a model in hand")
 
-    def known_labels(self, split: str, *, seed: int) -> list[str]:
-        return [str(name) for name in self.part(split).labels]
+    def counterfactuals(
+        self, *, factorial: bool = True, among: str = "vocabulary"
+    ) -> NoReturn:
+        self.model()
 
     def part(self, split: str, *, untrained: bool = False) -> LatentCodes:
         """Return the codes of `train`, the first, of `ood`, the second, or those of a number.
@@ -242,15 +203,21 @@ class CodesSubject(Subject):
         return parts[0] if split == "train" or len(parts) == 1 else parts[1]
 
 
-def check_n(name: str, n: int) -> int:
-    """Return a number of problems; `ConfigError` for less than one."""
+def at_most(name: str, n: int | None, available: int) -> int:
+    """Return n, or all that are available; `ConfigError` for less than one."""
+    if n is None:
+        return available
     check_count(name, n)
-    return int(n)
+    return min(int(n), available)
 
 
 def pair_names(pairs: Sequence[str] | str | None, known: Mapping[str, Pair]) -> Any:
     """Return `pairs`, or the names of all where that says `all`."""
-    return tuple(known) if pairs in (ALL, (ALL,), [ALL]) else pairs
+    if pairs is None or ALL not in as_tuple(pairs):
+        return pairs
+    check(set(as_tuple(pairs)) == {ALL}, f"pairs are {', '.join(pairs)}; expected {ALL} alone, or "
+          f"some of: {', '.join(known)}")
+    return tuple(known)
 
 
 def check_nothing(what: str, **given: Any) -> None:

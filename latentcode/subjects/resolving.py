@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +32,6 @@ if TYPE_CHECKING:
 
 TENSORS, PRETRAINED, RUN = "codes.safetensors", "config.json", "config.yaml"
 """What makes a folder one of codes, of a pretrained language model, and of a run."""
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts, or a DataFrame of them, in which pairs are found by pattern, or that are asked about
-    as a whole (`TextSubject`)."""
-
-    of: Sequence[str] | pd.DataFrame
 
 
 def subject(
@@ -103,16 +94,16 @@ def subject(
     check(isinstance(model, Run | LanguageModel | str | Path) or hasattr(model, "run_with_hooks"),
           f"model is {model!r}; expected a run, the name of a model, or a model in hand",
           ConfigError)
-    asked = as_problems(problems)
+    opened = as_problems(problems)
     check(len(untrained) == 0, "untrained is given, but the model is not codes; expected a model, "
           "of which the untrained one is known", ProbeError)
     named, is_name = repr(str(model)), isinstance(model, str | Path)
     if not is_name:
         named = (f"{model.name} (task {model.config.task.name})" if isinstance(model, Run)
                  else f"a {type(model).__name__}")
-    if isinstance(asked, Prompts | Texts):
-        what = f"texts ({', '.join(map(repr, asked.of))[:60]})" if (
-            isinstance(asked, Texts) and not isinstance(asked.of, pd.DataFrame)) else "prompts"
+    if isinstance(opened, Prompts | pd.DataFrame):
+        what = "prompts" if isinstance(opened, Prompts) else (
+            f"texts ({', '.join(map(repr, opened['text']))[:60]})")
         check(not isinstance(model, Run) or model.config.task.name == Text.name,
               f"problems are {what}, and run {named} reads no text; expected a language model, "
               "or a task; what is asked about goes by labels=", ConfigError)
@@ -123,32 +114,32 @@ def subject(
         language = load_language_model(
             in_text, step=step, revision=revision, device_map=device_map, dtype=dtype,
             device=None if device is None else placed(device))
-        if isinstance(asked, Texts):
-            return TextSubject(language, asked.of, prepend_bos=prepend_bos, batch_size=batch_size)
-        return PromptSubject(language, asked, prepend_bos=prepend_bos, batch_size=batch_size)
+        if isinstance(opened, Prompts):
+            return PromptSubject(language, opened, prepend_bos=prepend_bos, batch_size=batch_size)
+        return TextSubject(language, opened, prepend_bos=prepend_bos, batch_size=batch_size)
     check_nothing("the problems are no prompts", dtype=dtype, prepend_bos=prepend_bos,
                   revision=revision, device_map=device_map)
     check(not isinstance(model, LanguageModel), "problems are missing: expected prompts (a "
           "DataFrame or a JSONL file), or texts", ConfigError)
     if isinstance(model, Run):
-        return RunSubject(model, asked, step=step, device=placed(device), batch_size=batch_size)
-    check(asked is None or not is_name, f"problems are a task, and {named} is a pretrained "
+        return RunSubject(model, opened, step=step, device=placed(device), batch_size=batch_size)
+    check(opened is None or not is_name, f"problems are a task, and {named} is a pretrained "
           "language model; expected prompts or texts", ConfigError)
-    check(asked is not None, f"problems are missing: {named} does not say what it is asked; "
+    check(opened is not None, f"problems are missing: {named} does not say what it is asked; "
           "expected prompts (a DataFrame or a JSONL file), texts"
           f"{'' if is_name else ', or a task'}", ConfigError)
     check_nothing("the model is in hand", step=step, device=device)
-    assert asked is not None
-    return ModelSubject(model, asked, batch_size=batch_size)
+    assert opened is not None
+    return ModelSubject(model, opened, batch_size=batch_size)
 
 
-def as_problems(problems: Any) -> Task | Prompts | Texts | None:
-    """Return a task, prompts or texts that are given in one of their ways; None for None."""
-    if problems is None or isinstance(problems, Task | Prompts | Texts):
+def as_problems(problems: Any) -> Task | Prompts | pd.DataFrame | None:
+    """Return a task, prompts, or texts with their labels, that are given in one of their ways; None
+    for None."""
+    if problems is None or isinstance(problems, Task | Prompts):
         return problems
     if isinstance(problems, pd.DataFrame):
-        return (Texts(problems) if "text" in problems and "prompt" not in problems
-                else as_prompts(problems))
+        return problems if "text" in problems and "prompt" not in problems else as_prompts(problems)
     if isinstance(problems, str | Path):
         check(problems not in SPLITS, f"problems is {problems!r}, which is a split; expected "
               f"split={problems!r}", ConfigError)
@@ -160,7 +151,7 @@ def as_problems(problems: Any) -> Task | Prompts | Texts | None:
     if isinstance(problems, Sequence):
         check(len(problems) > 0 and all(isinstance(text, str) for text in problems),
               f"problems is {problems!r}; expected texts, or prompts as a DataFrame", ConfigError)
-        return Texts(list(problems))
+        return pd.DataFrame({"text": list(problems)})
     check(hasattr(problems, "name"), f"problems is {problems!r}; expected a task or its "
           "configuration, prompts, or texts; what is asked about goes by labels=", ConfigError)
     return make_task(problems)
@@ -247,8 +238,8 @@ def extract(
             `out` what `partial_codes` raises.
     """
     seed = checked_seed(seed)
-    asked = subject(model, problems, step=step, device=device, batch_size=batch_size)
-    reader = asked.reader(
-        split, n=asked.n_of("n", n, 4_096, split), pairs=pairs, layers=layers, residuals=residuals,
+    read = subject(model, problems, step=step, device=device, batch_size=batch_size)
+    reader = read.reader(
+        split, n=read.n_of("n", n, 4_096, split), pairs=pairs, layers=layers, residuals=residuals,
         untrained=untrained, seed=seed)
     return reader.read(out, overwrite=overwrite, progress=progress)

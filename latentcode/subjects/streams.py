@@ -117,7 +117,8 @@ def _of_subject(model: Subject, reading: dict[str, Any]) -> Texts:
             labels[PROMPT].tolist(), is_prompt=True,
             answers=labels[ANSWER].tolist() if ANSWER in labels else None,
             numbers=pd.factorize(labels["combination"])[0].tolist())
-        return Texts(model.of, source, problems=model, prepend_bos=model.prepend_bos, **reading)
+        return Texts(model.language_model, source, problems=model,
+                     prepend_bos=model.prepend_bos, **reading)
     check(isinstance(model, RunSubject) and isinstance(model.task, Text), f"{model.name!r} is "
           "asked about problems that are no text; expected a language model, and texts or prompts")
     assert isinstance(model, RunSubject)

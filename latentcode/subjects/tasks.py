@@ -7,19 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
-import torch
-
 from latentcode.codes.reader import Reader, TaskSource, instances, is_code
 from latentcode.config import to_dict
 from latentcode.devices import checked_seed, resolve_device
-from latentcode.errors import check
+from latentcode.errors import check, check_count
 from latentcode.files.provenance import package_version
 from latentcode.models.config import ModelConfig, kind_of
 from latentcode.models.pretrained import untrained as with_fresh_weights
 from latentcode.models.transformer import HookedTransformer
 from latentcode.runs import Run
-from latentcode.subjects.base import Subject, check_n, pair_names
+from latentcode.subjects.base import Subject, pair_names
 from latentcode.tasks import Task, make_counterfactuals, make_task
 from latentcode.tasks.base import Batch
 from latentcode.tasks.counterfactuals import Counterfactuals
@@ -44,27 +41,21 @@ class TaskSubject(Subject):
         return tuple(self.pairs)[:1]
 
     @property
-    def probe_labels(self) -> tuple[str, ...]:
+    def probe_labels(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.task.probe_labels
 
+    @property
+    def patched_at_once(self) -> int:  # type: ignore[override]
+        return PATCHED_AT_ONCE if self.batch_size is None else self.batch_size
+
     def n_of(self, name: str, n: int | None, default: int, split: str) -> int:
-        return check_n(name, default if n is None else n)
+        n = default if n is None else n
+        check_count(name, n)
+        return int(n)
 
     def instances(self, split: str, n: int, *, seed: int) -> Batch:
+        """Return the problems that a reader of n problems reads, on the CPU."""
         return instances(self.task, split, n, seed=seed, device=self.device).to("cpu")
-
-    def known_labels(self, split: str, *, seed: int) -> list[str]:
-        batch = self.instances(split, 1, seed=seed)
-        config = self.task.config
-        logits = torch.zeros(len(batch), config.n_tokens, config.d_output)
-        return [*map(str, self.task.labels(batch)), *self.task.measures(logits, batch)]
-
-    def row_labels(self, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
-        return self.task.row_labels(labels, self.task.pairs[pair].token)
-
-    def counted(self, n: int, seed: int) -> pd.DataFrame:
-        # The training instances are drawn with the seed itself.
-        return self.task.labels(self.instances("train", n, seed=seed + 1))
 
     @abstractmethod
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -89,16 +80,12 @@ class TaskSubject(Subject):
             batch_size=at_once if self.batch_size is None else self.batch_size,
             meta=meta | {"split": split, "seed": seed})
 
-    def patched_at_once(self, batch_size: int | None) -> int:
-        given = self.batch_size if batch_size is None else batch_size
-        return PATCHED_AT_ONCE if given is None else given
-
     def counterfactuals(
         self, *, factorial: bool = True, among: str = "vocabulary"
     ) -> Counterfactuals:
-        found = make_counterfactuals(self.task, factorial=factorial)
-        found.answer_among(among)
-        return found
+        pairs = make_counterfactuals(self.task, factorial=factorial)
+        pairs.answer_among(among)
+        return pairs
 
 
 class RunSubject(TaskSubject):
@@ -155,19 +142,17 @@ class RunSubject(TaskSubject):
 class ModelSubject(TaskSubject):
     """A model in hand on a task: ours, or anything else with `cfg` and `run_with_hooks`."""
 
-    def __init__(
-        self, model: Any, task: Task, *, batch_size: int | None = None
-    ) -> None:
-        self.of, self.task = model, task
+    def __init__(self, network: Any, task: Task, *, batch_size: int | None = None) -> None:
+        self.network, self.task = network, task
         self.batch_size = batch_size
-        self.device = str(next(model.parameters()).device)
-        self.name = str(getattr(model.cfg, "model_name", None) or type(model).__name__)
-        ours = isinstance(model, HookedTransformer)
+        self.device = str(next(network.parameters()).device)
+        self.name = str(getattr(network.cfg, "model_name", None) or type(network).__name__)
+        ours = isinstance(network, HookedTransformer)
         self.settings = {
-            "run": self.name, "kind": kind_of(model.config) if ours else "softmax",
+            "run": self.name, "kind": kind_of(network.config) if ours else "softmax",
             "task": to_dict(task.config)}
         if ours:
-            check_fits(task, model.config)
+            check_fits(task, network.config)
 
     def called(self, name: str) -> None:
         """Give the model another name in results, where several are compared."""
@@ -175,7 +160,7 @@ class ModelSubject(TaskSubject):
         self.settings = {**self.settings, "run": name}
 
     def shown(self, untrained: bool, seed: int) -> tuple[Any, dict[str, Any]]:
-        model = with_fresh_weights(self.of, seed) if untrained else self.of
+        model = with_fresh_weights(self.network, seed) if untrained else self.network
         return model, {**self.settings, "untrained": untrained}
 
 

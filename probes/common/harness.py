@@ -58,6 +58,7 @@ from latentcode.progress import Progress, reported
 from latentcode.runs import Run
 from latentcode.subjects import Subject, subject
 from latentcode.subjects.base import CodesSubject, pair_names
+from latentcode.subjects.prompts import TextSubject
 from latentcode.subjects.tasks import ModelSubject
 from latentcode.tasks.pairs import Pair
 
@@ -240,7 +241,7 @@ def probed_with_labels(
     probed = subject.probing
     wanted = asked_labels(labels, probed)
     if labels is not None:
-        probed = probed.about(names_of(wanted))
+        probed = probed.about(names_of(wanted)) if isinstance(probed, TextSubject) else probed
     if heldout is not None:
         probed = probed.divided(heldout, seed, next(iter(names_of(wanted)), "label"))
     return probed, wanted
@@ -278,7 +279,8 @@ def read(
     bags: list[Reading] = []
     if controls and subject.whole_texts:  # as if they were features of a layer
         place: Place = BAG, "0"
-        counts = bags_of_tokens([subject.tokens_of(split, n=n) for split, n in parts])
+        counts = bags_of_tokens(
+            [subject.reader(split, n=n).source.tokens.ids for split, n in parts])
         bags += _readings([Rows({place: x}, {place: x.shape[1]}, pd.DataFrame(index=range(len(x))),
                                 {}) for x in counts], "", "trained", widths, (BAG,))
     codes = {model: [subject.reader(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
@@ -27,6 +28,8 @@ from latentcode.errors import (
     check_choice,
     check_distinct,
 )
+from latentcode.subjects.prompts import PromptSubject
+from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -194,7 +197,7 @@ def own_labels(
     """
     if not isinstance(labels, Mapping):
         if labels is not None:
-            known = subject.known_labels(parts[0][0], seed=seed)
+            known = known_labels(subject, parts[0][0], seed=seed)
             groups = label_groups(known)
             for name in as_tuple(labels):
                 check_choice("label", name, [*known, *(name for group in groups for name in (
@@ -206,8 +209,12 @@ def own_labels(
               "batch", ProbeError)
     computed = []
     for number, (split, n) in enumerate(parts):
+        check(isinstance(subject, TaskSubject), "labels are functions of a batch, and the problems "
+              "are prompts, or codes in hand; expected names, or labels of codes that are given by "
+              "codes.with_labels(name=values)", ProbeError)
+        assert isinstance(subject, TaskSubject)
         batch = subject.instances(split, n, seed=seed)
-        taken = subject.known_labels(split, seed=seed)
+        taken = known_labels(subject, split, seed=seed)
         values: dict[str, np.ndarray] = {}
         for name, function in labels.items():
             check_new_label(name, [*taken, *values])
@@ -221,6 +228,17 @@ def own_labels(
                   ProbeError)
         computed.append(values)
     return computed
+
+
+def known_labels(subject: Subject, split: str, *, seed: int) -> list[str]:
+    """Return the names of the labels that problems of a split have."""
+    if isinstance(subject, TaskSubject):
+        batch, config = subject.instances(split, 1, seed=seed), subject.task.config
+        logits = torch.zeros(len(batch), config.n_tokens, config.d_output)
+        return [*map(str, subject.task.labels(batch)), *subject.task.measures(logits, batch)]
+    if isinstance(subject, PromptSubject):
+        return subject.label_names
+    return [*map(str, subject.reader(split, n=1).read().labels)]
 
 
 def names_of(labels: Labels) -> tuple[str, ...]:
@@ -237,7 +255,7 @@ def asked_labels(labels: Labels | None, subject: Subject) -> Labels:
     """
     if labels is not None or subject.probe_labels:
         return subject.probe_labels if labels is None else labels
-    known = subject.known_labels("ood", seed=0)
+    known = known_labels(subject, "ood", seed=0)
     raise ProbeError("labels are missing, and these problems do not say which matter; they have: "
                      f"{', '.join(known)}")
 

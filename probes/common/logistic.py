@@ -37,7 +37,10 @@ from latentcode.probes.common.statistics import (
     macro_f1,
     rows_of_others,
 )
+from latentcode.prompts.pairs import FACTORS
 from latentcode.subjects import Subject
+from latentcode.subjects.prompts import PromptSubject
+from latentcode.subjects.tasks import TaskSubject
 
 PENALTIES: tuple[float, ...] = (1.0, 0.1, 1e-2, 1e-3, 1e-4)
 """Penalties per instance lambda that are tried, in falling order: the fit minimises the mean log
@@ -239,6 +242,24 @@ TABLE_INSTANCES = 65_536
 """Instances of the training split that the tables are counted on; no model reads them."""
 
 
+def row_labels(subject: Subject, labels: pd.DataFrame, pair: str) -> pd.DataFrame:
+    """Return operation, operands and answer of problems that have these labels."""
+    if isinstance(subject, TaskSubject):
+        return subject.task.row_labels(labels, subject.task.pairs[pair].token)
+    known = [name for name in (*FACTORS, ANSWER) if name in labels]
+    return labels[known if FACTORS[0] in known else list(subject.probe_labels)].copy()
+
+
+def counted_labels(subject: Subject, n: int, seed: int) -> pd.DataFrame:
+    """Return the labels of training problems by which it is counted what goes with what: n others
+    than those that are read, where there are others."""
+    if isinstance(subject, TaskSubject):  # those that are read are drawn with the seed itself
+        return subject.task.labels(subject.instances("train", n, seed=seed + 1))
+    assert isinstance(subject, PromptSubject)
+    prompts = subject.prompts
+    return prompts.labels.iloc[prompts.rows("train")].reset_index(drop=True)
+
+
 def operation_labels(
     subject: Subject, pair: str, labels: Sequence[pd.DataFrame],
     counted: Sequence[pd.DataFrame] = (),
@@ -250,7 +271,7 @@ def operation_labels(
 
     Measurements are bins 1 .. N_BINS, between the quantiles of the training problems.
     """
-    frames = [subject.row_labels(frame, pair) for frame in (*labels, *counted)]
+    frames = [row_labels(subject, frame, pair) for frame in (*labels, *counted)]
     for column in frames[0].columns[frames[0].dtypes.map(lambda dtype: dtype.kind == "f")]:
         edges = np.quantile(frames[0][column], np.linspace(0, 1, N_BINS + 1)[1:-1])
         for frame in frames:

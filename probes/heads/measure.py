@@ -379,7 +379,8 @@ def _chosen_labels(
     prompts = problems.prompts
     labels = tuple(tells) or tuple(
         name for name in problems.probe_labels if prompts.labels[name].nunique() > 1)
-    lengths = {len(ids) for ids in prompts.tokenize(problems.of, problems.prepend_bos).ids}
+    lengths = {len(ids) for ids in prompts.tokenize(
+        problems.language_model, problems.prepend_bos).ids}
     if not labels or len(lengths) == 1:
         return labels, []
     why = (f"prompts have {min(lengths)} to {max(lengths)} tokens, and what a head attends to is a "

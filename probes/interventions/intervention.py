@@ -129,11 +129,11 @@ def intervene(
         else:
             interventions = first_interventions(subject.layers, task.scopes, task.lacking)
     return intervene_model(
-        patched, task, interventions, split=subject.split_name(split),
+        patched, task, interventions, split=split if subject.has_splits else "prompts",
         n=subject.n_of("n", n, 2_000, split),
         n_reference=(0 if "means" in task.lacks
                      else subject.n_of("n_reference", n_reference, 4_096, "train")),
-        seed=seed, batch_size=subject.patched_at_once(batch_size), n_bootstrap=n_bootstrap,
+        seed=seed, batch_size=subject.patched_at_once, n_bootstrap=n_bootstrap,
         progress=progress, meta={
             **subject.settings,
             **({} if among == "vocabulary" and not prompts else {"among": among})})

@@ -69,7 +69,7 @@ def test_numbers_of_texts_are_those_of_the_first_copy(monkeypatch: pytest.Monkey
 
 def test_prompts_of_the_same_tokens_are_on_one_side_of_a_split(careless: Any) -> None:
     subject = lc.subject(careless, framed())
-    tokens = [tuple(ids) for ids in subject.prompts.tokenize(subject.of).ids]
+    tokens = [tuple(ids) for ids in subject.prompts.tokenize(subject.language_model).ids]
     groups = subject.prompts.labels["combination"]
     assert groups.nunique() == len(set(tokens)) == len(CITIES)
     assert (pd.factorize(groups)[0] == pd.factorize(pd.Series(tokens))[0]).all()

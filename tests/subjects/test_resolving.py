@@ -184,12 +184,11 @@ def test_checkpoints_of_a_run_are_models_of_their_own(run: lc.Run) -> None:
 
 def test_a_batch_size_is_that_of_every_pass(run: lc.Run, gpt2: Path) -> None:
     small, usual = lc.subject(run, batch_size=3), lc.subject(run)
-    assert [of.patched_at_once(None) for of in (small, usual)] == [3, 250]
-    assert small.patched_at_once(7) == 7
+    assert [subject.patched_at_once for subject in (small, usual)] == [3, 250]
     passes = [x for x, _ in small.reader("ood", n=7).inputs_and_keys()]
     assert [len(x) for x in passes] == [3, 3, 1]
-    assert lc.subject(gpt2, factorial_prompts(), batch_size=5).patched_at_once(None) == 5
-    assert lc.subject(gpt2, factorial_prompts()).patched_at_once(None) == 32
+    assert lc.subject(gpt2, factorial_prompts(), batch_size=5).patched_at_once == 5
+    assert lc.subject(gpt2, factorial_prompts()).patched_at_once == 32
 
 
 def test_prompts_without_splits_are_divided_where_something_is_trained(gpt2: Path) -> None:

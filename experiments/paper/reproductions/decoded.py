@@ -197,8 +197,9 @@ def probe_scores(
     task = task if inputs is None else replace(task, inputs=inputs)
     model = subject(run, task, device=device)
     sizes = {"train": n_train, **dict.fromkeys(SPLITS, n)}
-    codes = [model.codes(split, n=size, residuals=True, seed=seed) for split, size in sizes.items()]
-    untrained = [model.codes(split, n=size, untrained=True, seed=seed)
+    codes = [model.reader(split, n=size, residuals=True, seed=seed).read()
+             for split, size in sizes.items()]
+    untrained = [model.reader(split, n=size, untrained=True, seed=seed).read()
                  for split, size in sizes.items()]
     # An instance of a small task can come twice, which the claims have always counted.
     known = CodesSubject(codes, untrained)

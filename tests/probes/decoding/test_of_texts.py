@@ -107,9 +107,11 @@ def test_what_cannot_be_scored_is_refused() -> None:
     rare = texts.assign(kind=["rare" if document in ("d3", "d4") else "common"
                               for document in texts["document"]])
     said = []
+    subject = lc.subject(model, rare)
+    assert isinstance(subject, TextSubject)
     for seed in range(6):
         try:
-            lc.subject(model, rare).about(["kind"]).divided(0.3, seed, "kind")
+            subject.about(["kind"]).divided(0.3, seed, "kind")
         except SplitError as error:
             said.append(str(error))
     assert 0 < len(said) < 6
@@ -124,7 +126,9 @@ def test_labels_say_whether_the_texts_or_tokens_are_meant() -> None:
     assert len(of.about(["kind"]).n_of("n", None, 1, "train") * [0]) == len(texts)
     with pytest.raises(ConfigError, match="labels kind are of whole texts, and copied not"):
         of.about(["kind", "copied"])
-    assert lc.subject(same_token_model(), list(texts["text"])).about(["kind"]).whole_texts is False
+    unlabelled = lc.subject(same_token_model(), list(texts["text"]))
+    assert isinstance(unlabelled, TextSubject)
+    assert unlabelled.about(["kind"]).whole_texts is False
 
 
 def test_a_registered_probe_asks_whole_texts() -> None:
