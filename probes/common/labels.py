@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.codes.latent_codes import check_new_label, label_groups, label_values
@@ -28,8 +27,6 @@ from latentcode.errors import (
     check_choice,
     check_distinct,
 )
-from latentcode.subjects.prompts import PromptSubject
-from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -203,6 +200,8 @@ def own_labels(
                 check_choice("label", name, [*known, *(name for group in groups for name in (
                     group.removesuffix("s"), group))])
         return [{} for _ in parts]
+    from latentcode.subjects.tasks import TaskSubject  # saved results are opened without torch
+
     check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
     for name, function in labels.items():
         check(callable(function), f"label {name!r} is {function!r}; expected a function of a "
@@ -232,6 +231,11 @@ def own_labels(
 
 def known_labels(subject: Subject, split: str, *, seed: int) -> list[str]:
     """Return the names of the labels that problems of a split have."""
+    import torch
+
+    from latentcode.subjects.prompts import PromptSubject
+    from latentcode.subjects.tasks import TaskSubject
+
     if isinstance(subject, TaskSubject):
         batch, config = subject.instances(split, 1, seed=seed), subject.task.config
         logits = torch.zeros(len(batch), config.n_tokens, config.d_output)
