@@ -314,7 +314,6 @@ def score(
     problem: Problem, metrics: Sequence[str], known: Mapping[tuple[str, str], Sequence[Known]]
 ) -> list[list[Outcome]]:
     """Fit the probe of a label, and those of shuffled labels, and score them on every split."""
-    problem.check_finite()
     reading, target, question = problem.reading, problem.target, problem.question
     train, *scored = reading.points
     heldout = scored[0] if len(scored) == 1 else np.concatenate(scored)

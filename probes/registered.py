@@ -408,7 +408,6 @@ def _score(
     combinations: Sequence[np.ndarray],
 ) -> list[list[Outcome]]:
     """Call a probe on the points of one label, and on shuffled labels, and score each."""
-    problem.check_finite()
     reading, target, question = problem.reading, problem.target, problem.question
     classes = [truth.argmax(axis=1) for truth in (target.train, target.heldout)]
     groups = question.heldout[0]

@@ -313,8 +313,6 @@ class ValueNetworksResult(TableResult):
         "cosines": ("layer", "pair", "label", "features", "part", "class", "other", "cosine",
                     "centred")}
 
-    LARGEST: ClassVar = ("networks", "apart")
-
     networks: pd.DataFrame
     spectra: pd.DataFrame
     cosines: pd.DataFrame

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 
@@ -98,22 +97,6 @@ def reach(table: pd.DataFrame, value: str = "value") -> np.ndarray:
     """
     bars = np.stack([table[value] - table["low"], table["high"] - table[value]])
     return np.clip(np.nan_to_num(bars), 0.0, None)
-
-
-def points_per_layer(
-    axes: Axes, table: pd.DataFrame, feature_sets: Sequence[str], layers: Sequence[int], *,
-    value: str = "value",
-) -> None:
-    """Draw a column of values with their intervals over the layers, features side by side."""
-    for i, features in enumerate(feature_sets):
-        rows = table[table["features"] == features].sort_values("layer")
-        color, marker, _ = FEATURE_STYLES[features]
-        place = np.array([layers.index(layer) for layer in rows["layer"]])
-        x = place + 0.16 * (i - (len(feature_sets) - 1) / 2)
-        axes.errorbar(x, rows[value], yerr=reach(rows, value), color=color, marker=marker,
-                      markersize=4.0, linestyle="", elinewidth=1.1)
-    axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
-    axes.set_xlim(-0.5, len(layers) - 0.5)
 
 
 def feature_handles(feature_sets: Sequence[str]) -> list[Line2D]:

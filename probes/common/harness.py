@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,11 +190,8 @@ class Reading:
         return named(self.features, "shuffled")
 
     def x(self, part: int = 0) -> np.ndarray:
-        """Return the points of a part, float64 [N, d]; `ProbeError` unless all are finite."""
-        x = np.asarray(self.points[part], dtype=np.float64)
-        check(bool(np.isfinite(x).all()), f"{self.name} of layer {self.layer}, pair {self.pair!r}: "
-              "the values are not all finite", ProbeError)
-        return x
+        """Return the points of a part, float64 [N, d]."""
+        return np.asarray(self.points[part], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -261,13 +259,17 @@ def read(
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
     custom    further labels of each part's problems
 
-    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated or none,
-    and for codes in hand without the controls.
+    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated, none or
+    not finite, and for codes in hand without the controls.
     """
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
     if isinstance(subject, CodesSubject):
-        _check_codes_in_hand(subject, [split for split, _ in parts], controls)
+        trained = [subject.part(split) for split, _ in parts]
+        for heldout in trained[1:] or trained:
+            check_pair_of_codes(trained[0], heldout, "codes")
+        check_controls(trained, [subject.part(split, untrained=True) for split, _ in parts]
+                       if subject.initial else [], controls)
     names = chosen("pair", subject.default_pairs if pairs is None
                    else pair_names(pairs, subject.pairs), tuple(subject.pairs))
     layers = subject.layers if layers is None else as_tuple(layers)
@@ -314,16 +316,6 @@ def read(
     return Read(readings, first, labels)
 
 
-def _check_codes_in_hand(subject: CodesSubject, splits: Sequence[str], controls: bool) -> None:
-    """Raise `ProbeError` unless codes of some splits, the first of training, fit each other and
-    have the controls that are asked for."""
-    trained = [subject.part(split) for split in splits]
-    for heldout in trained[1:] or trained:
-        check_pair_of_codes(trained[0], heldout, "codes")
-    check_controls(trained, [subject.part(split, untrained=True) for split in splits]
-                   if subject.initial else [], controls)
-
-
 def _readings(
     parts: Sequence[Rows], pair: str, model: str, widths: Sequence[int] | None,
     control: Sequence[str],
@@ -332,11 +324,11 @@ def _readings(
     for features, of_layer in list(parts[0].values):
         points = [rows.values.pop((features, of_layer)) for rows in parts]
         layer = int(of_layer) if of_layer.isdigit() else of_layer
+        for x in points:
+            check(bool(np.isfinite(x).all()), f"{named(features, model)} of layer {layer}, pair "
+                  f"{pair!r}: the values are not all finite", ProbeError)
         if widths is not None:
-            try:
-                points = principal_axes(points, max(widths))
-            except ProbeError as error:
-                raise ProbeError(f"{named(features, model)} of layer {layer}: {error}") from None
+            points = principal_axes(points, max(widths))
         for width in (None,) if widths is None else widths:
             d = min(width or points[0].shape[1], points[0].shape[1])
             query = parts[0].query
@@ -352,9 +344,8 @@ def principal_axes(parts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
 
     V are the first `most` principal axes of the first part, or as many as vary there: an axis along
     which points differ by less than `ROUNDING` of their norm holds the rounding of float32, and w
-    is 0 for features that do not vary. `ProbeError` for values that are not finite.
+    is 0 for features that do not vary.
     """
-    check(bool(np.isfinite(parts[0]).all()), "the values are not all finite", ProbeError)
     points = np.asarray(parts[0], dtype=np.float64)
     mean = points.mean(axis=0)
     norm = np.sqrt(np.square(points).sum(axis=1).mean())
@@ -440,11 +431,6 @@ class Problem:
         return (f"{self.reading.name} of layer {self.reading.layer}, {self.reading.pair}, label "
                 f"{self.label!r}")
 
-    def check_finite(self) -> None:
-        """Raise `ProbeError` for points that are not finite."""
-        for x in self.reading.points:
-            check(bool(np.isfinite(x).all()), f"{self}: the values are not all finite", ProbeError)
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -478,26 +464,25 @@ def evaluate(
     Readings whose points are the same are asked once.
     """
     jobs: dict[Hashable, Any] = {}
-    entries: list[tuple[tuple[str, str], Reading, Hashable]] = []
-    for (label, pair), target in question.targets.items():
-        for reading in readings:
-            if reading.pair == pair:
-                # Labels of pairs with one query can still be different columns.
-                key: Hashable = (reading.same, label, target.columns)
-                jobs.setdefault(key, delayed(scorer)(Problem(reading, label, target, question)))
-                entries.append(((label, pair), reading, key))
+    asked: list[tuple[tuple[str, str], Reading, Hashable]] = []
+    for ((label, pair), target), reading in product(question.targets.items(), readings):
+        if reading.pair == pair:
+            # Labels of pairs with one query can still be different columns.
+            key: Hashable = (reading.same, label, target.columns)
+            jobs.setdefault(key, delayed(scorer)(Problem(reading, label, target, question)))
+            asked.append(((label, pair), reading, key))
     done = Parallel(n_jobs, return_as="generator")(jobs.values())
     by_key = dict(zip(jobs, reported(done, len(jobs), progress), strict=True))
     layers = list(dict.fromkeys(reading.layer for reading in readings))
     order = list(question.targets)
-    at: list[tuple[At, list[Outcome]]] = []
-    for about, reading, key in entries:
+    outcomes: dict[At, list[Outcome]] = {}
+    for about, reading, key in asked:
         for name, splits in zip(filter(None, (reading.name, reading.shuffled)), by_key[key],
                                 strict=False):
-            at.append(((about, reading.layer, reading.width, name), splits))
-    at.sort(key=lambda entry: (order.index(entry[0][0]), layers.index(entry[0][1]),
-                               names.index(entry[0][3])))
-    return [{place: splits[i] for place, splits in at} for i in range(len(question.heldout))]
+            outcomes[about, reading.layer, reading.width, name] = splits
+    places = sorted(outcomes, key=lambda at: (order.index(at[0]), layers.index(at[1]),
+                                              names.index(at[3])))
+    return [{at: outcomes[at][i] for at in places} for i in range(len(question.heldout))]
 
 
 def contrasts(
@@ -516,28 +501,28 @@ def contrasts(
     for (pair, layer, width, name), reading in sorted(
             measured.items(), key=lambda item: item[0][1] if isinstance(item[0][1], int) else 0):
         x = reading.points[-1]
-        if (pair, width, name) not in first and x.size and varies(x):
-            first[pair, width, name] = layer
-    for (about, layer, width, name), outcome in outcomes.items():
-        reading_of_place = measured.get((about[1], layer, width, name))
-        if reading_of_place is None or not outcome.scores:
+        if x.size and varies(x):
+            first.setdefault((pair, width, name), layer)
+    for ((label, pair), layer, width, name), outcome in outcomes.items():
+        if (pair, layer, width, name) not in measured:
             continue
-        names = {"shuffled": str(reading_of_place.shuffled),
-                 "untrained": named(reading_of_place.features, "untrained"),
-                 **{control: control for control in ("residual", MEAN_RESIDUAL, BAG)}}
-        others = {other: outcomes[about, layer, width, control].scores
-                  for other, control in names.items()
-                  if control != name and (about, layer, width, control) in outcomes}
+        reading = measured[pair, layer, width, name]
+        controls = {"shuffled": str(reading.shuffled),
+                    "untrained": named(reading.features, "untrained"),
+                    **{control: control for control in ("residual", MEAN_RESIDUAL, BAG)}}
+        others = {other: outcomes[(label, pair), layer, width, control].scores
+                  for other, control in controls.items()
+                  if control != name and ((label, pair), layer, width, control) in outcomes}
         others["chance"] = outcome.constant
-        reference = first.get((about[1], width, name), layer)
+        reference = first.get((pair, width, name), layer)
         if first_layer and reference != layer:
-            others[f"layer {reference}"] = outcomes[about, reference, width, name].scores
-        for quantity, score in outcome.scores.items():
-            for other, scores in others.items():
-                if quantity in scores:
-                    yield {"layer": layer, "pair": about[1], "label": about[0], "width": width,
-                           "features": name, "quantity": quantity, "against": other,
-                           **(score - scores[quantity]).row()}
+            others[f"layer {reference}"] = outcomes[(label, pair), reference, width, name].scores
+        for quantity, other in product(outcome.scores, others):
+            if quantity in others[other]:
+                difference = outcome.scores[quantity] - others[other][quantity]
+                yield {"layer": layer, "pair": pair, "label": label, "width": width,
+                       "features": name, "quantity": quantity, "against": other,
+                       **difference.row()}
 
 
 def subjects_of(
@@ -550,21 +535,20 @@ def subjects_of(
 
     Raises what `subject` raises, and `ProbeError` for too few and for a name that is repeated.
     """
-    given = as_tuple(models)
-    if isinstance(models, Run):
-        given = (models,)
+    given = (models,) if isinstance(models, Run) else as_tuple(models)
     steps = (None,) if step is None else as_tuple(step)
     check(len(steps) == 1 or len(given) == 1, f"{len(steps)} steps of {len(given)} models are "
           "given; expected one step, or one model", ProbeError)
-    asked = [(model, one) for model in given for one in steps]
-    check(len(asked) >= least, f"{len(asked)} {'model is' if len(asked) == 1 else 'models are'} "
-          f"given: {', '.join(str(getattr(of, 'name', of)) for of, _ in asked) or 'none'}; "
-          f"expected at least {least}", ProbeError)
-    opened = [subject(model, problems, step=one, device=device) for model, one in asked]
-    in_hand = [of for of in opened if isinstance(of, ModelSubject)]
-    for number, of in enumerate(in_hand if len(in_hand) > 1 else [], 1):
-        of.called(f"{of.name} {number}")
-    repeated = [name for name, n in Counter(of.name for of in opened).items() if n > 1]
+    subjects = [subject(model, problems, step=checkpoint, device=device)
+                for model, checkpoint in product(given, steps)]
+    n, names = len(subjects), ", ".join(each.name for each in subjects) or "none"
+    check(n >= least, f"{n} {'model is' if n == 1 else 'models are'} given: {names}; expected at "
+          f"least {least}", ProbeError)
+    in_hand = [each for each in subjects if isinstance(each, ModelSubject)]
+    for number, each in enumerate(in_hand if len(in_hand) > 1 else [], 1):
+        each.called(f"{each.name} {number}")
+    counts = Counter(each.name for each in subjects)
+    repeated = [name for name in counts if counts[name] > 1]
     check(not repeated, f"several models are called {', '.join(repeated)}; expected different "
           "names, by which results tell them apart", ProbeError)
-    return opened
+    return subjects

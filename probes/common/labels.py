@@ -108,23 +108,16 @@ def indicated(
     for labels in (train, heldout):
         for column in columns:
             check_classes(name, column, labels[column])
-    values = [[labels[column].to_numpy(dtype=object) for column in columns]
-              for labels in (train, heldout)]
-    occurring = {value for part in values for entries in part for value in entries}
+    values = [labels[list(columns)].to_numpy(dtype=object) for labels in (train, heldout)]
+    occurring = {value for part in values for value in part.ravel()}
     try:
         classes = tuple(sorted(occurring))
     except TypeError:
         kinds = sorted({type(value).__name__ for value in occurring})
         raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
                          "type") from None
-    index = {value: i for i, value in enumerate(classes)}
-    indicators = []
-    for part in values:
-        indicator = np.zeros((len(part[0]), len(classes)), dtype=bool)
-        for entries in part:
-            indicator[np.arange(len(entries)), [index[value] for value in entries]] = True
-        indicators.append(indicator)
-    return Target(tuple(columns), multilabel, classes, indicators[0], indicators[1])
+    return Target(tuple(columns), multilabel, classes, *(
+        np.stack([(part == value).any(axis=1) for value in classes], axis=1) for part in values))
 
 
 def resolve_label(
@@ -187,31 +180,32 @@ def own_labels(
 
     parts  split and number of problems; the first is what a probe is fitted on
 
-    `UnknownNameError` for a name that stands for nothing; `ConfigError` for the name of a function
-    that stands for a label of the problems already and for values that are no label, `ProbeError`
-    for what is no function, for one that fails, for values that are no classes or a single class
-    in the first part, and for functions where the problems are no batch of a task.
+    Before anything is read: `UnknownNameError` for a name that stands for nothing; `ConfigError`
+    for the name of a function that stands for a label of the problems already and for values that
+    are no label, `ProbeError` for what is no function, for one that fails, for values that are no
+    classes or a single class in the first part, and for problems that are no batch of a task.
     """
+    if labels is None:
+        return [{} for _ in parts]
     if not isinstance(labels, Mapping):
-        if labels is not None:
-            known = known_labels(subject, parts[0][0], seed=seed)
-            groups = label_groups(known)
-            for name in as_tuple(labels):
-                check_choice("label", name, [*known, *(name for group in groups for name in (
-                    group.removesuffix("s"), group))])
+        known = known_labels(subject, parts[0][0], seed=seed)
+        groups = label_groups(known)  # of rule_0 and rule_1 the pair's rule, and rules
+        for name in as_tuple(labels):
+            check_choice("label", name, [
+                *known, *(each for group in groups for each in (group.removesuffix("s"), group))])
         return [{} for _ in parts]
     from latentcode.subjects.tasks import TaskSubject  # saved results are opened without torch
 
+    if not isinstance(subject, TaskSubject):
+        raise ProbeError("labels are functions of a batch, and the problems are prompts, or codes "
+                         "in hand; expected names, or labels of codes that are given by "
+                         "codes.with_labels(name=values)")
     check(len(labels) > 0, "labels is empty; expected at least one function", ProbeError)
     for name, function in labels.items():
         check(callable(function), f"label {name!r} is {function!r}; expected a function of a "
               "batch", ProbeError)
     computed = []
     for number, (split, n) in enumerate(parts):
-        check(isinstance(subject, TaskSubject), "labels are functions of a batch, and the problems "
-              "are prompts, or codes in hand; expected names, or labels of codes that are given by "
-              "codes.with_labels(name=values)", ProbeError)
-        assert isinstance(subject, TaskSubject)
         batch = subject.instances(split, n, seed=seed)
         taken = known_labels(subject, split, seed=seed)
         values: dict[str, np.ndarray] = {}
@@ -264,23 +258,18 @@ def asked_labels(labels: Labels | None, subject: Subject) -> Labels:
                      f"{', '.join(known)}")
 
 
-OVERLAPS: tuple[str, ...] = ("nothing", "combinations", "instances")
-"""What training and held-out codes may share: `combinations` asks about new instances of the same
-ones, as in the split `test`, `instances` about what the probe was fitted on itself."""
-
-
 def shared_combinations(
     train: LatentCodes | Rows, heldout: LatentCodes | Rows, allow_overlap: str = "nothing"
 ) -> int:
     """Return how many held-out combinations occur in training.
 
-    Only of codes it is known whether their instances are the same.
+    allow_overlap  what the two may share: `nothing`; `combinations`, which asks about new instances
+                   of the same ones, as in the split `test`; or `instances`, which asks about what
+                   the probe was fitted on itself (`shared_instances`, of codes alone)
 
-    `ProbeError` where training and held-out codes share more than `allow_overlap` allows,
-    `UnknownNameError` unless that is one of `OVERLAPS`. See `shared_instances` for how instances
-    are told apart.
+    `ProbeError` where they share more.
     """
-    check_choice("allow_overlap", allow_overlap, OVERLAPS)
+    check_choice("allow_overlap", allow_overlap, ("nothing", "combinations", "instances"))
     if not all("combination" in codes.labels for codes in (train, heldout)):
         return 0
     ours, theirs = (set(codes.labels["combination"].astype(str)) for codes in (train, heldout))

@@ -35,8 +35,6 @@ BAG = "bag"
 MODELS = ("trained", "untrained", "shuffled")
 """Models that features are read from: the model, the same with its initial weights, and the model
 with labels of other problems."""
-PLACES = ("metric", "quantity", "patch", "class", "features", "label", "pair", "layer", "head")
-"""Columns that say what a value is of, as far as a table has them."""
 META_KEYS = {"format", "format_version", "provenance", "sha256", "settings"}
 RESULTS: Mapping[str, tuple[str, str]] = {
     "alignment": ("alignment", "AlignmentResult"),
@@ -71,17 +69,11 @@ class TableResult(ABC):
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]]
     """Field -> the columns of its table."""
     OPEN: ClassVar[tuple[str, ...]] = ()
-    """Fields whose tables may have further columns, labels of instances, beside those of
-    `COLUMNS`."""
-
+    """Fields whose tables may have further columns, labels of instances."""
     BEST_OF: ClassVar[tuple[str, ...]] = ("layer",)
     """Columns of contrasts of whose places the best is said in words."""
     TOLD: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Column of contrasts -> the entries that are said in words."""
-
-    LARGEST: ClassVar[tuple[str, str] | None] = None
-    """Table and column whose largest value is said where there are no contrasts; the column `value`
-    of the first table unless stated."""
 
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
@@ -200,26 +192,8 @@ class TableResult(ABC):
         return result(**fields)
 
     def said(self) -> list[str]:
-        """Say what was found above its controls, by how much and where; the largest value where
-        nothing is compared with a control."""
-        largest = self.largest() if self.contrasts.empty else None
-        return [*([] if largest is None else [largest]),
-                *self.contrasts.sentences(self.BEST_OF, self.TOLD)]
-
-    def largest(self) -> str | None:
-        """Say the largest value of the first metric of the table `LARGEST`, and where it is."""
-        name, column = self.LARGEST or (next(iter(self.COLUMNS)), "value")
-        table = self.tables()[name]
-        table = table.dropna(subset=[column]) if column in table else table.head(0)
-        if table.empty:
-            return None
-        for kind in ("metric", "quantity", "class"):
-            if kind in table:
-                table = table[table[kind] == table[kind].iloc[0]]
-        row = table.sort_values(column).iloc[-1]
-        place = [f"{key.replace('_', ' ')} {row[key]}" for key in PLACES
-                 if key in row and pd.notna(row[key])]
-        return f"the largest {column} is {row[column]:.3g} ({', '.join(place)})"
+        """Say what was found above its controls, by how much and where."""
+        return self.contrasts.sentences(self.BEST_OF, self.TOLD)
 
     def __repr__(self) -> str:
         said = "\n".join(self.said())

@@ -305,13 +305,6 @@ class Resampled:
                 "n_clusters": self.n_clusters}
 
 
-def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
-    """Return the rows of a table whose columns have these values."""
-    for column, value in values.items():
-        table = table[table[column] == value]
-    return table
-
-
 @dataclass(frozen=True, eq=False)
 class Contrasts:
     """By how much something is above its controls, over the same problems.
@@ -344,7 +337,8 @@ class Contrasts:
     def against(self, other: str, **place: object) -> pd.DataFrame:
         """Return the rows against one control whose columns have these values."""
         check_choice("control", other, list(dict.fromkeys(self.table["against"])) or [other])
-        return where(self.table, against=other, **place)
+        place = {"against": other, **place}
+        return self.table[(self.table[list(place)] == pd.Series(place)).all(axis=1)]
 
     def sentences(
         self, best_of: Sequence[str] = ("layer",), told: Mapping[str, Sequence[Any]] | None = None,

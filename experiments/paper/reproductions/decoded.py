@@ -41,7 +41,7 @@ from latentcode.probes.common.figures import (
     layers_in,
     name_panels,
     panels,
-    points_per_layer,
+    reach,
 )
 from latentcode.probes.common.harness import read
 from latentcode.probes.common.results import where
@@ -312,8 +312,16 @@ def scores_figure(
             for kind, axes in zip(kinds, line, strict=True):
                 chosen = {"kind": kind} | ({} if inputs is None else {"inputs": inputs})
                 block, dots = where(whole, **chosen), where(classes, **chosen)
-                points_per_layer(axes, over_runs(of_varying(block), ["layer", "features"]),
-                                 feature_sets, layers)
+                scores = over_runs(of_varying(block), ["layer", "features"])
+                for i, features in enumerate(feature_sets):
+                    points = where(scores, features=features).sort_values("layer")
+                    place = np.array([layers.index(layer) for layer in points["layer"]])
+                    color, marker, _ = FEATURE_STYLES[features]
+                    axes.errorbar(place + 0.16 * (i - (len(feature_sets) - 1) / 2),
+                                  points["value"], yerr=reach(points), color=color, marker=marker,
+                                  markersize=4.0, linestyle="", elinewidth=1.1)
+                axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
+                axes.set_xlim(-0.5, len(layers) - 0.5)
                 means = of_varying(dots).groupby(
                     ["layer", "class"], sort=False)["value"].mean().reset_index()
                 left = 0.16 * (len(feature_sets) - 1) / 2
