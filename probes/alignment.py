@@ -41,8 +41,8 @@ from scipy.special import stdtrit
 
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check
-from latentcode.figures.style import FEATURE_STYLES, GREY, Figure, category_styles
-from latentcode.probes.common.figures import features_in, heat_maps, layers_in, name_panels, panels
+from latentcode.figures.style import FEATURE_STYLES, Figure
+from latentcode.probes.common.figures import features_in, heat_maps, scores_figure
 from latentcode.probes.common.harness import Read, check_same_instances, origin, read, subjects_of
 from latentcode.probes.common.labels import (
     Labels,
@@ -50,7 +50,6 @@ from latentcode.probes.common.labels import (
     groups_of,
     make_target,
     names_of,
-    own_labels,
     shared_caveat,
     shared_combinations,
 )
@@ -75,7 +74,7 @@ from latentcode.probes.common.statistics import (
 )
 from latentcode.progress import Progress, reported, watched
 from latentcode.subjects.tasks import RunSubject
-from latentcode.tasks import Task, make_task
+from latentcode.tasks import make_task
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
@@ -87,8 +86,6 @@ N_RANDOM = 5
 """Random matchings whose mean is the control of the matched one."""
 ALIGNMENTS = ("own", "raw", "matched", "random", "matched, scaled", "random, scaled", "rotated")
 """What is done to the codes that a probe of another model reads."""
-HIGHEST = {"cka": 1.0, "procrustes": 2.0}
-"""Top of the colour scale of each measure."""
 ANY_SPLIT: Mapping[str, Any] = {"split_seed": 0, "held_out": None, "ood_fraction": 0.5}
 """What may differ between the tasks of runs."""
 Points = tuple[np.ndarray, np.ndarray]
@@ -176,9 +173,8 @@ def align(
     subjects = [subject.divided(heldout, seed, names[0]) for subject in subjects]
     parts = (("train", subjects[0].n_of("n_train", n_train, 2_048, "train")),
              ("ood", subjects[0].n_of("n_heldout", n_heldout, 2_048, "ood")))
-    custom = own_labels(wanted if labels is not None else None, subjects[0], parts, seed=seed)
     reads = [read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
-                   seed=seed, custom=custom) for subject in subjects]
+                  seed=seed, labels=None if i else labels) for i, subject in enumerate(subjects)]
     for model in reads[1:]:
         _check_comparable(reads[0], model)
     train, scored = reads[0].rows
@@ -191,7 +187,7 @@ def align(
     for pair, features, (a, b) in reported(
             product(pair_names, feature_sets, couples),
             len(pair_names) * len(feature_sets) * len(couples), progress):
-        place = _beside(a, b) | {"pair": pair, "features": features}
+        place = _names(a, b) | {"pair": pair, "features": features}
         for layer_a, layer_b in product(kept, kept) if a is not b else combinations(kept, 2):
             x, y = (model.at(pair, layer, features).x(1)
                     for model, layer in ((a, layer_a), (b, layer_b)))
@@ -199,7 +195,7 @@ def align(
                                  for row in _measured(x, y, groups, seed)]
         for layer in kept if a is not b else ():
             tables["heads"] += [{**place, "layer": layer, **row} for row in _matched_heads(
-                _points(a, pair, layer, features), _points(b, pair, layer, features))]
+                *(_points(model, pair, layer, features) for model in (a, b)))]
     for pair, label in product(pair_names, names):
         scores, contrasts = _transfer(reads, label, subjects[0].pairs[pair], n_bootstrap, seed)
         tables["transfer"] += scores
@@ -207,7 +203,9 @@ def align(
     seeds = {subject.name: runs[subject.name].training.seed if subject.name in runs
              else getattr(getattr(subject, "of", None), "seed", None) for subject in subjects}
     task = next((subject.task for subject in subjects if isinstance(subject, RunSubject)), None)
-    unseen = set() if task is None else _combinations(task, "ood")
+    unseen = set() if task is None else set(map(tuple, task.combinations("ood").tolist()))
+    trained_on = {name: unseen.intersection(map(tuple, make_task(config.task).combinations(
+        "train").tolist())) for name, config in runs.items()}
     return AlignmentResult.from_rows(tables, {
         "labels": list(names), "layers": kept, "pairs": pair_names,
         "controls": feature_sets[1:], "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed,
@@ -215,9 +213,8 @@ def align(
         "n_groups": N_GROUPS, "n_random": N_RANDOM, "n_train": len(train),
         "n_heldout": len(scored),
         "initial_seeds": {name: seed for name, seed in seeds.items() if seed is not None},
-        "heldout_trained_on": {
-            name: [len(_combinations(make_task(config.task), "train") & unseen), len(unseen)]
-            for name, config in runs.items()},
+        "heldout_trained_on": {name: [len(seen), len(unseen)]
+                               for name, seen in trained_on.items()},
         "codes": [[origin(rows) for rows in model.rows] for model in reads]})
 
 
@@ -227,7 +224,7 @@ def _points(model: Read, pair: str, layer: Any, features: str) -> Points:
     return reading.x(0), reading.x(1)
 
 
-def _beside(a: Read, b: Read) -> dict[str, Any]:
+def _names(a: Read, b: Read) -> dict[str, Any]:
     """Return the columns that name two models, A and B."""
     return {f"{name}_{letter}": str(model.rows[0].meta.get(name, "?"))
             for name in ("run", "kind") for letter, model in (("a", a), ("b", b))}
@@ -235,19 +232,14 @@ def _beside(a: Read, b: Read) -> dict[str, Any]:
 
 def _check_comparable(first: Read, other: Read) -> None:
     """Raise `ProbeError` unless two models can be compared instance by instance."""
-    names = [str(model.rows[0].meta.get("run", "?")) for model in (first, other)]
     ours, theirs = (
         {"layers": model.layers, "pairs": list(model.labels),
-         "numbers of heads": model.readings[0].points[0].shape[1]} for model in (first, other))
-    for axis in ours:
-        check(ours[axis] == theirs[axis], f"the {axis} of runs {names[0]} and {names[1]} differ: "
-              f"{ours[axis]} and {theirs[axis]}; expected the same", ProbeError)
+         "heads": model.readings[0].points[0].shape[1]} for model in (first, other))
+    names = _names(first, other)
+    check(ours == theirs, f"codes of {names['run_a']} have {ours}, those of {names['run_b']} "
+          f"{theirs}; expected the same", ProbeError)
     for rows, others in zip(first.rows, other.rows, strict=True):
-        check_same_instances(rows, others, f"codes of {names[1]}")
-
-
-def _combinations(task: Task, split: str) -> set[tuple[int, ...]]:
-    return {tuple(row) for row in task.combinations(split).tolist()}
+        check_same_instances(rows, others, f"codes of {names['run_b']}")
 
 
 def _measured(
@@ -299,7 +291,7 @@ def _transfer(
         probes = [fit_probe(x, target.train, train, multilabel=target.multilabel, seed=seed)
                   for x, _ in points]
         for a, b in permutations(range(len(models)), 2):
-            place = _beside(models[a], models[b]) | {
+            place = _names(models[a], models[b]) | {
                 "pair": pair.name, "label": label, "features": features, "layer": layer}
             scores = {}
             for alignment, variants in aligned(points[a], points[b], seed).items():
@@ -326,7 +318,7 @@ def aligned(x: Points, y: Points, seed: int) -> dict[str, list[np.ndarray]]:
     x, y  (training, held-out) points of A and B, of the same instances; B's held-out ones determine
           nothing
     """
-    match = match_heads(x[0], y[0])
+    order, sign = match_heads(x[0], y[0])
     rng = np.random.default_rng(seed)
     signed = bool(x[0].min() < 0 or y[0].min() < 0)
     by_chance = [random_match(x[0].shape[1], signed, rng) for _ in range(N_RANDOM)]
@@ -339,9 +331,9 @@ def aligned(x: Points, y: Points, seed: int) -> dict[str, list[np.ndarray]]:
         return np.asarray(unit * x[0].std(axis=0) + x[0].mean(axis=0))
 
     return {
-        "own": [x[1]], "raw": [y[1]], "matched": [y[1][:, match[0]] * match[1]],
+        "own": [x[1]], "raw": [y[1]], "matched": [y[1][:, order] * sign],
         "random": [y[1][:, order] * sign for order, sign in by_chance],
-        "matched, scaled": [scaled(*match)],
+        "matched, scaled": [scaled(order, sign)],
         "random, scaled": [scaled(order, sign) for order, sign in by_chance],
         "rotated": [rotated(x[0], y[0], y[1])]}
 
@@ -373,19 +365,17 @@ def head_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(units[0].T @ units[1])
 
 
-def match_heads(x: np.ndarray, y: np.ndarray, *, signed: bool | None = None) -> Match:
+def match_heads(x: np.ndarray, y: np.ndarray) -> Match:
     """argmax over permutations π of sum_h corr(x_h, y_π(h)): the Hungarian algorithm.
 
-    x, y    codes [N, H] of the same N instances under two models
-    signed  maximise |corr| and flip signs; default: where either code has negative entries
+    x, y  codes [N, H] of the same N instances under two models; where either has negative entries,
+          |corr| is maximised, and heads with a negative one are flipped
     """
-    if signed is None:
-        signed = bool(x.min() < 0 or y.min() < 0)
     correlation = head_correlations(x, y)
-    score = np.abs(correlation) if signed else correlation
-    rows, order = linear_sum_assignment(score, maximize=True)
-    matched = correlation[rows, order]
-    return order, np.where(signed & (matched < 0), -1.0, 1.0)
+    signed = bool(x.min() < 0 or y.min() < 0)
+    rows, order = linear_sum_assignment(np.abs(correlation) if signed else correlation,
+                                        maximize=True)
+    return order, np.where(signed & (correlation[rows, order] < 0), -1.0, 1.0)
 
 
 def random_match(n_heads: int, signed: bool, rng: np.random.Generator) -> Match:
@@ -491,8 +481,8 @@ class AlignmentResult(TableResult):
             if trained:
                 notes.append(f"Run {run} was trained on {trained} of the {total} combinations that "
                              "are held out here; its split has another seed.")
-        alike, every = self._alike(), {*distinct(self.heads, "run_a", "run_b")}
-        if alike == every:
+        alike = self._alike()
+        if alike == {*distinct(self.heads, "run_a", "run_b")}:
             notes.append("All runs began with the same seed, and so with equal weights wherever "
                          "their kinds have the same: how far they agree may be no more than that, "
                          "and the untrained models are no control.")
@@ -513,25 +503,27 @@ class AlignmentResult(TableResult):
         alike = self._alike()
         if alike == {*distinct(self.heads, "run_a", "run_b")}:
             alike = set()
-        couples = zip(table["run_a"], table["run_b"], strict=True)
-        return table[[a != b and (a, b) not in alike and (b, a) not in alike for a, b in couples]]
+        return table[[a != b and not {(a, b), (b, a)} & alike
+                      for a, b in zip(table["run_a"], table["run_b"], strict=True)]]
 
     def summary(self) -> pd.DataFrame:
         """Return one row per two kinds, pair, layer and features, means over pairs of runs whose
         initial weights were drawn with different seeds."""
         place = ["kind_a", "kind_b", "pair", "layer", "features"]
-        same = self.layers[self.layers["layer_a"] == self.layers["layer_b"]]
-        same, heads = (_both_ways(self._independent(table)) for table in (same, self.heads))
-        measured = same.rename(columns={"layer_a": "layer"}).pivot_table(
+        swap = {"kind_a": "kind_b", "kind_b": "kind_a"}
+        same = self.layers.rename(columns={"layer_a": "layer"}).query("layer == layer_b")
+        same, heads = (pd.concat([table, table.rename(columns=swap)])  # both are symmetric
+                       for table in map(self._independent, (same, self.heads)))
+        measured = same.pivot_table(
             index=place, columns="measure", values="value", dropna=False, observed=True)
-        matched = heads.groupby(place, sort=False)[["heldout", "by_chance"]].mean()
-        matched.columns = pd.Index(["matched heads", "other heads"])
+        matched = heads.groupby(place)[["heldout", "by_chance"]].mean().set_axis(
+            ["matched heads", "other heads"], axis=1)
         label = self.settings["labels"][0]
-        read = self._independent(self.transfer[self.transfer["label"] == label]).pivot_table(
+        transferred = self._independent(where(self.transfer, label=label)).pivot_table(
             index=place, columns="alignment", values="value", dropna=False)
-        read = read[[a for a in ALIGNMENTS if a in read.columns]]
-        read.columns = pd.Index([f"{label}: {a}" for a in read.columns])
-        joined = measured.join(matched, how="inner").join(read, how="inner")
+        names = [name for name in ALIGNMENTS if name in transferred]
+        transferred = transferred[names].set_axis([f"{label}: {name}" for name in names], axis=1)
+        joined = measured.join(matched, how="inner").join(transferred, how="inner")
         return joined.round(2).reset_index()
 
     def figure(self, *, pair: str | None = None, measure: str = "cka") -> Figure:
@@ -550,55 +542,34 @@ class AlignmentResult(TableResult):
             matrices[f"{FEATURE_STYLES[features][2]}\nlayer",
                      f"{a} (down), {b}\n{n} {'pair' if n == 1 else 'pairs'} of runs"] = (
                 rows.pivot_table(index="layer_a", columns="layer_b", values="value", dropna=False))
-        return heat_maps(matrices, Normalize(0.0, HIGHEST[measure]), label=measure, numbers=True,
+        highest = {"cka": 1.0, "procrustes": 2.0}[measure]
+        return heat_maps(matrices, Normalize(0.0, highest), label=measure, numbers=True,
                          cell=0.36, title=f"{measure}, {pair}, mean over pairs of runs",
                          xlabels=[f"layer of {b}" for _, b in kinds])
 
     def transfer_figure(self, *, pair: str | None = None, label: str | None = None) -> Figure:
-        """Return the score of transferred probes per layer: features down, two kinds across.
+        """Return the score of transferred probes per layer, by features and by two kinds.
 
-        A line per alignment is the mean over pairs of runs, its band their range.
+        The mean over pairs of runs, its bar their range.
         """
         pair = self.first_pair(pair)
         label = self.settings["labels"][0] if label is None else label
-        table = self._independent(where(self.transfer, pair=pair, label=label))
-        check(len(table) > 0, "there are no rows to draw", ProbeError)
-        kinds = distinct(table, "kind_a", "kind_b")
-        feature_sets, layers = features_in(table), layers_in(table)
-        looks = category_styles(list(ALIGNMENTS))
-        with panels(len(feature_sets), len(kinds), max(2.2 * len(kinds) + 2.0, 6.4),
-                    1.9 * len(feature_sets) + 0.5,
-                    f"probe for {label} of one run on the codes of another, {pair}", sharex=True,
-                    sharey=True) as (figure, grid):
-            for axes, (features, (a, b)) in zip(
-                    grid.flat, product(feature_sets, kinds), strict=True):
-                block = where(table, features=features, kind_a=a, kind_b=b)
-                for name, (color, marker) in looks.items():
-                    values = block[block["alignment"] == name].groupby("layer")["value"]
-                    axes.fill_between(range(len(layers)), values.min(), values.max(), color=color,
-                                      alpha=0.12, linewidth=0)
-                    axes.plot(range(len(layers)), values.mean(), color=color, marker=marker,
-                              markersize=4, linestyle=":" if "random" in str(name) else "-",
-                              label=str(name))
-                axes.axhline(block["chance"].mean(), color=GREY, linestyle="--", linewidth=1.0,
-                             label="best constant answer")
-                axes.set_xticks(range(len(layers)), [str(layer) for layer in layers])
-                axes.set_ylim(-0.02, 1.02)
-            metric = table["metric"].iloc[0]
-            name_panels(grid, [f"probe of {a},\ncodes of {b}" for a, b in kinds],
-                        [f"{FEATURE_STYLES[features][2]}\n{metric}" for features in feature_sets],
-                        "layer")
-            handles, names = grid[0, 0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside right upper")
+        rows = self._independent(where(self.transfer, pair=pair, label=label))
+        table = rows.groupby(
+            ["features", "kind_a", "kind_b", "alignment", "layer", "metric"], sort=False).agg(
+            value=("value", "mean"), low=("value", "min"), high=("value", "max"),
+            chance=("chance", "mean")).reset_index()
+        words = {features: words for features, (_, _, words) in FEATURE_STYLES.items()}
+        figure = scores_figure(
+            table.assign(codes="probe of " + table["kind_a"] + ",\ncodes of " + table["kind_b"],
+                         pair=table["features"].map(words), features=table["alignment"]),
+            ("codes", "metric"), ("chance", "best constant answer"), sharey=True,
+            title=f"probe for {label} of one run on the codes of another, {pair}, mean and range "
+                  "over pairs of runs")
+        figure.axes[0].set_ylim(-0.02, 1.02)
         return figure
 
     def figures(self) -> dict[str, Figure]:
         """Return all pictures of the first pair, by file name."""
         return super().figures() | {"procrustes.png": self.figure(measure="procrustes"),
                                     "transfer.png": self.transfer_figure()}
-
-
-def _both_ways(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a symmetric table of A and B with B and A beside it."""
-    swap = {"kind_a": "kind_b", "kind_b": "kind_a", "run_a": "run_b", "run_b": "run_a"}
-    return pd.concat([table, table.rename(columns=swap)], ignore_index=True)

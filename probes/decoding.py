@@ -44,7 +44,6 @@ from latentcode.probes.common.labels import (
     groups_of,
     indicated,
     names_of,
-    own_labels,
     resolve_label,
     shared_caveat,
     shared_combinations,
@@ -206,9 +205,8 @@ def decode(
     # Of codes alone the labels are looked up before anything is read.
     only_codes = features == ("code",) and widths is None and not beyond_answer
     looked_up = only_codes or isinstance(labels, Mapping)
-    custom = own_labels(labels if looked_up else None, subject, parts, seed=seed)
     reads = read(subject, parts, features, pairs=pairs, layers=layers, widths=widths,
-                 controls=controls, seed=seed, custom=custom)
+                 controls=controls, seed=seed, labels=labels if looked_up else None)
     return decode_readings(
         subject, reads, labels, features=features, widths=widths, beyond_answer=beyond_answer,
         metrics=metrics, controls=controls, allow_overlap=allow_overlap, n_shuffles=n_shuffles,

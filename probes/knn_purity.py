@@ -10,44 +10,30 @@ fewer than k + 1 points have cannot reach 1.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from matplotlib.lines import Line2D
 
 from latentcode import subjects
 from latentcode.codes.latent_codes import is_measurement, label_groups
 from latentcode.devices import checked_seed
-from latentcode.errors import (
-    ProbeError,
-    UnknownNameError,
-    check,
-    check_choice,
-    check_count,
-)
-from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
-from latentcode.probes.common.figures import feature_handles, features_in, layers_in, panels, reach
-from latentcode.probes.common.labels import (
-    MAX_CLASSES,
-    Labels,
-    groups_of,
-    names_of,
-    own_labels,
-    resolve_label,
-)
+from latentcode.errors import ProbeError, UnknownNameError, check, check_count
+from latentcode.probes.common.figures import scores_figure
+from latentcode.probes.common.labels import MAX_CLASSES, Labels, groups_of, names_of, resolve_label
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.statistics import (
     LEVEL,
     NONE,
     Contrasts,
+    LabelSums,
     Resampled,
     check_bootstrap,
     contrast_columns,
     resample,
-    resampled_ratios,
     shuffled_classes,
     varies,
 )
@@ -55,6 +41,7 @@ from latentcode.progress import Progress, reported, watched
 from latentcode.tasks.pairs import Pair
 
 if TYPE_CHECKING:
+    from latentcode.figures.style import Figure
     from latentcode.subjects import Model, Problems, Split
 
 ALL, OTHER = "all", "of other combinations"
@@ -70,11 +57,8 @@ MOST_QUERIES = 5_000
 LEAST, SPREADS = 0.05, 3.0
 """Least excess, by itself and in `spread`s of shuffled labels, that counts as separated."""
 SUMMED_UP = 5
-"""Labels of a layer and pair that the summary shows: those of the largest excess."""
-MOST_NEIGHBORS = 15
-"""Neighbours that the trustworthiness of a plane and the agreement of its labels look at."""
-AGREEMENT_SHUFFLES = 20
-"""Times that labels are shuffled to see how far neighbours agree on them by chance."""
+"""Labels that the summary shows of a layer and pair, and the figure of a pair: those of the largest
+excess."""
 BLOCK = 2**20
 """Distances that are held at a time."""
 
@@ -134,16 +118,13 @@ def knn_purity(
     check_count("k", k, 1, ProbeError)
     check_bootstrap(n_bootstrap)
     names = None if labels is None else names_of(labels)
-    if names is not None:
-        check(len(names) > 0, "no label is given; expected at least one", ProbeError)
+    check(names != (), "no label is given; expected at least one", ProbeError)
     subject = subjects.subject(model, problems, device=device).probing
-    n = subject.n_of("n", n, 4_096, split)
-    custom = own_labels(labels, subject, [(split, n)], seed=seed)
-    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
-                 seed=seed, custom=custom)
-    values = {pair: judged_labels(known, subject.pairs[pair]) if names is None else
-              {name: _values(name, known, subject.pairs[pair]) for name in names}
-              for pair, (known,) in reads.labels.items()}
+    parts = [(split, subject.n_of("n", n, 4_096, split))]
+    reads = read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, labels=labels)
+    values = {pair: judged_labels(frame, subject.pairs[pair], names)
+              for pair, (frame,) in reads.labels.items()}
     known = reads.rows[0].labels
     check(all(values.values()), "the codes have no label that neighbours can agree on; they have: "
           f"{', '.join(map(str, known.columns))}", ProbeError)
@@ -156,37 +137,38 @@ def knn_purity(
     constant: list[str] = []
     places = reads.places()
     for pair, layer, readings in reported(places, len(places), progress):
-        purities: dict[tuple[str, str], dict[str, Resampled]] = {}
+        purities: dict[tuple[str, str], dict[str, Resampled]] = defaultdict(dict)
         for features, reading in readings.items():
             x = reading.x()
             if not varies(x):
                 constant.append(f"{features} of layer {layer}, {pair}")
                 continue
-            for row, (true, *dealt) in shares(x, values[pair], combinations=combinations, k=k,
-                                              shuffles=SHUFFLES, seed=seed):
-                by_features = purities.setdefault((row["label"], row["among"]), {})
-                by_features[features] = _resampled(*true, clusters, weights)
-                interval = by_features[features].row()
+            for row, (true, *shuffles) in shares(
+                    x, values[pair], combinations=combinations, k=k, shuffles=SHUFFLES, seed=seed):
+                scores = purities[row["label"], row["among"]]
+                scores[features] = _resampled(*true, clusters, weights)
+                interval = scores[features].row()
                 tables["table"].append({
                     "layer": layer, "pair": pair, "features": features, **row, **interval,
                     "n_combinations": interval["n_clusters"]})
-                if features == "code" and dealt:
-                    by_features["shuffled"] = Resampled.of_shuffles(
-                        [_resampled(*each, clusters, weights) for each in dealt],
+                if features == "code" and shuffles:
+                    scores["shuffled"] = Resampled.of_shuffles(
+                        [_resampled(*shuffle, clusters, weights) for shuffle in shuffles],
                         np.random.default_rng([seed, 3]))
         tables["contrasts"] += [
             {"layer": layer, "pair": pair, "label": label, "among": among, "features": "code",
-             "quantity": "purity", "against": other, **(by_features["code"] - control).row()}
-            for (label, among), by_features in purities.items()
-            if "code" in by_features and np.isfinite(by_features["code"].value)
-            for other, control in by_features.items() if other != "code"]
+             "quantity": "purity", "against": control, **(scores["code"] - scores[control]).row()}
+            for (label, among), scores in purities.items()
+            if "code" in scores and np.isfinite(scores["code"].value)
+            for control in scores if control != "code"]
     scored = [row for row in tables["table"] if row["features"] == "code"]
     check(len(scored) > 0, "all codes are the same at every layer and pair; there is nothing to "
           "separate", ProbeError)
+    columns = {name: column for judged in values.values() for name, column in judged.items()}
     return KNNPurityResult.from_rows(tables, {
-        "labels": sorted({name for columns in values.values() for name in columns}),
-        "cut": sorted({name for columns in values.values() for name, column in columns.items()
-                       if is_measurement(pd.Series(column))}),
+        "labels": sorted(columns),
+        "cut": sorted(name for name, column in columns.items()
+                      if is_measurement(pd.Series(column))),
         "layers": reads.layers, "pairs": list(reads.labels), "constant": constant,
         "controls": list(readings)[1:],
         "no_null": sorted({row["label"] for row in scored
@@ -195,29 +177,16 @@ def knn_purity(
         "n_bootstrap": n_bootstrap, "level": LEVEL, "seed": seed, "codes": origin(reads.rows[0])})
 
 
-def _values(name: str, labels: pd.DataFrame, pair: Pair) -> np.ndarray:
-    """Return the values [N] of a label of a pair; `UnknownNameError` for a group."""
-    columns, several = resolve_label(name, labels, pair)
-    if several:
-        raise UnknownNameError("label", name, labels.columns)
-    return labels[columns[0]].to_numpy()
-
-
 def _resampled(
-    kind: np.ndarray, own: np.ndarray, clusters: np.ndarray, weights: np.ndarray
+    kind: np.ndarray, share: np.ndarray, clusters: np.ndarray, weights: np.ndarray
 ) -> Resampled:
-    """Return the purity of shares `own` [Q] of points of some kind, also on other combinations."""
-    known = np.isfinite(own)
-    cells = clusters[known], kind[known]
-    sums, counts = np.zeros((2, weights.shape[1], int(kind.max()) + 1))
-    np.add.at(sums, cells, own[known])
-    np.add.at(counts, cells, 1.0)
-    of_value = resampled_ratios(sums, counts, weights)  # [replicate, value]
-    present = np.isfinite(of_value)
-    n_values = present.sum(axis=1)
-    means = np.where(present, of_value, 0.0).sum(axis=1) / np.where(n_values, n_values, np.nan)
-    return Resampled(balanced(own, kind), means, int(known.sum()),
-                     int((counts.sum(axis=1) > 0).sum()))
+    """Return the purity of points of some value, int [Q], whose neighbours agree by a share [Q]."""
+    known = np.isfinite(share)
+    sums = LabelSums.of(np.where(known, share, 0.0)[:, None],
+                        np.eye(kind.max() + 1, dtype=bool)[kind] & known[:, None], clusters)
+    of_value = sums.resampled(weights)[..., 0]
+    return Resampled(balanced(share, kind), pd.DataFrame(of_value).mean(axis=1).to_numpy(),
+                     int(known.sum()), int((sums.counts.sum(axis=1) > 0).sum()))
 
 
 def purity(
@@ -257,18 +226,15 @@ def shares(
     points: np.ndarray, labels: Mapping[str, np.ndarray] | pd.DataFrame, *,
     combinations: np.ndarray | None, k: int, shuffles: int, seed: int,
 ) -> Iterator[tuple[dict[str, Any], list[tuple[np.ndarray, np.ndarray]]]]:
-    """Yield the rows of `purity`, each with what single points say: first of the true labels, then
-    of each time that they were shuffled, none where they have no null.
+    """Yield the rows of `purity`, each with the values and shares of single points, for the true
+    labels and then for each shuffle, of which a label without a null has none.
 
-    Single points say their value, int [Q], and the share of their neighbours that have it, float64
-    [Q]; NaN where none can, because no point of another combination has it.
+    Points have a value, int [Q], and the share of their neighbours that have it, float64 [Q]: NaN
+    where none can, because no point of another combination has it.
     """
     x = np.asarray(points)
-    n = len(x)
-    check(x.ndim == 2 and n >= 4, f"points have shape {x.shape}; expected (points, dimensions), "
-          "at least 4 points", ProbeError)
     check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
-    rows, queries = sampled(n, seed)
+    rows, queries = sampled(len(x), seed)
     near = {ALL: nearest(x[rows], min(k, (len(rows) - 1) // 2), queries=queries)}
     groups = np.arange(len(rows))
     if combinations is not None:
@@ -278,27 +244,32 @@ def shares(
             near[OTHER] = nearest(x[rows], min(k, others), queries=queries, apart=groups)
     rng = np.random.default_rng([seed, 1])
     for name, values in labels.items():
-        every = label_classes(str(name), np.asarray(values))
-        kind = every[rows]
-        # Of a rare value nobody was asked: the others' purity would pass for the label's.
-        asked = len(np.unique(kind[queries])) > every.max()
-        kinds = [kind, *(shuffled_classes(kind, groups, rng, shuffles) if asked else ())]
+        classes = label_classes(str(name), np.asarray(values))
+        true = classes[rows]
+        n_values = len(np.unique(true[queries]))
+        # Without queries of a rare value the purity of the others would pass for the label's.
+        complete = n_values > classes.max()
+        kinds = [true, *(shuffled_classes(true, groups, rng, shuffles) if complete else ())]
         for among, neighbours in near.items():
-            apart = groups if among == OTHER else None
-            of_points = [(each[queries], _share(each, neighbours, queries, apart) if asked
-                          else np.full(len(queries), np.nan)) for each in kinds]
-            value, *shuffled = (balanced(own, values) for values, own in of_points)
+            of_points = []
+            for kind in kinds:
+                share = (kind[neighbours] == kind[queries, None]).mean(axis=1)
+                if among == OTHER:
+                    elsewhere = pd.Series(groups).groupby(kind).nunique()[kind[queries]] > 1
+                    share[~elsewhere.to_numpy()] = np.nan
+                of_points.append((kind[queries], share if complete else np.full_like(
+                    share, np.nan)))
+            value, *shuffled = (balanced(share, kind) for kind, share in of_points)
             mean = np.mean(shuffled) if shuffled else np.nan
-            yield {"label": str(name), "among": among, "values": len(np.unique(kind[queries])),
-                   "purity": value, "shuffled": mean,
+            yield {"label": str(name), "among": among, "values": n_values, "purity": value,
+                   "shuffled": mean,
                    "spread": np.std(shuffled, ddof=1) if len(shuffled) > 1 else np.nan,
                    "excess": value - mean, "points": len(queries)}, of_points
 
 
 def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of n points are looked at, and which of these are asked, both in rising order.
-    """
-    rng = np.random.default_rng(checked_seed(seed))
+    """Return which of n points are looked at, and which of these are queries, in rising order."""
+    rng = np.random.default_rng(seed)
     rows = np.arange(n) if n <= MOST_POINTS else np.sort(
         rng.choice(n, MOST_POINTS, replace=False))
     queries = np.arange(len(rows)) if len(rows) <= MOST_QUERIES else np.sort(
@@ -307,28 +278,9 @@ def sampled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def balanced(share: np.ndarray, kind: np.ndarray) -> float:
-    """Return the mean over values of the mean share of a value's points; NaN shares do not count.
-
-    share  float64 [Q]; kind  int [Q]
+    """Return the mean over values int [Q] of the mean share [Q] of their points; NaN is left out.
     """
-    known = np.isfinite(share)
-    if not known.any():
-        return float("nan")
-    counts = np.bincount(kind[known])
-    sums = np.bincount(kind[known], weights=share[known])
-    return float((sums[counts > 0] / counts[counts > 0]).mean())
-
-
-def _share(
-    kind: np.ndarray, neighbours: np.ndarray, queries: np.ndarray, apart: np.ndarray | None
-) -> np.ndarray:
-    """Return the share of each query's neighbours that have its value, [Q]."""
-    share = (kind[neighbours] == kind[queries][:, None]).mean(axis=1)
-    if apart is None:
-        return np.asarray(share)
-    present = np.zeros((int(kind.max()) + 1, int(apart.max()) + 1), dtype=bool)
-    present[kind, apart] = True
-    return np.where(present.sum(axis=1)[kind[queries]] > 1, share, np.nan)
+    return float(pd.Series(share).groupby(kind).mean().mean())
 
 
 def nearest(
@@ -343,15 +295,13 @@ def nearest(
     metric   `euclidean` or `cosine`
 
     The k neighbours of a query are in no order. `ProbeError` where a query has fewer than k points
-    to choose from, `UnknownNameError` for another metric.
+    to choose from.
     """
-    check_choice("metric", metric, ("euclidean", "cosine"))
     x = np.asarray(points, dtype=np.float64)
-    queries = np.arange(len(x)) if queries is None else np.asarray(queries)
-    own = np.ones(1) if apart is None else np.bincount(np.unique(apart, return_inverse=True)[1])
-    least = len(x) - int(own.max(initial=1))
-    check(1 <= k <= least, f"k is {k} for {len(x)} points; expected 1 to {least}, as many "
-          "neighbours as every query has", ProbeError)
+    queries = np.arange(len(x)) if queries is None else queries
+    largest = 1 if apart is None else np.unique(apart, return_counts=True)[1].max()
+    check(1 <= k <= len(x) - largest, f"k is {k} for {len(x)} points; expected 1 to "
+          f"{len(x) - largest}, as many neighbours as every query has", ProbeError)
     if metric == "cosine":
         length = np.linalg.norm(x, axis=1, keepdims=True)
         x = x / np.where(length > 0, length, 1.0)
@@ -372,36 +322,26 @@ def nearest(
     return neighbours
 
 
-def agreeing_neighbors(
-    points: np.ndarray, kind: np.ndarray, groups: np.ndarray, metric: str,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which of a point's nearest neighbours have its class, and its class when labels are shuffled?
-
-    points  [N, d]
-    kind    int [N], the class of each point
-    groups  int [N], the combination of each point
-
-    Returns bool [N, k] for k = 15 neighbours, fewer where there are fewer than 31 points, and bool
-    [AGREEMENT_SHUFFLES, N, k], [0, N, k] where labels have no null. `ProbeError` for fewer than 4
-    points.
-    """
-    check(len(points) >= 4, f"there are {len(points)} points; expected at least 4", ProbeError)
-    neighbors = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2), metric=metric)
-    shuffles = shuffled_classes(kind, groups, rng, AGREEMENT_SHUFFLES)
-    return kind[neighbors] == kind[:, None], shuffles[:, neighbors] == shuffles[..., None]
-
-
-def judged_labels(labels: pd.DataFrame, pair: Pair) -> dict[str, np.ndarray]:
-    """Return the values [N] of all labels that neighbours can agree on, by name.
+def judged_labels(
+    labels: pd.DataFrame, pair: Pair, names: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the values [N] of labels of a pair by name, by default of all that neighbours can
+    agree on.
 
     A label of the pair's token goes by its short name and comes first: `rule` and not `rule_2`.
     Left out are labels of a single value or more than 256, those with a value of its own for every
-    instance, such as the texts of prompts, and those with missing values.
+    instance, such as the texts of prompts, and those with missing values. `UnknownNameError` for
+    the name of a group.
     """
+    if names is not None:
+        resolved = {name: resolve_label(name, labels, pair) for name in names}
+        for name, (_, several) in resolved.items():
+            if several:
+                raise UnknownNameError("label", name, labels.columns)
+        return {name: labels[columns[0]].to_numpy() for name, (columns, _) in resolved.items()}
     short = response_labels(labels, pair)
-    names = sorted(map(str, labels.columns), key=lambda name: name not in short)
-    return {short.get(name, name): values.to_numpy() for name in names
+    ordered = sorted(map(str, labels.columns), key=lambda name: name not in short)
+    return {short.get(name, name): values.to_numpy() for name in ordered
             if not (values := labels[name]).isna().any() and (
                 is_measurement(values)
                 or 2 <= values.nunique() <= min(MAX_CLASSES, len(values) - 1))}
@@ -481,59 +421,35 @@ class KNNPurityResult(TableResult):
                          "points.")
         return tuple(notes)
 
-    def best(self, *, layer: int, pair: str, among: str = ALL) -> pd.DataFrame:
-        """Return the rows of the code of a layer and pair, the largest excess first."""
-        rows = where(self.table, layer=layer, pair=pair, features="code", among=among)
-        return rows.sort_values("excess", ascending=False, kind="stable", ignore_index=True)
-
     def summary(self) -> pd.DataFrame:
         """Return the best labels of each pair and layer, and `value [low, high]` by features."""
         rows = []
-        codes = where(self.table, features="code", among=ALL)
-        for place, block in blocks(codes, ("pair", "layer")):
-            for label in self.best(**place)["label"][:SUMMED_UP]:
-                mine = where(self.table, **place, label=label)
+        for place, block in blocks(self.table, ("pair", "layer")):
+            code = where(block, features="code", among=ALL)
+            best = code.sort_values("excess", ascending=False, kind="stable")[:SUMMED_UP]
+            for label, shuffled in zip(best["label"], best["shuffled"], strict=True):
                 row = {**place, "label": label}
-                row |= {str(purity.features): with_interval(purity)
-                        for purity in where(mine, among=ALL).itertuples()}
-                row["shuffled"] = f"{block.set_index('label').loc[label, 'shuffled']:.2f}"
-                for purity in where(mine, features="code", among=OTHER).itertuples():
+                row |= {purity.features: with_interval(purity)
+                        for purity in where(block, label=label, among=ALL).itertuples()}
+                row["shuffled"] = f"{shuffled:.2f}"
+                for purity in where(
+                        block, label=label, features="code", among=OTHER).itertuples():
                     row[OTHER] = with_interval(purity)
                 rows.append(row)
         return pd.DataFrame(rows).fillna("")
 
-    def figure(self, *, pair: str | None = None, among: str = ALL) -> Figure:
-        """Return a panel per layer: the purity of labels, the best of the last layer at the top.
-
-        Markers are features, bars their 95 % intervals; the grey strokes are shuffled labels.
-        """
-        table = where(self.table, among=among).dropna(subset="value")
-        check(len(table) > 0, "there are no purities to draw", ProbeError)
-        pair = str(table["pair"].iloc[0]) if pair is None else pair
+    def figure(self, *, pair: str | None = None) -> Figure:
+        """Return the purity per layer: the best labels across, and down which neighbours count."""
+        table = self.table.dropna(subset="value")
+        pair = table["pair"].iloc[0] if pair is None else pair
         table = where(table, pair=pair)
-        title = (f"share of the {self.settings['k']} nearest neighbours with the same value"
-                 + ("" if among == ALL else f", {among}") + f"; {pair}")
-        layers, feature_sets = layers_in(table), features_in(table)
-        last = table[table["layer"] == layers[-1]].sort_values("excess", ascending=False)
-        order = list(dict.fromkeys([*last[last["features"] == "code"]["label"], *table["label"]]))
-        names = 0.065 * max(map(len, order)) + 0.3
-        with panels(1, len(layers), 1.7 * len(layers) + names + 1.5, 0.2 * len(order) + 1.2, title,
-                    sharex=True, sharey=True) as (figure, grid):
-            for axes, layer in zip(grid[0], layers, strict=True):
-                for i, features in enumerate(feature_sets):
-                    rows = table[(table["layer"] == layer) & (table["features"] == features)]
-                    y = np.array([order.index(label) for label in rows["label"]])
-                    color, marker, _ = FEATURE_STYLES[features]
-                    axes.errorbar(rows["value"], y + 0.22 * (i - (len(feature_sets) - 1) / 2),
-                                  xerr=reach(rows), color=color, marker=marker, markersize=3.5,
-                                  linestyle="", elinewidth=1.0)
-                    if features == "code":
-                        axes.plot(rows["shuffled"], y, color=GREY, marker="|", markersize=9.0,
-                                  linestyle="", zorder=1)
-                axes.set(title=f"layer {layer}", xlim=(-0.03, 1.03))
-            grid[0, 0].set_yticks(range(len(order)), order)
-            grid[0, 0].set_ylim(len(order) - 0.5, -0.5)
-            figure.legend(handles=[*feature_handles(feature_sets), Line2D(
-                [], [], color=GREY, marker="|", linestyle="", markersize=9.0,
-                label="shuffled labels")], loc="outside right center")
+        code = table["features"] == "code"
+        best = table[code].groupby("label")["excess"].max().nlargest(SUMMED_UP).index
+        shown = table.assign(none="", pair="neighbours:\n" + table["among"],
+                             shuffled=table["shuffled"].where(code))
+        figure = scores_figure(
+            shown[shown["label"].isin(best)], ("label", "none"), ("shuffled", "shuffled labels"),
+            sharey=True, title=f"share of the {self.settings['k']} nearest neighbours with the "
+            f"same value, {pair}")
+        figure.axes[0].set_ylim(-0.03, 1.03)
         return figure

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any, ClassVar
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,16 +30,9 @@ from threadpoolctl import threadpool_limits
 from latentcode import subjects
 from latentcode.codes import LatentCodes
 from latentcode.devices import BELOW_OF_NUMPY, checked_seed
-from latentcode.errors import (
-    ArtifactError,
-    ProbeError,
-    as_tuple,
-    check,
-    check_choice,
-    check_count,
-    check_jobs,
-)
+from latentcode.errors import ArtifactError, ProbeError, as_tuple, check, check_choice
 from latentcode.figures.colours import category_styles
+from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.files.provenance import header, package_version, read_checked, software
 from latentcode.files.storage import (
     checksum,
@@ -57,8 +50,8 @@ from latentcode.probes.common.labels import (
     single_labels,
 )
 from latentcode.probes.common.results import TableResult, blocks, where
-from latentcode.probes.common.statistics import varies
-from latentcode.probes.knn_purity import MOST_NEIGHBORS, agreeing_neighbors
+from latentcode.probes.common.statistics import shuffled_classes, varies
+from latentcode.probes.knn_purity import nearest
 from latentcode.progress import Progress, watched
 
 if TYPE_CHECKING:
@@ -71,6 +64,10 @@ EXAGGERATION_ITERATIONS = 250
 """Iterations of early exaggeration that t-SNE begins with."""
 QUALITY_POINTS = 2000
 """Most points that qualities are measured on; their cost grows with the square."""
+MOST_NEIGHBORS = 15
+"""Neighbours that the trustworthiness of a plane and the agreement of its labels look at."""
+AGREEMENT_SHUFFLES = 20
+"""Times that labels are shuffled to see how far neighbours agree on them by chance."""
 TRANSFORM_PERPLEXITY = 5.0
 """Perplexity with which t-SNE places a new point among the fitted ones: few, near neighbours."""
 PLACED = ["instance", "split", "fitted", "layer", "pair", "projection_x", "projection_y"]
@@ -161,9 +158,9 @@ def project(
               "none", ProbeError)
         splits = tuple(str(i) for i in range(len(subject.parts)))
     sizes = [(split, subject.n_of("n", n, 2_000, split)) for split in splits]
-    computed = own_labels(wanted if labels is not None else None, subject, sizes, seed=seed)
+    custom = own_labels(labels, subject, sizes, seed=seed)
     parts = [subject.reader(split, n=n, pairs=pairs, layers=layers, seed=seed).read().with_labels(
-        **values) for (split, n), values in zip(sizes, computed, strict=True)]
+        **values) for (split, n), values in zip(sizes, custom, strict=True)]
     names = names_of(wanted) if labels is not None else single_labels(
         parts[0].labels, names_of(wanted), parts[0].pairs[0])
     check(len(names) > 0, "no label is given; expected at least one", ProbeError)
@@ -262,36 +259,15 @@ class Projection:
         return len(self.coordinates)
 
 
-@dataclass(frozen=True)
-class FittedProjection:
-    """A projection that can place other points in the same plane.
+class FittedProjection(NamedTuple):
+    """A projection of fitted points, and `transform`, which places others [M, d] in its plane.
 
-    projection  the points that it was fitted on
-    place       [M, d] -> [M, 2], for points that were checked
-    d           dimensions of the points
+    The settings of other points say how many the plane was `fitted_on`; their quality is that among
+    themselves.
     """
 
     projection: Projection
-    place: Place
-    d: int
-
-    def transform(self, x: np.ndarray) -> Projection:
-        """Return other points [M, d] among the fitted ones, which stay where they are.
-
-        Its settings say how many points the plane was fitted on, its quality is that of the new
-        points among themselves. `ProbeError` for no points, and for points of other dimensions, or
-        not finite.
-        """
-        x = _points(x)
-        check(len(x) > 0, "there are no points to place; expected at least one", ProbeError)
-        check(x.shape[1] == self.d, f"points have shape {x.shape}; expected (points, {self.d}), "
-              "as those that the projection was fitted on", ProbeError)
-        fitted = self.projection
-        with threadpool_limits(1, user_api="blas"):
-            coordinates = np.asarray(self.place(x), dtype=np.float64)
-        settings = {**fitted.settings, "fitted_on": len(fitted)}
-        return Projection(coordinates, fitted.method, settings, quality(
-            x, coordinates, settings.get("metric", "euclidean"), settings["seed"]))
+    transform: Callable[[np.ndarray], Projection]
 
 
 @watched("projecting")
@@ -306,15 +282,30 @@ def fit_projection(
               neighbours that is not given is what few points allow
 
     The same points, seed and settings give the same bits, of the transform too, whatever the
-    number of BLAS threads. Raises what these functions raise.
+    number of BLAS threads. Raises what these functions raise, and `ProbeError` for points of
+    another shape or that are not finite.
     """
-    x = _points(x)
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    check(x.ndim == 2, f"points have shape {x.shape}; expected (points, dimensions)", ProbeError)
+    check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
     settings = settings_of(method, seed=seed, **{**reduced_settings(method, len(x)), **settings})
+    metric = settings.get("metric", "euclidean")
     with threadpool_limits(1, user_api="blas"):
         projected, used, place = METHODS[method](x, progress=progress, **settings)
         coordinates = np.array(projected, dtype=np.float64)
-        judged = quality(x, coordinates, used.get("metric", "euclidean"), seed)
-    return FittedProjection(Projection(coordinates, method, used, judged), place, x.shape[1])
+        fitted = Projection(coordinates, method, used, quality(x, coordinates, metric, seed))
+
+    def transform(new: np.ndarray) -> Projection:
+        new = np.ascontiguousarray(new, dtype=np.float64)
+        check(len(new) > 0 and new.shape[1:] == x.shape[1:], f"points have shape {new.shape}; "
+              f"expected (points, {x.shape[1]}), at least one, as those that the projection was "
+              "fitted on", ProbeError)
+        with threadpool_limits(1, user_api="blas"):
+            placed = np.asarray(place(new), dtype=np.float64)
+        return Projection(placed, method, {**used, "fitted_on": len(x)},
+                          quality(new, placed, metric, seed))
+
+    return FittedProjection(fitted, transform)
 
 
 def tsne(
@@ -324,24 +315,17 @@ def tsne(
     perplexity: float = 30.0,
     n_iter: int = 500,
     metric: str = "euclidean",
-    n_jobs: int = 1,
     progress: Progress | None = None,
 ) -> Fitted:
     """argmin_y KL(P(x) || Q(y)), y [N, 2]: t-SNE of codes x [N, d] (Fig. 2D, 5A, 5B).
 
     metric  `euclidean` or `cosine`, of the codes
     n_iter  iterations after the 250 of early exaggeration
-    n_jobs  threads; only with 1 are the coordinates the same bit for bit each time
 
     `ProbeError` for fewer than 3 * perplexity + 1 points, and for points that are all the same.
     """
-    check_choice("metric", metric, ("euclidean", "cosine"))
-    check(perplexity >= 1.0, f"perplexity is {perplexity!r}; expected at least 1", ProbeError)
-    check_count("n_iter", n_iter, 1, ProbeError)
-    check_jobs(n_jobs, ProbeError)
-    least = int(np.ceil(3.0 * perplexity)) + 1
-    check(len(x) >= least, f"perplexity is {perplexity:g} for {len(x)} points; expected at least "
-          f"{least} points, or a perplexity of at most {max((len(x) - 1) / 3.0, 0.0):.3g}",
+    check(1.0 <= perplexity <= (len(x) - 1) / 3.0, f"perplexity is {perplexity:g} for {len(x)} "
+          f"points; expected 1 to {(len(x) - 1) / 3.0:.3g}, a third of the other points",
           ProbeError)
     check(bool((x != x[0]).any()), "all points are the same; there is nothing to project",
           ProbeError)
@@ -359,12 +343,12 @@ def tsne(
 
     embedding = TSNE(
         perplexity=perplexity, early_exaggeration_iter=EXAGGERATION_ITERATIONS, n_iter=n_iter,
-        initialization="pca", metric=metric, random_state=seed, n_jobs=n_jobs,
+        initialization="pca", metric=metric, random_state=seed, n_jobs=1,
         callbacks=None if progress is None else report, callbacks_every_iters=1,
     ).fit(x)
     settings = {"seed": seed, "perplexity": perplexity, "n_iter": n_iter,
                 "early_exaggeration_iter": EXAGGERATION_ITERATIONS, "metric": metric,
-                "initialization": "pca", "n_jobs": n_jobs}
+                "initialization": "pca"}
 
     def place(new: np.ndarray) -> np.ndarray:
         return np.array(embedding.transform(new, perplexity=min(TRANSFORM_PERPLEXITY, perplexity)))
@@ -387,7 +371,6 @@ def umap(
     first call of a process compiles for half a minute. `ProbeError` for fewer points than
     n_neighbors + 1.
     """
-    check_choice("metric", metric, ("euclidean", "cosine"))
     check(len(x) > n_neighbors, f"n_neighbors is {n_neighbors} for {len(x)} points; expected fewer "
           "neighbours than points", ProbeError)
     from umap import UMAP
@@ -423,14 +406,6 @@ def pca(x: np.ndarray, *, seed: int = 0, progress: Progress | None = None) -> Fi
     return coordinates, {"seed": seed, "explained_variance_ratio": share}, fitted.transform
 
 
-def _points(x: np.ndarray) -> np.ndarray:
-    """Return x as float64 [N, d]; `ProbeError` for another shape or values that are not finite."""
-    x = np.ascontiguousarray(x, dtype=np.float64)
-    check(x.ndim == 2, f"points have shape {x.shape}; expected (points, dimensions)", ProbeError)
-    check(bool(np.isfinite(x).all()), "the points hold values that are not finite", ProbeError)
-    return x
-
-
 METHODS: dict[str, Callable[..., Fitted]] = {"tsne": tsne, "umap": umap, "pca": pca}
 """Ways to project, whose settings are the keywords of the functions; called by `fit_projection`."""
 
@@ -445,6 +420,7 @@ def settings_of(method: str, **settings: Any) -> dict[str, Any]:
              in signature(METHODS[method]).parameters.items() if name not in ("x", "progress")}
     for name in settings:
         check_choice(f"setting of {method}", name, known)
+    check_choice("metric", settings.get("metric", "euclidean"), ("euclidean", "cosine"))
     return {**known, **settings,
             "seed": checked_seed(settings.get("seed", 0), below=BELOW_OF_NUMPY)}
 
@@ -497,29 +473,25 @@ def label_quality(
     `knn_shuffled`, what shuffled labels give, a mean over 20 shuffles; `silhouette`, the mean of
     (b - a) / max(a, b) with the mean distances a to the own and b to the nearest other class
     (Rousseeuw 1987; NaN where every point has one class, or its own); and the number of
-    `classes`. On at most 2,000 points. `ProbeError` for values that are measurements, and for
-    fewer than 4 points.
+    `classes`. On at most 2,000 points.
     """
     from sklearn.metrics import silhouette_score
 
-    points, values = _points(points), np.asarray(values)
-    check(values.shape == (len(points),), f"values have shape {values.shape}; expected "
-          f"({len(points)},), one per point", ProbeError)
-    check(values.dtype.kind != "f", "values are measurements; neighbours agree on classes only",
-          ProbeError)
+    points = np.asarray(points, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    cluster = np.arange(len(points)) if groups is None else np.asarray(groups)
+    cluster = np.arange(len(points)) if groups is None else groups
     if len(points) > QUALITY_POINTS:
         rows = rng.choice(len(points), QUALITY_POINTS, replace=False)
         points, values, cluster = points[rows], values[rows], cluster[rows]
     kinds, kind = np.unique(values.astype(str), return_inverse=True)
-    own, shuffled = agreeing_neighbors(points, kind, cluster, metric, rng)
-    defined = 2 <= len(kinds) < len(points)
+    neighbors = nearest(points, min(MOST_NEIGHBORS, (len(points) - 1) // 2), metric=metric)
+    shuffles = shuffled_classes(kind, cluster, rng, AGREEMENT_SHUFFLES)
+    agrees = shuffles[:, neighbors] == shuffles[..., None]
     return {
-        "knn_agreement": float(own.mean()),
-        "knn_shuffled": float(shuffled.mean()) if len(shuffled) else float("nan"),
-        "silhouette": float(silhouette_score(points, kind, metric=metric)) if defined
-        else float("nan"), "classes": len(kinds)}
+        "knn_agreement": float((kind[neighbors] == kind[:, None]).mean()),
+        "knn_shuffled": float(agrees.mean()) if len(shuffles) else np.nan,
+        "silhouette": float(silhouette_score(points, kind, metric=metric))
+        if 2 <= len(kinds) < len(points) else np.nan, "classes": len(kinds)}
 
 
 class CachedProjection:
@@ -546,16 +518,12 @@ class CachedProjection:
     @cached_property
     def projection(self) -> Projection:
         """The points that it is fitted on, in two dimensions."""
-        key = self._key(self.x)
-        known = self._read(key)
-        return self._keep(key, self._fitted.projection) if known is None else known
+        return self._looked_up((self.x,), lambda: self._fitted.projection)
 
     def transform(self, x: np.ndarray) -> Projection:
-        """Return other points among the fitted ones; see `FittedProjection.transform`."""
+        """Return other points among the fitted ones; see `FittedProjection`."""
         x = np.ascontiguousarray(x, dtype=np.float64)
-        key = self._key(self.x, x)
-        known = self._read(key)
-        return self._keep(key, self._fitted.transform(x)) if known is None else known
+        return self._looked_up((self.x, x), lambda: self._fitted.transform(x))
 
     @cached_property
     def _fitted(self) -> FittedProjection:
@@ -572,31 +540,29 @@ class CachedProjection:
             digest.update(array.tobytes())
         return digest.hexdigest()
 
-    def _read(self, key: str) -> Projection | None:
-        path = self.folder / f"{key}.json"
-        if not path.exists():  # it is written last
-            return None
-        try:
-            data = read_checked(path, CACHED, CACHED_KEYS, "settings", (f"{key}.safetensors",))
-            coordinates = read_tensors(self.folder / f"{key}.safetensors")["coordinates"]
-            check(data["method"] == self.method, f"{path} is of a projection by {data['method']}; "
-                  f"expected one by {self.method}", ArtifactError)
-        except ArtifactError as error:
-            warnings.warn(f"a cached projection is computed again: {error}", stacklevel=2)
-            return None
-        return Projection(coordinates, self.method, data["settings"], data["quality"])
-
-    def _keep(self, key: str, projection: Projection) -> Projection:
-        tensors = self.folder / f"{key}.safetensors"
+    def _looked_up(
+        self, arrays: Sequence[np.ndarray], compute: Callable[[], Projection]
+    ) -> Projection:
+        """Return the entry of the cache for some arrays, computed and written where it lacks."""
+        key = self._key(*arrays)
+        meta, tensors = (self.folder / f"{key}.{kind}" for kind in ("json", "safetensors"))
+        if meta.exists():  # it is written last
+            try:
+                entry = read_checked(meta, CACHED, CACHED_KEYS, "settings", (tensors.name,))
+                return Projection(read_tensors(tensors)["coordinates"], self.method,
+                                  entry["settings"], entry["quality"])
+            except ArtifactError as error:
+                warnings.warn(f"a cached projection is computed again: {error}", stacklevel=3)
+        projection = compute()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_tensors(tensors, {"coordinates": projection.coordinates})
-            write_json(self.folder / f"{key}.json", {
+            write_json(meta, {
                 **header(CACHED), "sha256": {tensors.name: checksum(tensors)},
-                "method": projection.method, "settings": dict(projection.settings),
+                "method": self.method, "settings": dict(projection.settings),
                 "quality": dict(projection.quality)})
         except (ArtifactError, OSError) as error:
-            warnings.warn(f"a projection is not kept: {error}", stacklevel=2)
+            warnings.warn(f"a projection is not kept: {error}", stacklevel=3)
         return projection
 
 
@@ -662,9 +628,6 @@ class ProjectionResult(TableResult):
 
     def figure(self) -> Figure:
         """Return a panel per layer (across), label, pair and split (down), with its quality."""
-        # Only now: the explorer reads results, and its first picture would wait for matplotlib.
-        from latentcode.figures.panels import ScatterCell, scatter_figure
-
         cells = []
         several = [name for name in ("pair", "split") if self.coordinates[name].nunique() > 1]
         for label in self.settings["labels"]:
@@ -678,14 +641,12 @@ class ProjectionResult(TableResult):
                     f"layer {place['layer']}", points[["projection_x", "projection_y"]].to_numpy(),
                     points[label], note))
         figure = scatter_figure(cells)
+        method = ", ".join(f"{name} {value}" for name, value in self.settings["method"].items())
         pairs, fitted = self.quality["pair"].unique(), where(self.quality, fitted=True).iloc[0]
         footnotes = (
-            ", ".join(f"{name} {value}" for name, value in self.settings["method"].items())
-            + (f"; {pairs[0]}" if len(pairs) == 1 else "")
-            + f"; fitted to {fitted['n']:,} points of {fitted['split']}",
+            f"{method}; {', '.join(pairs)}; fitted to {fitted['n']:,} points of {fitted['split']}",
             "T: trustworthiness. kNN: share of nearest neighbours with the same label (of shuffled "
             "labels). S: silhouette.")
         width = int(PER_INCH * figure.get_figwidth())
-        figure.supxlabel("\n".join(line for text in footnotes for line in wrap(text, width)),
-                         fontsize=7)
+        figure.supxlabel("\n".join(fill(text, width) for text in footnotes), fontsize=7)
         return figure

@@ -44,7 +44,6 @@ from latentcode.probes.common.labels import (
     groups_of,
     indicated,
     names_of,
-    own_labels,
     resolve_label,
     shared_combinations,
     varying,
@@ -344,9 +343,8 @@ def ask(
         heldout=HELDOUT if probe.fitted else None)
     parts = [(part, subject.n_of("n", n, 4_096, part))
              for part in (("train", split) if probe.fitted else (split,))]
-    custom = own_labels(wanted if labels is not None else None, subject, parts, seed=seed)
     reads = read(subject, parts, features, pairs=pairs, layers=layers, controls=controls,
-                 seed=seed, custom=custom)
+                 seed=seed, labels=labels)
     if probe.fitted:
         shared_combinations(reads.rows[0], reads.rows[1],
                             "combinations" if split == "test" else "nothing")

@@ -19,23 +19,10 @@ from matplotlib.colors import TwoSlopeNorm
 from latentcode import subjects
 from latentcode.devices import checked_seed
 from latentcode.errors import ProbeError, check, check_count
-from latentcode.figures.panels import heat_map, signed_norm
+from latentcode.figures.panels import signed_norm
 from latentcode.figures.style import FEATURE_STYLES, Figure
-from latentcode.probes.common.figures import (
-    features_in,
-    heat_maps,
-    layers_in,
-    name_panels,
-    panels,
-    scores_figure,
-)
-from latentcode.probes.common.labels import (
-    LabelFunction,
-    asked_labels,
-    groups_of,
-    names_of,
-    own_labels,
-)
+from latentcode.probes.common.figures import features_in, heat_maps, layers_in, scores_figure
+from latentcode.probes.common.labels import LabelFunction, asked_labels, groups_of, names_of
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.statistics import (
     LEVEL,
@@ -47,7 +34,6 @@ from latentcode.probes.common.statistics import (
     check_bootstrap,
     contrast_columns,
     has_null,
-    percentile_interval,
     resample,
     shuffled_labels,
 )
@@ -132,16 +118,15 @@ def similarity(
     names = names_of(labels)
     check(len(names) == 1, f"label is {', '.join(map(str, names)) or 'empty'}; expected a single "
           "one", ProbeError)
-    label, n = names[0], subject.n_of("n", n, 4_096, split)
-    custom = own_labels(labels, subject, [(split, n)], seed=seed)
-    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
-                 seed=seed, custom=custom)
+    label, = names
+    parts = [(split, subject.n_of("n", n, 4_096, split))]
+    reads = read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, labels=labels)
     clusters = groups_of(reads.rows[0].labels)
-    n = len(clusters)
     # The first stream was that of shuffles: others draw what they drew before.
     drawing, resampling = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3)[1:])
     weights = resample(int(clusters.max()) + 1, n_bootstrap, resampling)
-    sampled = np.sort(drawing.permutation(n)[:n_samples])
+    sampled = np.sort(drawing.permutation(len(clusters))[:n_samples])
     targets = reads.targets(label, subject.pairs)
     for target in targets.values():
         check(len(target.classes) <= MOST_CLASSES, f"label {label!r} has {len(target.classes)} "
@@ -163,23 +148,23 @@ def similarity(
                             for shuffled in shuffled_labels(truth, clusters, rng, N_SHUFFLES)]
                 if shuffles:  # else there is no null
                     cosines["shuffled"] = {
-                        centring: Resampled.of_shuffles([each[centring] for each in shuffles], rng)
+                        centring: Resampled.of_shuffles(
+                            [shuffle[centring] for shuffle in shuffles], rng)
                         for centring in CENTRINGS}
             tables["means"].append(_by_component(sums.means(), classes).assign(
                 n=np.tile(truth.sum(axis=0), x.shape[1]), **here))
-            shown = [" + ".join(np.array(classes)[each]) for each in truth[sampled]]
+            shown = [" + ".join(np.array(classes)[row]) for row in truth[sampled]]
             tables["samples"].append(_by_component(x[sampled], shown).assign(
                 instance=np.tile(sampled, x.shape[1]), **here))
             tables["concentration"].append(
                 _concentrations(x, truth, clusters, weights, classes, here).assign(**here))
-        couples = pd.MultiIndex.from_product([classes, classes], names=["row", "column"])
-        for features, by_centring in cosines.items():
-            for centring, cosine in by_centring.items():
-                low, high = cosine.interval()
-                tables["cosines"].append(pd.DataFrame({
-                    "value": cosine.value.ravel(), "low": low.ravel(), "high": high.ravel()},
-                    couples).reset_index().assign(**place, features=features, centring=centring))
-        tables["contrasts"] += [table.assign(**place) for table in _contrasts(cosines, classes, n)]
+        matrix = pd.MultiIndex.from_product([classes, classes], names=["row", "column"])
+        tables["cosines"] += [
+            _with_intervals(cosine, matrix).assign(**place, features=features, centring=centring)
+            for features, by_centring in cosines.items()
+            for centring, cosine in by_centring.items()]
+        tables["contrasts"] += [table.assign(**place, n=len(clusters), n_clusters=weights.shape[1])
+                                for table in _contrasts(cosines, classes)]
     return SimilarityResult.from_rows(tables, {
         "label": label, "layers": reads.layers, "pairs": list(reads.labels),
         "classes": sorted({str(c) for target in targets.values() for c in target.classes}),
@@ -199,13 +184,21 @@ def _cosines(sums: LabelSums, weights: np.ndarray) -> dict[str, Resampled]:
             for centring in CENTRINGS}
 
 
+def _with_intervals(score: Resampled, index: pd.MultiIndex) -> pd.DataFrame:
+    """Return the entries of a score with their intervals, a row each, as an index names them."""
+    low, high = score.interval()
+    return pd.DataFrame({"value": score.value.ravel(), "low": low.ravel(), "high": high.ravel()},
+                        index).reset_index()
+
+
 def _contrasts(
-    cosines: Mapping[str, Mapping[str, Resampled]], names: Sequence[str], n: int
+    cosines: Mapping[str, Mapping[str, Resampled]], names: Sequence[str]
 ) -> Iterator[pd.DataFrame]:
     """Yield cos(a, b) less the largest cosine of a or b with a third class, and that of the code
-    less those of the controls, for each two classes; whole combinations of all n problems are
-    resampled."""
+    less those of the controls, for each two classes."""
     i, j = np.triu_indices(len(names), k=1)
+    couples = pd.MultiIndex.from_arrays([np.array(names)[i], np.array(names)[j]],
+                                        names=["row", "column"])
 
     def of_couples(cosine: Resampled) -> Resampled:
         return replace(cosine, value=cosine.value[i, j], replicates=cosine.replicates[:, i, j])
@@ -218,21 +211,15 @@ def _contrasts(
         return replace(cosine, value=value, replicates=replicates)
 
     for centring in CENTRINGS:
-        by_features = {features: each[centring] for features, each in cosines.items()}
-        compared = [("code", other, of_couples(cosine)) for other, cosine in by_features.items()
-                    if other != "code"]
-        compared += [(features, LARGEST_OTHER, largest_others(cosine))
-                     for features, cosine in by_features.items()
-                     if features != "shuffled" and len(names) > 2]
+        scores = {features: by_centring[centring] for features, by_centring in cosines.items()}
+        compared = [("code", control, of_couples(scores[control]))
+                    for control in scores if control != "code"]
+        compared += [(features, LARGEST_OTHER, largest_others(scores[features]))
+                     for features in scores if features != "shuffled" and len(names) > 2]
         for features, against, other in compared:
-            difference = of_couples(by_features[features]) - other
-            low, high = difference.interval()
-            table = pd.DataFrame({
-                "centring": centring, "row": np.array(names)[i], "column": np.array(names)[j],
-                "features": features, "quantity": "cosine", "against": against,
-                "value": difference.value, "low": low, "high": high, "n": n,
-                "n_clusters": difference.n_clusters})
-            yield table[np.isfinite(table["value"])]
+            table = _with_intervals(of_couples(scores[features]) - other, couples)
+            yield table.dropna(subset="value").assign(
+                centring=centring, features=features, quantity="cosine", against=against)
 
 
 def _concentrations(
@@ -250,20 +237,17 @@ def _concentrations(
           "heads; expected some score in each", ProbeError)
     measures = concentration(np.where(counted[:, None], x, 1.0))
     truth = np.column_stack([np.ones(len(x), dtype=bool), truth]) & counted[:, None]
-    values = LabelSums.of(np.column_stack(list(measures.values())), truth, clusters)
-    winner = np.eye(x.shape[1])[np.abs(x).argmax(axis=1)]
-    winners = LabelSums.of(winner, truth, clusters)
-    whole = np.column_stack([values.means(), winners.means().max(axis=1)])  # [class, measure]
-    replicates = np.concatenate(
-        [values.resampled(weights), winners.resampled(weights).max(axis=2, keepdims=True)], axis=2)
-    low, high = percentile_interval(replicates, weights.shape[1])
-    rows = pd.MultiIndex.from_product([[ALL, *names], [*measures, "same_head"]],
-                                      names=["class", "measure"])
-    n_kinds = len(measures) + 1
-    return pd.DataFrame({
-        "value": whole.ravel(), "low": low.ravel(), "high": high.ravel(),
-        "n": np.repeat(truth.sum(axis=0), n_kinds),
-        "n_combinations": np.repeat((values.counts > 0).sum(axis=0), n_kinds)}, rows).reset_index()
+    sums = LabelSums.of(np.column_stack(list(measures.values())), truth, clusters)
+    heads = LabelSums.of(np.eye(x.shape[1])[np.abs(x).argmax(axis=1)], truth, clusters)
+    table = _with_intervals(Resampled(
+        np.column_stack([sums.means(), heads.means().max(axis=1)]),  # [class, measure]
+        np.dstack([sums.resampled(weights), heads.resampled(weights).max(axis=2)]),
+        len(x), weights.shape[1]),
+        pd.MultiIndex.from_product([[ALL, *names], [*measures, "same_head"]],
+                                   names=["class", "measure"]))
+    n_measures = len(measures) + 1
+    return table.assign(n=np.repeat(truth.sum(axis=0), n_measures),
+                        n_combinations=np.repeat((sums.counts > 0).sum(axis=0), n_measures))
 
 
 def _by_component(points: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
@@ -356,6 +340,7 @@ class SimilarityResult(TableResult):
     """
 
     FORMAT = "latentcode.similarity"
+    SHOWS = "heads that a code uses, and the most similar classes of a label"
     COLUMNS: ClassVar = {
         "cosines": ("layer", "pair", "label", "features", "centring", "row", "column", "value",
                     "low", "high"),
@@ -375,11 +360,6 @@ class SimilarityResult(TableResult):
     concentration: pd.DataFrame
     settings: Mapping[str, Any]
     contrasts: Contrasts = NONE
-
-    @property
-    def title(self) -> str:
-        return (f"SimilarityResult: heads that a code uses, and the most similar classes of label "
-                f"{self.settings['label']!r}")
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -412,13 +392,9 @@ class SimilarityResult(TableResult):
                                    ("pair", "layer", "features")):
             measures = {str(row.measure): with_interval(row) for row in block.itertuples()}
             matrix = self.matrix(**place)
-            upper = np.triu(np.ones(matrix.shape, dtype=bool), k=1)
-            above: Any = matrix.where(upper).stack().dropna()
-            closest = "the mean does not vary"
-            if len(above):
-                value, (a, b) = max(
-                    zip(above, above.index, strict=True), key=lambda cell: cell[0])
-                closest = f"{a} ~ {b} {value:.2f}"
+            above = matrix.where(np.triu(np.ones(matrix.shape, dtype=bool), k=1)).stack().dropna()
+            closest = "the mean does not vary" if above.empty else (
+                f"{' ~ '.join(above.idxmax())} {above.max():.2f}")
             rows.append(place | measures | {"closest classes": closest})
         return pd.DataFrame(rows)
 
@@ -441,35 +417,24 @@ class SimilarityResult(TableResult):
             f"{self.settings['label']}, {pair}")
 
     def codes_figure(self, *, pair: str | None = None, features: str = "code") -> Figure:
-        """Return sampled points above and mean points per class below, per layer (A8A, B)."""
-        pair = self.first_pair(pair)
-        samples, means = (where(table, pair=pair, features=features)
-                          for table in (self.samples, self.means))
-        check(len(means) > 0, f"there are no points of features {features!r}, pair {pair!r}",
-              ProbeError)
-        classes, layers = list(self.settings["classes"]), layers_in(samples)
-        n_samples, wide = samples["instance"].nunique(), samples["component"].nunique()
-        width, names = float(np.clip(0.1 * wide, 1.7, 3.0)), 0.065 * max(map(len, classes)) + 0.3
-        with panels(2, len(layers), width * len(layers) + names + 0.8,
-                    0.125 * (n_samples + len(classes)) + 1.5, f"{features}, {pair}",
-                    height_ratios=[n_samples, len(classes)]) as (figure, grid):
-            for column, layer in zip(grid.T, layers, strict=True):
-                points = where(samples, layer=layer).pivot(
-                    index=["class", "instance"], columns="component", values="value")
-                points = points.droplevel("instance")
-                mean = where(means, layer=layer).pivot(
-                    index="class", columns="component", values="value").loc[classes]
-                # One scale for both: a mean paler than its instances shows that they cancel.
-                norm = signed_norm(np.concatenate([points.to_numpy(), mean.to_numpy()]))
-                for axes, matrix in zip(column, (points, mean), strict=True):
-                    drawn = heat_map(axes, matrix, norm, fontsize=6.5)
-                    axes.label_outer()
-                bar = figure.colorbar(drawn, ax=column, orientation="horizontal", shrink=0.8,
-                                      fraction=0.04, pad=0.02)
-                bar.ax.tick_params(labelsize=6.5)
-            name_panels(grid, [f"layer {layer}" for layer in layers], ["sampled", "mean"],
-                        "head" if wide <= 64 else "component")
-        return figure
+        """Return sampled points above and mean points per class below, per layer (A8A, B).
+
+        On one scale: a mean that is paler than its instances shows that they cancel.
+        """
+        place = {"pair": self.first_pair(pair), "features": features}
+        matrices = {}
+        for name, table in (("sampled", self.samples), ("mean", self.means)):
+            for layer, points in where(table, **place).groupby("layer"):
+                rows = ["class", "instance"] if name == "sampled" else ["class"]
+                matrix = points.pivot(index=rows, columns="component", values="value")
+                matrices[name, f"layer {layer}"] = matrix.set_axis(
+                    matrix.index.get_level_values("class"))
+        check(len(matrices) > 0, f"there are no points of features {features!r}, pair "
+              f"{place['pair']!r}", ProbeError)
+        values = np.concatenate([matrix.to_numpy() for matrix in matrices.values()])
+        return heat_maps(matrices, signed_norm(values), title=f"{features}, {place['pair']}",
+                         label="score" if features != "residual" else "value",
+                         xlabels="head" if values.shape[1] <= 64 else "component")
 
     def concentration_figure(self, *, pair: str | None = None) -> Figure:
         """Return the measures of concentration per layer, features side by side."""

@@ -32,7 +32,7 @@ from latentcode.errors import ProbeError, check, check_count
 from latentcode.figures.style import FEATURE_STYLES, Figure, category_styles
 from latentcode.probes.common.figures import features_in, name_panels, panels, scores_figure
 from latentcode.probes.common.harness import Read, origin, read, subjects_of
-from latentcode.probes.common.labels import Labels, groups_of, make_target, names_of, own_labels
+from latentcode.probes.common.labels import Labels, groups_of, make_target, names_of
 from latentcode.probes.common.results import TableResult, blocks, distinct, where, with_interval
 from latentcode.probes.common.statistics import (
     LEVEL,
@@ -144,9 +144,8 @@ def topography(
     for index, subject in enumerate(subjects):
         tasks = _distances(subject, labels, distances, split)
         parts = [(split, subject.n_of("n", n, 4_096, split))]
-        custom = own_labels(labels, subject, parts, seed=seed)
         reads = read(subject, parts, ("code",), pairs=pairs, layers=layers, controls=controls,
-                     seed=seed, custom=custom)
+                     seed=seed, labels=labels)
         rows, contrasts, zeros = _correlate_points(
             subject, reads, tasks, n_instances, n_permutations, n_bootstrap, seed,
             part_of(progress, index, len(subjects)))

@@ -31,7 +31,6 @@ from latentcode.probes.common.labels import (
     asked_labels,
     groups_of,
     names_of,
-    own_labels,
     single_labels,
 )
 from latentcode.probes.common.results import TableResult, blocks, where
@@ -94,14 +93,13 @@ def value_networks(
     n = subject.n_of("n", n, 2_048, split)
     check_count("n_inputs", n_inputs, 1, ProbeError)
     n_inputs = min(n_inputs, n)
-    custom = own_labels(wanted if labels is not None else None, subject, [(split, n)], seed=seed)
     if isinstance(subject, CodesSubject):
         subject.model()  # says what is missing
+    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
+                 seed=seed, labels=labels)
     inputs: dict[str, Any] = {name: subject.reader(
         split, n=n_inputs, pairs=pairs, layers=layers, untrained=name == "untrained", seed=seed)
         for name in (("code", "untrained") if controls else ("code",))}
-    reads = read(subject, [(split, n)], ("code",), pairs=pairs, layers=layers, controls=controls,
-                 seed=seed, custom=custom)
     known, pair_names = reads.rows[0].labels, list(reads.labels)
     names = names_of(wanted) if labels is not None else single_labels(
         known, names_of(wanted), subject.pairs[pair_names[0]])

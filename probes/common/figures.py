@@ -64,7 +64,7 @@ def heat_maps(
     matrices: Mapping[tuple[str, str], pd.DataFrame], norm: Normalize, *, title: str, label: str,
     xlabels: Sequence[str] | str = "", cell: float = 0.13, numbers: bool = False,
 ) -> Figure:
-    """Return square matrices on one scale, (name of the row, of the column of panels) -> matrix.
+    """Return matrices on one scale, (name of the row, of the column of panels) -> matrix.
 
     label  of the colour bar
     cell   inches of a cell; of few cells more
@@ -72,9 +72,10 @@ def heat_maps(
     rows, columns = (list(dict.fromkeys(names)) for names in zip(*matrices, strict=True))
     side = max(1.35, cell * max(map(len, matrices.values())),
                *(0.085 * len(line) for row in rows for line in row.split("\n")))
-    names = 0.07 * max(len(str(name)) for matrix in matrices.values() for name in matrix.index)
-    with panels(len(rows), len(columns), max(side * len(columns) + names + 1.8, 4.2),
-                side * len(rows) + names + 0.9, title) as (figure, grid):
+    beside, below = (0.07 * max(len(str(name)) for matrix in matrices.values() for name in
+                                matrix.axes[axis]) for axis in (0, 1))
+    with panels(len(rows), len(columns), max(side * len(columns) + beside + 1.8, 4.2),
+                side * len(rows) + below + 0.9, title) as (figure, grid):
         for (row, column), matrix in matrices.items():
             axes = grid[rows.index(row), columns.index(column)]
             drawn = heat_map(axes, matrix, norm, numbers=numbers, rotation=0 if numbers else 90)

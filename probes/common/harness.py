@@ -44,6 +44,7 @@ from latentcode.probes.common.labels import (
     asked_labels,
     make_target,
     names_of,
+    own_labels,
     stated,
 )
 from latentcode.probes.common.results import BAG, named
@@ -249,7 +250,7 @@ def read(
     subject: Subject, parts: Sequence[Part], features: Sequence[str], *,
     pairs: Sequence[str] | str | None, layers: Sequence[int] | int | None,
     widths: Sequence[int] | None = None, controls: bool = True, seed: int,
-    custom: Sequence[Mapping[str, np.ndarray]],
+    labels: Labels | None = None,
 ) -> Read:
     """Read features of each part, with their controls.
 
@@ -257,11 +258,12 @@ def read(
     pairs     default: those of the subject
     widths    dimensions that all features are brought to, principal axes of the first part
     controls  also read the residual stream, the untrained model and, of whole texts, the bag
-    custom    further labels of each part's problems
+    labels    of which those that are functions are computed for each part's problems
 
-    Raises what `Subject.reader` raises, and `ProbeError` for features that are repeated, none or
-    not finite, and for codes in hand without the controls.
+    Raises what `own_labels` and `Subject.reader` raise, and `ProbeError` for features that are
+    repeated, none or not finite, and for codes in hand without the controls.
     """
+    custom = own_labels(labels, subject, parts, seed=seed)
     check(len(features) > 0, "features is empty; expected at least one", ProbeError)
     check_distinct("features", features)
     if isinstance(subject, CodesSubject):
@@ -290,7 +292,7 @@ def read(
         untrained=model == "untrained").read() for split, n in parts]
         for model, kept in wanted.items()} if is_code(features) else {}
     readings: list[Reading] = []
-    labels: dict[str, list[pd.DataFrame]] = {}
+    of_pairs: dict[str, list[pd.DataFrame]] = {}
     first: list[Rows] = []
     for pair in names:
         rows = {model: [Rows.of_codes(each, pair, kept) for each in codes[model]] if codes else [
@@ -299,8 +301,8 @@ def read(
                 untrained=model == "untrained"), kept) for split, n in parts]
             for model, kept in wanted.items()}
         first = first or rows["trained"]
-        labels[pair] = [each.labels.assign(**values)
-                        for each, values in zip(rows["trained"], custom, strict=True)]
+        of_pairs[pair] = [each.labels.assign(**values)
+                          for each, values in zip(rows["trained"], custom, strict=True)]
         of_pair = list(_readings(rows["trained"], pair, "trained", widths, stream))
         readings += of_pair
         # The same at all pairs and in all layers.
@@ -313,7 +315,7 @@ def read(
         # All layers and pairs tell instances apart that few do not.
         first = [replace(rows, codes=subject.reader(split, n=n).read())
                  for rows, (split, n) in zip(first, parts, strict=True)]
-    return Read(readings, first, labels)
+    return Read(readings, first, of_pairs)
 
 
 def _readings(

@@ -52,8 +52,13 @@ from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import mean_and_interval, no_null, shuffled_classes
-from latentcode.probes.knn_purity import AGREEMENT_SHUFFLES, MOST_NEIGHBORS, nearest
-from latentcode.probes.projection import ProjectionResult, project
+from latentcode.probes.knn_purity import nearest
+from latentcode.probes.projection import (
+    AGREEMENT_SHUFFLES,
+    MOST_NEIGHBORS,
+    ProjectionResult,
+    project,
+)
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 

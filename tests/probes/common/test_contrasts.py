@@ -118,7 +118,7 @@ def test_several_splits_are_scored_by_the_same_probes(planted: Planted) -> None:
     train, ood, other = planted("train"), planted("ood"), planted("ood", seed=5)
     parts = CodesSubject([train, ood, other])
     reads = read(parts, [(str(i), len(codes)) for i, codes in enumerate(parts.parts)], ["code"],
-                 pairs=None, layers=[1], controls=False, seed=0, custom=[{}, {}, {}])
+                 pairs=None, layers=[1], controls=False, seed=0)
     both = decode_readings(parts, reads, ["term_1"], controls=False, n_shuffles=1, n_bootstrap=100)
     for heldout, found in zip((ood, other), both, strict=True):
         alone = decode_codes(train, heldout, ["term_1"], layers=[1], controls=False, n_shuffles=1,
