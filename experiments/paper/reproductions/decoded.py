@@ -204,7 +204,7 @@ def probe_scores(
     # An instance of a small task can come twice, which the claims have always counted.
     known = CodesSubject(codes, untrained)
     reads = read(known, [(str(i), len(each)) for i, each in enumerate(codes)], ["code"],
-                 pairs=None, layers=None, seed=seed, custom=[{} for _ in codes])
+                 pairs=None, layers=None, seed=seed)
     results = decode_readings(known, reads, [label], metrics=["balanced_accuracy"],
                               allow_overlap="instances", seed=seed)
     tables = []
