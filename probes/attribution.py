@@ -88,7 +88,7 @@ COLORS = {"path": PALETTE[0], "gradient": PALETTE[1], "random": GREY}
 @watched("passes")
 def attribute(
     model: Model,
-    problems: Problems = None,
+    problems: Problems | Counterfactuals = None,
     source: str | None = None,
     *,
     sites: Sequence[str] | str = ATTRIBUTED,
@@ -115,7 +115,8 @@ def attribute(
     Args:
         model: See `subject`.
         problems: See `subject`; of prompts minimal pairs, or a factorial, with the columns that
-            `PromptCounterfactuals` lists; default: the run's own task.
+            `PromptCounterfactuals` lists; default: the run's own task. Or the pairs of a model in
+            hand, which has `cfg` and `run_with_hooks` (`make_counterfactuals(make_task(...))`).
         source: Whose activations would be put in: `operation+operands`, another source of a
             factorial (`latentcode.tasks.counterfactuals`), or `interchange`, the minimal pair's;
             default: operation+operands, without a factorial interchange.
@@ -143,31 +144,18 @@ def attribute(
             model.
         ProbeError: Fewer than four instances count.
     """
-    seed = checked_seed(seed)
-    subject = opened(model, problems, step=step, device=device, batch_size=batch_size)
-    return attribute_model(
-        subject.model(), subject.counterfactuals(among=among), source, sites=sites,
-        split=split if subject.has_splits else "prompts", n=subject.n_of("n", n, 2_000, split),
-        n_patched=n_patched, n_points=n_points, n_checked=n_checked, n_ranked=n_ranked, seed=seed,
-        batch_size=subject.patched_at_once, n_bootstrap=n_bootstrap,
-        meta={**subject.settings, **({} if among == "vocabulary" else {"among": among})},
-        progress=progress)
-
-
-@watched("passes")
-def attribute_model(
-    model: Any, task: Counterfactuals, source: str | None = None, *,
-    sites: Sequence[str] | str = ATTRIBUTED, split: str = "ood", n: int = 2_000,
-    n_patched: int = 200, n_points: int = 4, n_checked: int = 40, n_ranked: int = 200,
-    seed: int = 0, batch_size: int = 250, n_bootstrap: int = 1_000,
-    meta: Mapping[str, Any] | None = None, progress: Progress | None = None,
-) -> AttributionResult:
-    """Attribute the answers of a model in hand; arguments as those of `attribute`, and
-
-    model  anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task   the bases, sources and answers: `make_counterfactuals(make_task(...))`
-    """
     seed, sites = checked_seed(seed), chosen("site", sites, ATTRIBUTED)
+    network: Any = model
+    settings: Mapping[str, Any] = {}
+    if isinstance(problems, Counterfactuals):
+        task = problems
+        n, batch_size = 2_000 if n is None else n, batch_size or 250
+    else:
+        subject = opened(model, problems, step=step, device=device, batch_size=batch_size)
+        network, task = subject.model(), subject.counterfactuals(among=among)
+        settings = {**subject.settings, **({} if among == "vocabulary" else {"among": among})}
+        n, batch_size = subject.n_of("n", n, 2_000, split), subject.patched_at_once
+        split = split if subject.has_splits else "prompts"
     if source is None:
         source = "operation+operands" if task.factorial else "interchange"
     rate = rate_of(task, source)
@@ -175,9 +163,9 @@ def attribute_model(
                                ("n_checked", n_checked, 1), ("n_ranked", n_ranked, 1)):
         check_count(name, value, least)
     check_bootstrap(n_bootstrap)
-    layers = attention_layers(model)
-    setting = Setting(model, task, source, [(s, layer) for s in sites for layer in layers],
-                      n_points, shared=not unshared(model))
+    layers = attention_layers(network)
+    setting = Setting(network, task, source, [(s, layer) for s in sites for layer in layers],
+                      n_points, shared=not unshared(network))
     total = -(-n // batch_size) + len(sites) * (2 * n_checked + 2 * n_ranked + 64)
     passes = count(1)
 
@@ -193,7 +181,7 @@ def attribute_model(
 
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in AttributionResult.COLUMNS}
     low: dict[str, float] = {}
-    with locked(model), task.reading(model):
+    with locked(network), task.reading(network):
         patched, sums, roles, n_known = _attributed(
             setting, split, n, n_patched, batch_size, seed, advance)
         for site in sites:
@@ -219,7 +207,7 @@ def attribute_model(
     if progress is not None:
         progress(total, total)
     return AttributionResult.from_rows(tables, {
-        **(dict(meta) if meta else {}), "source": source, "rate": rate,
+        **settings, "source": source, "rate": rate,
         "symbolic": task.symbolic, "sites": list(sites), "split": split, "n": n,
         "n_known": n_known, "n_patched": len(patched), "n_points": n_points,
         "n_checked": n_checked, "n_ranked": n_ranked, "seed": seed, "batch_size": batch_size,

@@ -42,6 +42,7 @@ from latentcode.models.patched.passes import (
     unshared,
 )
 from latentcode.models.patched.sites import Place, check_written
+from latentcode.models.pretrained import untrained as with_fresh_weights
 from latentcode.probes.common.figures import panels, reach
 from latentcode.probes.common.results import TableResult, blocks, where, with_interval
 from latentcode.probes.common.statistics import (
@@ -85,7 +86,7 @@ STYLES = {"trained": (PALETTE[0], "o"), "shuffled": (PALETTE[1], "s"),
 @watched("searches")
 def das(
     model: Model,
-    problems: Problems = None,
+    problems: Problems | Counterfactuals = None,
     objective: str | Sequence[str] = "operation",
     *,
     site: str = "code",
@@ -114,7 +115,8 @@ def das(
     Args:
         model: See `subject`.
         problems: See `subject`; of prompts a factorial, with the columns `operation` and
-            `operands`; default: the run's own task.
+            `operands`; default: the run's own task. Or the pairs of a model in hand, which has
+            `cfg` and `run_with_hooks`: `make_counterfactuals(make_task(...))`.
         objective: `operation`, towards B(x), `operands`, towards A(x'), or both; of a source with
             another operation B and other operands x'.
         site: `code`, the row of the response in a layer, `z`, what the heads put out for it before
@@ -146,35 +148,6 @@ def das(
             not go on with what is written at the place.
         ProbeError: The model has no hooks, a rank is above d, or no pair counts.
     """
-    seed = checked_seed(seed)
-    subject = opened(model, problems, step=step, device=device).divided(heldout, seed, "operation")
-    untrained = subject.model(untrained=True, seed=seed) if "untrained" in searches else None
-    return das_model(
-        subject.model(), subject.counterfactuals(), objective, site=site, layer=layer, rank=rank,
-        searches=searches, untrained=untrained, split=split if subject.has_splits else "prompts",
-        n_train=subject.n_of("n_train", n_train, 2_048, "train"),
-        n=subject.n_of("n", n, 600, split), steps=steps, batch_size=batch_size,
-        learning_rate=learning_rate, seed=seed, n_bootstrap=n_bootstrap, meta=subject.settings,
-        progress=progress)
-
-
-@watched("searches")
-def das_model(
-    model: Any, task: Counterfactuals, objective: str | Sequence[str] = "operation", *,
-    site: str = "code", layer: int | None = None, rank: int | Sequence[int] = 4,
-    searches: Sequence[str] = SEARCHES, untrained: Any = None, split: str = "ood",
-    n_train: int = 2_048, n: int = 600, steps: int = 300, batch_size: int = 64,
-    learning_rate: float = 0.01, seed: int = 0, n_bootstrap: int = 1_000,
-    meta: Mapping[str, Any] | None = None, progress: Progress | None = None,
-) -> DASResult:
-    """Search in a model in hand; arguments as those of `das`, and
-
-    model      anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
-    task       its pairs, with a factorial of sources: `make_counterfactuals(make_task(...))`, or
-               `PromptCounterfactuals` of every operation with every operands
-    untrained  the model's initial weights, or the same architecture with fresh ones
-               (`load_pretrained(..., untrained=True)`), for the control of that name
-    """
     seed, ranks = checked_seed(seed), as_tuple(rank)
     objectives = chosen("objective", objective, OBJECTIVES)
     searches = chosen("search", searches, SEARCHES)
@@ -182,61 +155,79 @@ def das_model(
     check_count("rank", min(ranks))
     check_count("steps", steps)
     check_bootstrap(n_bootstrap)
+    models: dict[str, Any] = {"trained": model}
+    settings: Mapping[str, Any] = {}
+    if isinstance(problems, Counterfactuals):
+        task = problems
+        n_train, n = 2_048 if n_train is None else n_train, 600 if n is None else n
+        if "untrained" in searches:
+            models["untrained"] = with_fresh_weights(model, seed)
+    else:
+        subject = opened(model, problems, step=step, device=device).divided(
+            heldout, seed, "operation")
+        task, settings = subject.counterfactuals(), subject.settings
+        models = {name: subject.model(untrained=name == "untrained", seed=seed)
+                  for name in ("trained", "untrained") if name in ("trained", *searches)}
+        n_train = subject.n_of("n_train", n_train, 2_048, "train")
+        n = subject.n_of("n", n, 600, split)
+        split = split if subject.has_splits else "prompts"
+    network = models["trained"]
     check(task.factorial, "these pairs have no factorial of sources; expected make_counterfactuals("
           "task) of a task that offers one, or prompts with the columns operation and operands")
-    check("untrained" not in searches or untrained is not None, "'untrained' is among the searches "
-          "without the model of that name; expected untrained=, the initial weights")
     if layer is None:
-        layer = model.cfg.n_layers - 1 if site == "residual" else attention_layers(model)[-1]
-    check_layer(model, layer, attention=site != "residual")
-    models = {"trained": model} | ({"untrained": untrained} if "untrained" in searches else {})
-    device = next(model.parameters()).device
+        layer = network.cfg.n_layers - 1 if site == "residual" else attention_layers(network)[-1]
+    check_layer(network, layer, attention=site != "residual")
+    model_device = next(network.parameters()).device
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in DASResult.COLUMNS}
     outcomes: dict[tuple[str, str, int], Mapping[str, pd.DataFrame]] = {}
     with ExitStack() as reading:
-        for network in models.values():
-            reading.enter_context(locked(network))
-            reading.enter_context(task.reading(network))
-        prepared = {name: Search.prepared(network, task, (site, layer), n_train=n_train, n=n,
+        for each in models.values():
+            reading.enter_context(locked(each))
+            reading.enter_context(task.reading(each))
+        prepared = {name: Search.prepared(each, task, (site, layer), n_train=n_train, n=n,
                                           split=split, known=name == "trained", seed=seed)
-                    for name, network in models.items()}
-        of_model = prepared["trained"]
-        check(max(ranks) <= of_model.d, f"rank is {max(ranks)}; expected at most {of_model.d}, the "
+                    for name, each in models.items()}
+        trained = prepared["trained"]
+        check(max(ranks) <= trained.d, f"rank is {max(ranks)}; expected at most {trained.d}, the "
               f"dimensions of {site} in layer {layer}", ProbeError)
-        plan = list(product(objectives, searches, ranks))
-        for towards, name, k in reported(plan, len(plan), progress):
-            search = prepared.get(name, of_model)
-            drawn = make_generator(seed, f"subspaces {towards} {name} {k}", device)
-            basis, losses = search.fit(
-                towards, k, shuffled=name == "shuffled", generator=drawn, steps=steps,
-                batch_size=batch_size, learning_rate=learning_rate)
-            rates, outcomes[towards, name, k] = search.scored(basis, n_bootstrap, seed)
-            tables["table"] += [{"objective": towards, "search": name, **row} for row in rates]
+        plan = [*product(objectives, searches, ranks),
+                *(("none", "random", k) for k in ranks), ("none", "whole", trained.d)]
+        for goal, name, k in reported(plan, len(plan), progress):
+            search = prepared.get(name, trained)
+            losses: list[float] = []
+            # "subspaces" names streams of random numbers, which another name would change.
+            stream = "random" if name == "random" else f"{goal} {name}"
+            generator = make_generator(seed, f"subspaces {stream} {k}", model_device)
+            if name == "whole":
+                basis = torch.eye(k, device=model_device)
+            elif name == "random":
+                basis = random_basis(search.d, k, generator)
+            else:
+                basis, losses = search.fit(
+                    goal, k, shuffled=name == "shuffled", generator=generator, steps=steps,
+                    batch_size=batch_size, learning_rate=learning_rate)
+            rates, outcomes[goal, name, k] = search.scored(basis, n_bootstrap, seed)
+            place = {"objective": goal, "search": name}
+            tables["table"] += [{**place, **row} for row in rates]
             tables["curves"] += [
-                {"objective": towards, "search": name, "rank": k, "step": end,
-                 "loss": np.mean(losses[end - WINDOW:end])}
+                {**place, "rank": k, "step": end, "loss": np.mean(losses[end - WINDOW:end])}
                 for end in range(WINDOW, len(losses) + 1, WINDOW)]
-        fixed = [("random", random_basis(
-            of_model.d, k, make_generator(seed, f"subspaces random {k}", device))) for k in ranks]
-        for name, basis in (*fixed, ("whole", torch.eye(of_model.d, device=device))):
-            rates, outcomes["none", name, basis.shape[1]] = of_model.scored(
-                basis, n_bootstrap, seed)
-            tables["table"] += [{"objective": "none", "search": name, **row} for row in rates]
-    for towards, k in product(objectives, ranks if "trained" in searches else ()):
-        for key in ((towards, "shuffled", k), (towards, "untrained", k), ("none", "random", k),
-                    ("none", "whole", of_model.d)):
-            for source, ours in outcomes[towards, "trained", k].items() if key in outcomes else ():
-                differences = paired_rates(
-                    ours, outcomes[key][source], list(CLASSES), n_bootstrap, seed)
-                tables["contrasts"] += [
-                    {"objective": towards, "rank": k, "source": source, "class": kind,
-                     "search": "trained", "quantity": "rate", "against": key[1], **row}
-                    for kind, row in zip(CLASSES, differences, strict=True)]
+    for goal, k in product(objectives, ranks if "trained" in searches else ()):
+        controls = [(goal, "shuffled", k), (goal, "untrained", k), ("none", "random", k),
+                    ("none", "whole", trained.d)]
+        there = [key for key in controls if key in outcomes]
+        for key, source in product(there, trained.heldout.sources):
+            differences = paired_rates(outcomes[goal, "trained", k][source],
+                                       outcomes[key][source], list(CLASSES), n_bootstrap, seed)
+            tables["contrasts"] += [
+                {"objective": goal, "rank": k, "source": source, "class": kind,
+                 "search": "trained", "quantity": "rate", "against": key[1], **row}
+                for kind, row in zip(CLASSES, differences, strict=True)]
     return DASResult.from_rows(tables, {
-        **(dict(meta) if meta else {}), "objectives": list(objectives), "site": site,
-        "layer": layer, "d": of_model.d, "ranks": list(ranks), "searches": list(searches),
-        "split": split, "n_train": n_train, "n_train_known": len(of_model.train), "n": n,
-        "n_known": len(of_model.heldout), "steps": steps, "batch_size": batch_size,
+        **settings, "objectives": list(objectives), "site": site,
+        "layer": layer, "d": trained.d, "ranks": list(ranks), "searches": list(searches),
+        "split": split, "n_train": n_train, "n_train_known": len(trained.train), "n": n,
+        "n_known": len(trained.heldout), "steps": steps, "batch_size": batch_size,
         "learning_rate": learning_rate, "seed": seed, "n_bootstrap": n_bootstrap, "level": LEVEL})
 
 
@@ -258,7 +249,7 @@ class Search:
         cls, model: Any, task: Counterfactuals, place: Place, *, n_train: int, n: int, split: str,
         known: bool, seed: int,
     ) -> Search:
-        """Draw the pairs and pass them through the model; arguments as in `das_model`."""
+        """Draw the pairs and pass them through the model; arguments as in `das`."""
         device = next(model.parameters()).device
         scored = tuple(name for name in SCORED if not lacked(PATCHES[name], task.lacking))
         # "subspaces" names streams of random numbers, which another name would change.

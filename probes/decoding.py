@@ -292,17 +292,15 @@ def _targets(
             counted = [counted_labels(subject, TABLE_INSTANCES, seed)] if beyond_answer else []
             of_parts = operation_labels(subject, pair, of_parts, counted)
         train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)
-        targets = {}
-        for name in names:
-            columns, multilabel = resolve_label(name, train, subject.pairs[pair])
-            target = indicated(name, columns, multilabel, train, scored)
-            # What was asked for has to vary; what is asked by default is left without a score.
-            targets[name] = (target if labels is None and not only_codes
-                             else varying(target, name, pair))
+        by_pair[pair] = {name: indicated(
+            name, *resolve_label(name, train, subject.pairs[pair]), train, scored)
+            for name in names}
+        # What was asked for has to vary; what is asked by default is left without a score.
+        for name, target in by_pair[pair].items() if labels is not None or only_codes else ():
+            varying(target, name, pair)
         if beyond_answer:
             known |= {(name, pair): given for name, given in known_beside(
-                targets, of_parts, groups[0], seed).items()}
-        by_pair[pair] = targets
+                by_pair[pair], of_parts, groups[0], seed).items()}
     every = dict.fromkeys(name for targets in by_pair.values() for name in targets)
     return {(name, pair): targets[name] for name, (pair, targets) in product(
         every, by_pair.items())}, known
@@ -328,9 +326,13 @@ def score(
             probes = [[true], [fit(y=y, penalties=[true.penalty]) for y in others]]
         except ProbeError as error:
             raise ProbeError(f"{problem}: {error}") from None
-    outcomes = [_scored(problem, probes[0], heldout, metrics, lambda scores, rng: scores[0])]
-    if reading.shuffled is not None:
-        outcomes.append(_scored(problem, probes[1], heldout, metrics, Resampled.of_shuffles))
+    outcomes = []
+    together = [lambda scores, rng: scores[0], Resampled.of_shuffles]
+    for fitted, combined in zip(probes, together[:1 if reading.shuffled is None else 2],
+                                strict=False):
+        answers = [probe.predict(heldout) for probe in fitted]
+        outcomes.append([_scored(problem, rows, groups, fitted, answers, metrics, combined)
+                         for rows, groups in question.splits()])
     for given in known.get((problem.label, reading.pair), ()):
         _, bootstrap = question.streams()
         weights = resample(int(question.heldout[0].max()) + 1, question.n_bootstrap, bootstrap)
@@ -346,29 +348,20 @@ def score(
 
 
 def _scored(
-    problem: Problem, probes: Sequence[LogisticProbe], heldout: np.ndarray,
-    metrics: Sequence[str], together: Callable[..., Resampled],
-) -> list[Outcome]:
-    """Return the scores of some probes, taken `together`, on each split; NaN without any."""
-    answers = [probe.predict(heldout) for probe in probes]
-    fitted = {"C": float(np.median([probe.C for probe in probes])) if probes else np.nan,
-              "converged": all(probe.converged for probe in probes)}
-    return [_on_split(problem, rows, groups, [answer[rows] for answer in answers], fitted, metrics,
-                      together)
-            for rows, groups in problem.question.splits()]
-
-
-def _on_split(
-    problem: Problem, rows: slice, groups: np.ndarray, answers: Sequence[np.ndarray],
-    fitted: Mapping[str, Any], metrics: Sequence[str], together: Callable[..., Resampled],
+    problem: Problem, rows: slice, groups: np.ndarray, probes: Sequence[LogisticProbe],
+    answers: Sequence[np.ndarray], metrics: Sequence[str], together: Callable[..., Resampled],
 ) -> Outcome:
-    """Return the scores of some probes' answers, bool [N, class] each, on one split."""
+    """Return the scores of some probes on one split, taken `together`; NaN without any.
+
+    rows, groups  of all scored problems those of the split, and their combinations
+    answers       of each probe to all scored problems, bool [N, class]
+    """
     question, reading = problem.question, problem.reading
     target = replace(problem.target, heldout=problem.target.heldout[rows])
     _, rng = question.streams()
     n, n_clusters = len(groups), int(groups.max()) + 1
     weights = resample(n_clusters, question.n_bootstrap, rng)
-    counts = [count_by_cluster(target.heldout, answer, groups) for answer in answers]
+    counts = [count_by_cluster(target.heldout, answer[rows], groups) for answer in answers]
     best = count_by_cluster(target.heldout, target.constant, groups)
 
     def scored(metric: Metric) -> Resampled:
@@ -380,7 +373,9 @@ def _on_split(
         "n_train": len(question.groups), "n_heldout": n,
         "n_train_combinations": len(np.unique(question.groups)),
         "n_heldout_combinations": n_clusters, "n_classes": int(target.train.any(axis=0).sum()),
-        "n_unseen": target.n_unseen, **fitted}
+        "n_unseen": target.n_unseen,
+        "C": float(np.median([probe.C for probe in probes])) if probes else np.nan,
+        "converged": all(probe.converged for probe in probes)}
     scores, constant, table, per_class = {}, {}, [], []
     kinds = GROUP if target.multilabel else {name: SINGLE[name] for name in metrics}
     for name, metric in kinds.items():
@@ -468,12 +463,11 @@ class DecodingResult(TableResult):
                   for features, layer, pair in distinct(unread[still], "features", "layer", "pair")]
         notes += [f"No score for {label}: it has a single outcome in training."
                   for (label,) in distinct(unread[~still], "label")]
-        place = ["layer", "pair", "label", "features"]
-        failed = pd.concat([of.loc[~of["converged"].astype(bool), place]
-                            for of in (self.table, self.given)])
+        failed = pd.concat([table[~table["converged"].astype(bool)]
+                            for table in (self.table, self.given)])
         notes += [f"The optimiser did not converge: {features}, label {label}, layer {layer}, "
                   f"{pair}." for layer, pair, label, features
-                  in failed.drop_duplicates().itertuples(index=False)]
+                  in distinct(failed, "layer", "pair", "label", "features")]
         if self.settings["beyond_answer"] and not len(self.given):
             notes.append("No gain beyond the answer: no label of the operation stands beside one.")
         if len(self.given):
@@ -495,10 +489,10 @@ class DecodingResult(TableResult):
             table = parted(table)
             place, column, digits = ("pair", *widths, *place[:2], "features", "layer"), "model", 2
         return pd.DataFrame([
-            where | {str(row[column]): with_interval(row, digits=digits)
-                     for _, row in block.iterrows()}
+            values | {str(row[column]): with_interval(row, digits=digits)
+                      for _, row in block.iterrows()}
             | {"chance": f"{block['chance'].iloc[0]:.{digits}f}"}
-            for where, block in blocks(table, place)])
+            for values, block in blocks(table, place)])
 
     def figure(self, metrics: Sequence[str] = HEADLINE) -> Figure:
         """Return the score per layer, a panel per label, metric, pair and width."""

@@ -13,7 +13,6 @@ import latentcode as lc
 from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ConfigError
 from latentcode.models.transformer import HookedTransformer
-from latentcode.probes.attribution import attribute_model
 from latentcode.probes.interventions import intervene_model
 from latentcode.probes.projection import fit_projection
 
@@ -26,7 +25,6 @@ TAKES_A_SEED: dict[str, Callable[[Any], object]] = {
     "load_pretrained": lambda seed: lc.load_pretrained("nowhere/at-all", seed=seed),
     "fit_projection": lambda seed: fit_projection(np.eye(4), "pca", seed=seed),
     "intervene_model": lambda seed: intervene_model(UNREAD, UNREAD, [], seed=seed),
-    "attribute_model": lambda seed: attribute_model(UNREAD, UNREAD, seed=seed),
     **{verb: lambda seed, verb=verb: getattr(lc, verb)(UNREAD, seed=seed) for verb in (
         "decode", "project", "knn_purity", "similarity", "topography", "align", "value_networks",
         "heads", "intervene", "attribute", "das", "extract")},

@@ -308,12 +308,10 @@ def shared_instances(train: LatentCodes, heldout: LatentCodes) -> tuple[int, str
             return int(same.sum()), (f"both are of split {train.meta['split']!r} with seed "
                                      f"{train.meta['seed']}")
 
-    def digests(codes: LatentCodes) -> np.ndarray:
-        labels = codes.labels[names].reset_index(drop=True)
-        labels = labels.apply(lambda c: c if c.dtype.kind == "f" else c.astype(str).astype(object))
-        scores = pd.DataFrame(codes.scores.reshape(len(codes), -1))
-        return np.asarray(pd.util.hash_pandas_object(pd.concat([labels, scores], axis=1),
-                                                     index=False))
+    def digests(codes: LatentCodes) -> list[int]:
+        labels = codes.labels[names].astype(str).itertuples(index=False, name=None)
+        return [hash((*row, scores.tobytes()))
+                for row, scores in zip(labels, codes.scores, strict=True)]
 
     same = np.isin(digests(heldout), digests(train))
     return int(same.sum()), "their labels and codes are the same"

@@ -93,10 +93,8 @@ class LogisticProbe:
     def log_losses(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return -log p(class | x) of the true classes y bool [N, class] in nats, float64 [N].
 
-        `ProbeError` for a multi-label probe: its balanced weights make no probabilities.
+        Of single-label probes: balanced weights make no probabilities.
         """
-        check(not self.multilabel, "a multi-label probe has no log loss; expected one that gives "
-              "a single class", ProbeError)
         return _log_losses(self._scores(x), y)
 
     def _scores(self, x: np.ndarray) -> np.ndarray:
@@ -178,13 +176,13 @@ def _cross_validate(
         for i, (weights, bias, _) in enumerate(path):
             scores[i, score] = z[score] @ weights.T + bias
     if selected_by == "log_loss":
-        found = [-_log_losses(of_penalty, y).mean() for of_penalty in scores]
+        values = [-_log_losses(of_penalty, y).mean() for of_penalty in scores]
     else:
         metric = macro_f1 if multilabel else accuracy
         pooled = np.zeros(len(y), dtype=np.int64)
-        found = [metric(count_by_cluster(y, _answer(of_penalty, multilabel), pooled).sum(1))
-                 for of_penalty in scores]
-    return {penalty: float(score) for penalty, score in zip(penalties, found, strict=True)}
+        values = [metric(count_by_cluster(y, _answer(of_penalty, multilabel), pooled).sum(1))
+                  for of_penalty in scores]
+    return dict(zip(penalties, map(float, values), strict=True))
 
 
 def _fit_path(
@@ -222,10 +220,12 @@ def _fit_path(
 
 
 def _log_losses(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return -log p of the true classes y bool [N, class], float64 [N]."""
     return -np.maximum(log_softmax(scores, axis=1)[y], np.log(LEAST_PROBABILITY))
 
 
 def _answer(scores: np.ndarray, multilabel: bool) -> np.ndarray:
+    """Return which classes are given, bool [N, class]."""
     if multilabel:
         return scores > 0.0
     answer = np.zeros(scores.shape, dtype=bool)
@@ -304,15 +304,13 @@ def log_posteriors(
     counted  instances whose classes and known labels are counted; to each cell the prior is
              added, with the weight of one instance
     """
-    known = list(known)
-    together = pd.concat([counted[known], *(frame[known] for frame in frames)])
-    cells = together.groupby(known, sort=False, observed=True).ngroup().to_numpy()
+    together = pd.concat([each[list(known)] for each in (counted, *frames)])
+    cells = together.groupby(list(known), sort=False, observed=True).ngroup().to_numpy()
     index = {value: i for i, value in enumerate(target.classes)}
     # A class of few training instances alone may be missing among those that are decoded.
     seen = counted[label].isin(index).to_numpy()
-    classes = counted.loc[seen, label].map(index).to_numpy()
     counts = np.zeros((cells.max() + 1, len(index)))
-    np.add.at(counts, (cells[:len(counted)][seen], classes), 1.0)
+    np.add.at(counts, (cells[:len(counted)][seen], counted.loc[seen, label].map(index)), 1.0)
     prior = counts.sum(axis=0) / counts.sum()
     share = (counts + prior) / (counts.sum(axis=1, keepdims=True) + 1.0)
     table = np.log(np.maximum(share, LEAST_PROBABILITY))
@@ -361,27 +359,28 @@ def gains(
         nothing = dict.fromkeys(("gain", "low", "high", "with_features"), np.nan)
         return [(about | nothing | {"converged": True}, None)] * (2 if shuffled else 1)
     rng = np.random.default_rng([seed, 3])
-    read = [(train, heldout)]
+    features = [(train, heldout)]
     if shuffled:
-        read.append((train[rows_of_others(groups, rng)],
-                     heldout[rows_of_others(clusters, rng)]))
-    found: list[tuple[dict[str, Any], Resampled | None]] = []
-    how: dict[str, Any] = {}
-    for features, features_heldout in read:
-        probe = _fit(np.concatenate([known.train, features], axis=1), target, groups, seed, **how)
-        how = {"penalties": [probe.penalty]}
-        losses = probe.log_losses(np.concatenate([known.heldout, features_heldout], axis=1),
+        features.append((train[rows_of_others(groups, rng)],
+                         heldout[rows_of_others(clusters, rng)]))
+    gained: list[tuple[dict[str, Any], Resampled | None]] = []
+    penalties: Sequence[float] = PENALTIES
+    for x, x_heldout in features:
+        probe = _fit(np.concatenate([known.train, x], axis=1), target, groups, seed, penalties)
+        penalties = [probe.penalty]
+        losses = probe.log_losses(np.concatenate([known.heldout, x_heldout], axis=1),
                                   target.heldout)
         gain = Resampled.of_mean(known.losses - losses, clusters, weights)
         low, high = map(float, gain.interval())
-        found.append(({**about, "gain": gain.value, "low": low, "high": high,
-                       "with_features": float(losses.mean()), "converged": probe.converged}, gain))
-    return found
+        gained.append(({**about, "gain": gain.value, "low": low, "high": high,
+                        "with_features": float(losses.mean()), "converged": probe.converged}, gain))
+    return gained
 
 
 def _fit(
-    x: np.ndarray, target: Target, groups: np.ndarray, seed: int, **how: Any
+    x: np.ndarray, target: Target, groups: np.ndarray, seed: int,
+    penalties: Sequence[float] = PENALTIES,
 ) -> LogisticProbe:
     """Return a probe whose penalty is chosen by what it is judged by, its log loss."""
-    return fit_probe(x, target.train, groups, multilabel=False, selected_by="log_loss", seed=seed,
-                     **how)
+    return fit_probe(x, target.train, groups, multilabel=False, penalties=penalties,
+                     selected_by="log_loss", seed=seed)

@@ -428,10 +428,10 @@ def paired_rates(
                                      return_indices=True)
     columns = list(rates)
     paired = ours[columns].to_numpy()[mine] - theirs[columns].to_numpy()[others]
-    value, low, high, n_clusters = mean_and_interval(
+    *ends, n_clusters = mean_and_interval(
         paired, ours["combination"].to_numpy()[mine], n_bootstrap, seed)
-    return [{"value": value[i], "low": low[i], "high": high[i], "n": len(mine),
-             "n_clusters": n_clusters} for i in range(len(rates))]
+    return [{"value": value, "low": low, "high": high, "n": len(mine), "n_clusters": n_clusters}
+            for value, low, high in zip(*ends, strict=True)]
 
 
 NONE = Contrasts(
@@ -466,7 +466,7 @@ def has_null(y: np.ndarray, groups: np.ndarray) -> bool:
         for same_size in _by_size(groups):
             labels = np.sort(kind[same_size], axis=1)
             log_n += _log_multinomial(np.unique(labels, axis=0, return_counts=True)[1])
-            log_n += _log_multinomial((labels[:, :, None] == np.unique(labels)).sum(axis=1)).sum()
+            log_n += _log_multinomial((labels[:, :, None] == np.unique(labels)).sum(axis=1))
     return bool(log_n >= np.log(LEAST_ARRANGEMENTS) - 1e-9)
 
 
@@ -532,9 +532,9 @@ def _by_size(groups: np.ndarray) -> list[np.ndarray]:
     return [order[size == each].reshape(-1, each) for each in np.unique(sizes)]
 
 
-def _log_multinomial(counts: np.ndarray) -> np.ndarray:
-    """Return log((sum_c n_c)! / prod_c n_c!) of counts [..., c]."""
-    return np.asarray(gammaln(counts.sum(axis=-1) + 1) - gammaln(counts + 1).sum(axis=-1))
+def _log_multinomial(counts: np.ndarray) -> float:
+    """Return log((sum_c n_c)! / prod_c n_c!) of counts [..., c], summed over the axes before."""
+    return float((gammaln(counts.sum(axis=-1) + 1) - gammaln(counts + 1).sum(axis=-1)).sum())
 
 
 ROUNDING = 1e-5

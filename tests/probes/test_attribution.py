@@ -31,7 +31,7 @@ from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.attribution import (
     SHARE,
     AttributionResult,
-    attribute_model,
+    attribute,
     doublings,
     named,
     smallest_set,
@@ -57,9 +57,8 @@ class ByRole(Selector):
 
 @pytest.fixture(scope="module")
 def result() -> AttributionResult:
-    return attribute_model(operation_model(), ByRole(), "interchange", split="train", n=120,
-                           n_patched=60,
-                           batch_size=40, n_bootstrap=200)
+    return attribute(operation_model(), ByRole(), "interchange", split="train", n=120,
+                     n_patched=60, batch_size=40, n_bootstrap=200)
 
 
 def test_only_the_code_that_selects_has_attribution(result: AttributionResult) -> None:
@@ -120,8 +119,8 @@ def test_what_few_places_or_a_wide_interval_say_is_not_shown(result: Attribution
 
 
 def test_where_roles_are_places_both_queries_have_their_share() -> None:
-    found = attribute_model(operation_model(), Selector(), "interchange", split="train", n=60,
-                            sites="code", n_patched=40, n_bootstrap=100)
+    found = attribute(operation_model(), Selector(), "interchange", split="train", n=60,
+                      sites="code", n_patched=40, n_bootstrap=100)
     asked = found.maps.query("key == 'token 0'").set_index("query")["path"]
     assert (asked[["token 1", "token 2"]] > 0.5).all()
     assert found.smallest["size"].item() == 2
@@ -133,7 +132,7 @@ def test_what_cannot_be_asked() -> None:
         model.unembed.W_U.copy_(model.unembed.W_U.roll(1, 1))  # now it is always wrong
     with pytest.raises(ProbeError, match="of 20 instances of train, the model answers 0 and their "
                                          "sources rightly; expected at least four"):
-        attribute_model(model, Selector(), "interchange", split="train", n=20)
+        attribute(model, Selector(), "interchange", split="train", n=20)
 
 
 def test_sizes_double_up_to_the_last() -> None:
@@ -235,8 +234,8 @@ def test_slopes_are_those_that_transformer_lens_finds(gpt2: Any) -> None:
 def test_effects_are_those_of_patches(gpt2: Any) -> None:
     task = PromptCounterfactuals(gpt2, factorial_prompts())
     n = task.n_pairs("ood")
-    result = attribute_model(gpt2, task, n=n, n_patched=n, n_bootstrap=100, n_checked=12,
-                             n_ranked=12, n_points=8)
+    result = attribute(gpt2, task, n=n, n_patched=n, n_bootstrap=100, n_checked=12, n_ranked=12,
+                       n_points=8)
     assert result.settings["source"] == "operation+operands"
     assert result.settings["n_known"] == result.settings["n_patched"] == n
     assert set(result.maps["query"]) == {"", *(f"token {t}" for t in range(6))}
@@ -292,8 +291,8 @@ def test_roles_bring_layouts_together(learnt_models: LearntModels) -> None:
 
     def attributed(*of: str, **settings: Any) -> AttributionResult:
         task = PromptCounterfactuals(model, factorial_prompts(of))
-        return attribute_model(model, task, n=task.n_pairs("ood"), n_patched=40, n_points=2,
-                               **QUICK, **settings)
+        return attribute(model, task, n=task.n_pairs("ood"), n_patched=40, n_points=2, **QUICK,
+                         **settings)
 
     both = attributed(*templates, batch_size=50)
     assert both.settings["roles"] == list(ROLES)
@@ -318,8 +317,8 @@ def test_minimal_pairs_are_attributed(small_models: SmallModels) -> None:
     model = load_pretrained(small_models("llama"))
     rows = pairs_of(model)
     task = PromptCounterfactuals(model, pd.DataFrame(rows))
-    result = attribute_model(model, task, split="prompts", n=len(rows), n_patched=len(rows),
-                             n_points=2, **QUICK)
+    result = attribute(model, task, split="prompts", n=len(rows), n_patched=len(rows),
+                       n_points=2, **QUICK)
     assert (result.settings["source"], result.settings["rate"]) == ("interchange", "flip")
     assert result.settings["n_known"] == len(rows)
     # Values of both sites hang on each other: alone neither needs to bring the answer.
@@ -327,7 +326,7 @@ def test_minimal_pairs_are_attributed(small_models: SmallModels) -> None:
     assert len(result.heads.query("site == 'value'")) * 2 * 6 == len(
         result.heads.query("site == 'code'"))  # of each key: 2 groups of values, 4 heads, 6 queries
     with pytest.raises(lc.errors.UnknownNameError, match="expected one of: interchange"):
-        attribute_model(model, task, "operands", split="prompts", n=8)
+        attribute(model, task, "operands", split="prompts", n=8)
 
 
 def test_texts_are_attributed_where_their_answer_is_known() -> None:
@@ -339,7 +338,7 @@ def test_texts_are_attributed_where_their_answer_is_known() -> None:
 
     task = Untrained(small_text())
     model = text_model()
-    result = attribute_model(model, task, "operands", n=300, n_points=2, **QUICK)
+    result = attribute(model, task, "operands", n=300, n_points=2, **QUICK)
     assert result.settings["roles"][0] == "query"
     # In the sources other tokens follow both places: what hangs on the keys' values.
     values = result.maps.query("site == 'value'").set_index(["layer", "key"])["path_absolute"]

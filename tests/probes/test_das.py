@@ -22,7 +22,7 @@ from latentcode.metrics import CLASSES
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.common.results import where
-from latentcode.probes.das import DASResult, Search, das_model, logits_from
+from latentcode.probes.das import DASResult, Search, das, logits_from
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals
 
@@ -31,7 +31,7 @@ STEPS = 60
 
 
 def found(name: str, site: str, layer: int, rank: int, *objectives: str) -> DASResult:
-    return das_model(
+    return das(
         MODELS[name](), Selector(), objectives, site=site, layer=layer, rank=rank,
         searches=("trained", "shuffled"), split="train", n_train=300, n=100, steps=STEPS,
         learning_rate=0.05, n_bootstrap=100)
@@ -111,11 +111,10 @@ def test_the_subspace_of_the_operation_lies_in_the_blocks_of_the_rules() -> None
     ({"objective": "rule"}, "objective 'rule'"), ({"rank": 0}, "rank is 0"),
     ({"rank": 2 * 24 + 1}, "dimensions of residual"), ({"site": "value"}, "site 'value'"),
     ({"layer": 7}, "layer 7"), ({"n_bootstrap": 99}, "n_bootstrap is 99"),
-    ({"searches": ("untrained",)}, "untrained="),
     ({"searches": ("random",)}, "search 'random'")])
 def test_what_cannot_be_searched(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(LatentCodeError) as error:
-        das_model(MODELS["operands"](), Selector(), **{
+        das(MODELS["operands"](), Selector(), **{
             "site": "residual", "layer": 1, "searches": ["trained"], "split": "train", "n_train": 8,
             "n": 20, "n_bootstrap": 100, **arguments})
     assert message in str(error.value)
@@ -135,10 +134,9 @@ def rate_of_rank(
 def test_a_search_finds_what_a_random_subspace_does_not_have(learnt_models: LearntModels) -> None:
     model = load_pretrained(learnt_models("gpt2"))
     task = PromptCounterfactuals(model, factorial_prompts())
-    result = das_model(
+    result = das(
         model, task, "operation", site="residual", layer=1, searches=("trained", "untrained"),
-        untrained=load_pretrained(learnt_models("gpt2"), untrained=True), n_train=144, n=144,
-        steps=100, learning_rate=0.05, n_bootstrap=100)
+        n_train=144, n=144, steps=100, learning_rate=0.05, n_bootstrap=100)
     assert result.settings["n_known"] == 144
     assert result.settings["d"] == 32
     # All of the stream at the last token brings the whole answer of the source.
@@ -188,8 +186,8 @@ def test_codes_are_searched_in_few_bits_and_with_what_there_is(learnt_models: Le
     model = load_pretrained(learnt_models("gpt2"), dtype=torch.bfloat16)
     frame = factorial_prompts(TEMPLATES[:1])
     task = PromptCounterfactuals(model, frame[frame["operation"] != "river"])
-    result = das_model(model, task, ("operation", "operands"), rank=2, searches=("shuffled",),
-                       n_train=20, n=24, steps=3, n_bootstrap=100)
+    result = das(model, task, ("operation", "operands"), rank=2, searches=("shuffled",),
+                 n_train=20, n=24, steps=3, n_bootstrap=100)
     assert set(result.table["source"]) == {BOTH, "interchange", "operands"}
     assert result.settings["d"] == 4 * 6  # heads, and keys
     sums = result.table.groupby(["objective", "search", "source"])["value"].sum()

@@ -82,8 +82,8 @@ REFUSED: list[tuple[Callable[[Planted], object], type[LatentCodeError], str]] = 
     (lambda p: check_controls([p("train")], [untrained(p)[0]], False), ProbeError,
      "controls=False"),
     (lambda p: check_controls([p("ood")], [p("ood")], True), ProbeError, "equal the trained ones"),
-    (lambda p: check_controls([p("ood")], [first_layer(untrained(p)[1])], True), ProbeError,
-     "at least layers (0, 1)"),
+    (lambda p: lc.similarity(lc.subject(p("ood"), untrained=first_layer(untrained(p)[1])),
+                             label="term_1"), UnknownNameError, "unknown layer 1"),
     (lambda p: lc.similarity(lc.subject(p("ood"), untrained=backwards(untrained(p)[1])),
                              label="term_1"), ProbeError, "of other instances: label"),
     # Two sets of codes
