@@ -42,6 +42,7 @@ from latentcode.errors import (
     check_choice,
     check_no_pipe,
     check_whole,
+    listed,
     reason,
 )
 from latentcode.models.config import OWN, ModelConfig
@@ -440,7 +441,7 @@ def from_dict(cls: type[T], data: object, where: str = "", what: str = "configur
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     unknown = [str(key) for key in data if key not in known]
     missing = [key for key, f in known.items() if key not in data and LATER not in f.metadata]
-    check(not unknown, f"{name} has unknown key(s) {', '.join(unknown)}; expected: "
+    check(not unknown, f"{name} has unknown key(s) {listed(unknown)}; expected: "
           f"{', '.join(known)}")
     check(not missing, f"{name} lacks key(s) {', '.join(missing)}")
     return cls(**{key: convert(hints[key], data[key], f"{where}.{key}" if where else key)

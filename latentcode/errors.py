@@ -21,6 +21,8 @@ from typing import Any
 
 FEW = 4
 """Names of which anyone sees at once which was meant."""
+LISTED = 10
+"""Names that a message lists."""
 MOST = 10**9
 """The largest number of anything that is asked for: more than that takes years, or a terabyte."""
 
@@ -38,7 +40,7 @@ class UnknownNameError(ConfigError):
 
     def __init__(self, what: str, name: object, valid: Iterable[object], hint: str = "") -> None:
         self.what, self.name, self.valid, self.hint = what, name, tuple(valid), hint
-        choices = ", ".join(str(v) for v in self.valid) or "none"
+        choices = listed(self.valid)
         near = get_close_matches(str(name), map(str, self.valid), n=1)
         meant = f"; did you mean {near[0]}?" if near and len(self.valid) > FEW else ""
         super().__init__(f"unknown {what} {name!r}; expected one of: {choices}{hint}{meant}")
@@ -47,6 +49,13 @@ class UnknownNameError(ConfigError):
         # Exceptions are rebuilt from their message alone, and a worker process that raises this
         # one would break on its way back.
         return type(self), (self.what, self.name, self.valid, self.hint)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Return the first ten of some names, and how many others there are."""
+    texts = [str(name) for name in names]
+    others = len(texts) - LISTED
+    return ", ".join(texts[:LISTED]) + (f" and {others:,} others" if others > 0 else "") or "none"
 
 
 class MissingMemberError(LatentCodeError, AttributeError):
@@ -190,7 +199,7 @@ def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
     if wanted is None:
         return tuple(available)
     wanted = as_tuple(wanted)
-    check(len(wanted) > 0, f"{what}s is empty; expected some of {list(available)}", ProbeError)
+    check(len(wanted) > 0, f"{what}s is empty; expected some of {listed(available)}", ProbeError)
     for name in wanted:
         check_choice(what, name, available)
     check_distinct(f"{what}s", wanted)

@@ -44,21 +44,16 @@ def reported(items: Iterable[T], total: int, progress: Progress | None) -> Itera
 
 
 class Bar:
-    """Progress of one piece of work, with the time that is left.
+    """Progress of one piece of work, with the time that is left; called with (done, total).
 
     As a context it begins at once if `total` is known, else with the first call, and ends where the
     work fails, too.
 
-    Args:
-        what: Text before the bar.
-        total: How much there is to do.
-        done: How much was done before, at a pace that is not known.
-        enabled: False shows nothing, and lets nothing be shown that nobody asked for.
-        transient: Whether the bar disappears once all is done.
-        unasked: Wait for `PATIENCE` seconds, and for other bars to end.
-
-    Attributes:
-        text: Text behind the numbers.
+    what       text before the bar; `text` is what stands behind the numbers
+    done       how much was done before, at a pace that is not known
+    enabled    False shows nothing, and lets nothing be shown that nobody asked for
+    transient  whether the bar disappears once all is done
+    unasked    wait for `PATIENCE` seconds, and for other bars to end
     """
 
     def __init__(
@@ -78,15 +73,17 @@ class Bar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self._ended = True
+        if self in _shown:
+            _shown.remove(self)
+            if self.bars is not None:
+                with suppress(OSError):
+                    self.bars.stop()
 
     def __call__(self, done: int, total: int, *, line: bool = False) -> None:
         """Show how much is done.
 
-        Args:
-            done: Of `total`.
-            total: How much there is to do.
-            line: Where there is no bar, print a line even if the last one is not long ago.
+        line  where there is no bar, print a line even if the last one is not long ago
         """
         self.done, self.total = done, total
         if self not in _shown:
@@ -105,7 +102,7 @@ class Bar:
             text = f" ({self.text})" if self.text else ""
             self.say(f"{self.what}: {done:,} of {total:,}{left}{text}")
         if self.transient and done >= total:
-            self.close()
+            self.__exit__()
 
     def say(self, message: str) -> None:
         """Print a message, above the bar if there is one."""
@@ -113,15 +110,6 @@ class Bar:
             with suppress(OSError):  # a terminal that was closed must not end the work it showed
                 self.console.print(
                     message, highlight=False, markup=False, emoji=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Take the bar away, for good."""
-        self._ended = True
-        if self in _shown:
-            _shown.remove(self)
-            if self.bars is not None:
-                with suppress(OSError):
-                    self.bars.stop()
 
     def _begin(self) -> None:
         _shown.append(self)
@@ -145,34 +133,23 @@ class Bar:
 
 
 def say_doing(progress: Progress | None, text: str) -> None:
-    """Say what is being done, where a bar of ours is drawn; other callbacks have no place for it.
-    """
+    """Say what is being done, where a bar of ours is drawn."""
     if isinstance(progress, Bar):
         progress.text = text
 
 
 def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Show somebody who watches how far a function is, unless it is given a `progress`.
+    """Show how far a function is, unless it is given a `progress`, to who watches.
 
-    Somebody watches at a terminal or in a notebook. Nothing is shown in other scripts, threads and
-    worker processes, nor where the environment says LATENTCODE_PROGRESS=0.
-
-    Args:
-        what: Text before the bar.
+    Somebody watches at a terminal or in a notebook; nothing is shown in other scripts, threads and
+    worker processes, nor where the environment says LATENTCODE_PROGRESS=0. `what` is the text
+    before the bar.
     """
-    def is_watched() -> bool:
-        ipython = sys.modules.get("IPython")
-        in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
-        return (os.environ.get(SWITCH) != "0"
-                and threading.current_thread() is threading.main_thread()
-                and multiprocessing.parent_process() is None
-                and (in_notebook or (sys.stderr is not None and sys.stderr.isatty())))
-
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
         def shown(*args: P.args, **kwargs: P.kwargs) -> T:
             given = kwargs.get("progress")
-            if given is None and not _shown and is_watched():
+            if given is None and not _shown and _is_watched():
                 with Bar(what, unasked=True) as kwargs["progress"]:
                     return function(*args, **kwargs)
             if given is None or isinstance(given, Bar):
@@ -186,3 +163,12 @@ def watched(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         return shown
 
     return decorate
+
+
+def _is_watched() -> bool:
+    ipython = sys.modules.get("IPython")
+    in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+    return (os.environ.get(SWITCH) != "0"
+            and threading.current_thread() is threading.main_thread()
+            and multiprocessing.parent_process() is None
+            and (in_notebook or (sys.stderr is not None and sys.stderr.isatty())))

@@ -1,7 +1,7 @@
 """A command that asks a question of a model, made from the function that answers it.
 
-The options are the arguments of the function that words can give, with what its docstring says of
-them, and those of `latentcode.subjects.subject`, which says what model and problems are.
+Its options are the arguments of the function that words can give, and those of
+`latentcode.subjects.subject`, which says what model and problems are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin
 import tyro
 
 from latentcode.cli import options
-from latentcode.cli.options import option_of, with_options
+from latentcode.cli.options import check_numbers, option_of, with_options
 from latentcode.codes import LatentCodes
 from latentcode.errors import ConfigError, ProbeError, as_tuple, check
 from latentcode.files.storage import check_free
@@ -54,44 +54,47 @@ def asking(function: Callable[..., Any]) -> Callable[..., partial[None]]:
     """Return the command of a question, for tyro: called with what words give, it returns the call
     of `answer`."""
     name = function.__name__
-    of_function, of_subject = options_of(function), options_of(subject)
-    first = of_function.pop(next(iter(of_function)))
-    of_codes = name not in NOT_OF_CODES
-    several = of_codes or get_origin(_plain(first)) is tuple
+    arguments = options_of(function)
+    takes_codes = name not in NOT_OF_CODES
+    several = get_origin(_plain(arguments.pop(next(iter(arguments))))) is tuple or takes_codes
     for option in ("problems", "out", "overwrite"):
-        of_function.pop(option, None)
-    of_model = {option: of_function.get(option, parameter) for option, parameter in
-                of_subject.items() if option not in ("model", "problems")
-                and of_function.get(option, parameter).default is None}
+        arguments.pop(option, None)
+    of_model = {option: arguments.get(option, parameter)
+                for option, parameter in options_of(subject).items()
+                if option not in ("model", "problems")
+                and arguments.get(option, parameter).default is None}
     if name == "intervene":
-        of_function |= options_of(patches)
+        arguments |= options_of(patches)
     further = {
         "prompts": option_of("prompts", Path, PROMPTS, None),
         **({"texts": option_of("texts", Path, TEXTS, None)}
-           if of_codes or name == "heads" else {}),
+           if takes_codes or name == "heads" else {}),
         "out": option_of("out", Path, "Folder to save the result in."),
         "overwrite": option_of("overwrite", bool, "Replace an earlier result in that folder, "
                                "finished or not.", False)}
     note = tyro.conf.arg(metavar="MODEL [MODEL ...]" if several else "MODEL",
-                         help=MODEL + SEVERAL_CODES * of_codes, help_behavior_hint="(required)")
+                         help=MODEL + SEVERAL_CODES * takes_codes, help_behavior_hint="(required)")
     kind: Any = tuple[str, ...] if several else str
     model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD,
                               annotation=Annotated[kind, tyro.conf.Positional, note])
-    every = of_function | of_model | further
+    every = arguments | of_model | further
 
     def call(model: str | tuple[str, ...], **words: Any) -> partial[None]:
         given = {option: value for option, value in words.items()
                  if value != every[option].default}
+        if function.__module__.startswith("latentcode."):  # a user's probe has rules of its own
+            check_numbers(given)
         for option in (option for option, value in given.items() if value == ()):
             check(NOTHING in every[option].annotation.__metadata__[0].help,
                   f"--{option.replace('_', '-')} has nothing after it; expected at least one, or "
                   "to leave it out", ConfigError)
+        for option in further:
+            given.pop(option, None)
         return partial(
             answer, function, as_tuple(model), prompts=words["prompts"], texts=words.get("texts"),
             out=words["out"], overwrite=words["overwrite"],
-            of_model={option: value for option, value in given.items() if option in of_model},
-            options={option: value for option, value in given.items()
-                     if option in of_function and option not in of_model})
+            of_model={option: given.pop(option) for option in of_model if option in given},
+            options=given)
 
     words = EXAMPLES.get(name, f"{name.replace('_', '-')} runs/hyla --out results/{name}")
     return with_options(call, [model, *every.values()],
@@ -105,15 +108,7 @@ def answer(
 ) -> None:
     """Compute under a progress bar, save, print, and say where it is.
 
-    Args:
-        function: What answers the question.
-        models: Names or folders, at least one.
-        prompts: File of prompts.
-        texts: File of texts.
-        out: Folder for the result.
-        overwrite: Whether an earlier result there is replaced.
-        of_model: Options of `subject` that differ from their defaults.
-        options: Options of the function that differ from their defaults.
+    `of_model` are options of `subject`, `options` those of the function, both without defaults.
     """
     name, parameters = function.__name__, inspect.signature(function).parameters
     kind = inspect.signature(function).return_annotation

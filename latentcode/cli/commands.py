@@ -74,8 +74,7 @@ def print_metrics(run: Run) -> None:
     from latentcode.zoo import constituent_metrics
 
     latest, constituents = run.latest(), constituent_metrics(run)
-    if not latest.empty:
-        print(latest.to_string(na_rep=""))
+    print("no metrics: metrics.jsonl is empty" if latest.empty else latest.to_string(na_rep=""))
     if not constituents.empty:
         table = constituents.to_string(na_rep="", float_format="{:.3f}".format)
         print(f"\nby constituent\n{table}")

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import tyro
 from docstring_parser import parse as parse_docstring
 
-from latentcode.errors import ConfigError, LatentCodeError, as_tuple
+from latentcode.errors import ConfigError, LatentCodeError, as_tuple, check_count
 
 IMPORTS = ("With --import FILE, a file of your own that registers tasks, attention, patches or "
            "probes is imported first; it may be given several times.")
@@ -28,6 +28,17 @@ CONFIG = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes,
           tyro.conf.PositionalMetavarFromFieldName)
 WORDS = (Path, float, int, bool, str)
 """Types that a word can have; of a union the first of these."""
+
+
+LEAST: Mapping[str, int] = {
+    "n_bootstrap": 100, "n_patched": 4,
+    **dict.fromkeys((
+        "n", "n_train", "n_heldout", "n_reference", "n_samples", "n_instances", "n_inputs",
+        "n_permutations", "n_shuffles", "n_points", "n_checked", "n_ranked", "n_ablated", "n_read",
+        "n_iter", "n_neighbors", "k", "widths", "rank", "steps", "batch_size", "longest",
+        "tokens_at_once", "max_new_tokens", "top_k", "lengths", "processes", "members_at_once"), 1),
+    **dict.fromkeys(("seed", "step", "layer", "layers", "heads", "codes"), 0)}
+"""The least whole number that an option of the library takes."""
 
 
 class YesNo(Enum):
@@ -114,6 +125,14 @@ def with_options(
     return command
 
 
+def check_numbers(words: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for whole numbers below `LEAST`, before anything is opened or read."""
+    for name, value in words.items():
+        for number in as_tuple(value) if name in LEAST else ():
+            if type(number) is int:
+                check_count(name, number, LEAST[name])
+
+
 def command_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for tyro, which returns the call of a function that words ask for.
 
@@ -124,7 +143,12 @@ def command_of_function(function: Callable[..., Any]) -> Callable[..., Any]:
         option if signature[name].kind is inspect.Parameter.KEYWORD_ONLY else option.replace(
             annotation=Annotated[option.annotation, tyro.conf.Positional])
         for name, option in options_of(function).items()]
-    return with_options(partial(partial, function), options, description(function))
+
+    def call(**words: Any) -> partial[Any]:
+        check_numbers(words)
+        return partial(function, **words)
+
+    return with_options(call, options, description(function))
 
 
 def description(function: Callable[..., Any], example: str = "") -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +15,7 @@ import torch
 
 from latentcode.codes.reader import instances
 from latentcode.config import task_from_dict
-from latentcode.errors import ArtifactError, LatentCodeError, check, check_choice
-from latentcode.figures.text import bars_svg
+from latentcode.errors import ArtifactError, LatentCodeError, check, check_whole
 from latentcode.runs import Run
 from latentcode.runs.run import load_run
 from latentcode.tasks import Batch, Task, as_task
@@ -43,8 +41,7 @@ class ProblemCard:
     instance  which of the instances of its split it is, from 0
     html      the problem drawn by its task; what shows a token has its position in the model's
               input as `data-token`
-    given     what the model answers, a symbol, a number or a text per target that is told of;
-              empty without a model
+    given     what the model answers, a symbol, a number or a text per target; empty without a model
     target    the right answer
     """
 
@@ -87,14 +84,6 @@ def _written(values: Answer) -> str:
             else escape(" ".join(map(str, values))))
 
 
-def problem_card(
-    task: Task | TaskConfig, split: str, row: int, *, model: HookedTransformer | None = None,
-    seed: int = 0, size: Size = "small", device: torch.device | str = "cpu",
-) -> ProblemCard:
-    """As `problem_cards`, for a single instance."""
-    return problem_cards(task, split, [row], model=model, seed=seed, size=size, device=device)[0]
-
-
 def problem_cards(
     task: Task | TaskConfig, split: str, rows: Sequence[int], *,
     model: HookedTransformer | None = None, seed: int = 0, size: Size = "small",
@@ -102,14 +91,13 @@ def problem_cards(
 ) -> list[ProblemCard]:
     """Draw instances of a split again, and let a model answer all of them in one forward pass.
 
-    task    what they are drawn from; codes say so in `meta["task"]`
     rows    the numbers of the instances in their split, from 0
-    model   who answers; None: nobody
+    model   None: nobody answers
     seed    that of the extraction
     size    "small" for a card of about 260 x 220 px, "full" as `Task.render` draws it
     device  where the codes were extracted, as a GPU draws other numbers from the same seed
 
-    Raises what `instances` raises, and `UnknownNameError` for another size.
+    Raises what `instances` raises.
     """
     task = as_task(task)
     batch = instances(task, split, rows, seed=seed, device=device)
@@ -123,15 +111,13 @@ def cards_of_codes(
     """Return the problems that rows of codes are the codes of, as `problem_cards`.
 
     rows  rows of these codes, from 0
-    task  the codes' own, where it is at hand; default: made from what they say of it
+    task  default: made from what the codes say of it
 
-    `ConfigError` for codes of prompts, which no task has drawn, and for a row that there is not;
-    `ArtifactError` where what is drawn has other labels than the codes: these come from another
-    version of the task, or from a GPU, which draws other numbers.
+    `ConfigError` for codes of prompts, which no task has drawn; `ArtifactError` where what is drawn
+    has other labels than the codes: these come from another version of the task, or from a GPU,
+    which draws other numbers.
     """
     task = task_of(codes) if task is None else task
-    check(all(0 <= row < len(codes) for row in rows), f"rows are {list(rows)!r}; expected numbers "
-          f"from 0 to {len(codes) - 1}, of these codes")
     split, numbers = str(codes.meta["split"]), codes.instances()[list(rows)].tolist()
     batch = instances(task, split, numbers, seed=int(codes.meta["seed"]), device=device)
     drawn, known = task.labels(batch), codes.labels.iloc[list(rows)]
@@ -153,7 +139,6 @@ def task_of(codes: LatentCodes) -> Task:
 def _cards(
     task: Task, batch: Batch, numbers: Sequence[int], model: HookedTransformer | None, size: Size
 ) -> list[ProblemCard]:
-    check_choice("size", size, ("small", "full"))
     given: list[Answer] = [() for _ in numbers]
     if model is not None:
         place = next(model.parameters()).device
@@ -183,8 +168,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 class CodeBrowser:
     """One problem and its code a[:, q, k]; a notebook shows them, with controls where it can.
 
-    codes     whose
-    model     who answers the problems; None: nobody
+    model     answers the problems; None: nobody does
     instance  the row of the codes
     layer, pair  which of its codes
     label     the label whose mean code stands beside it; None: no label
@@ -198,52 +182,51 @@ class CodeBrowser:
     label: str | None
 
     def __post_init__(self) -> None:
-        check(type(self.instance) is int and 0 <= self.instance < len(self.codes),
-              f"instance is {self.instance!r}; expected a number from 0 to {len(self.codes) - 1}")
-        self.bars()  # names what is not there
+        check_whole("instance", self.instance, 0, most=len(self.codes) - 1)
+        self.means()  # raises for a layer, pair or label that there is not
 
-    def bars(self) -> dict[str, np.ndarray]:
-        """Return the code, the mean code of its label, and the mean of all, by name: each [H].
+    @property
+    def is_centred(self) -> bool:
+        """Whether `means` are differences from the mean code of all."""
+        return bool(self.codes.select(layer=self.layer, pair=self.pair).min() >= 0)
+
+    def means(self) -> pd.DataFrame:
+        """Return the code, the mean code of its label, and the mean of all: a row of H scores each.
 
         Where no score of the layer and pair is negative, the mean of all is subtracted from the
         other two and left out: most of such a mean code is common to all.
         """
         points = self.codes.select(layer=self.layer, pair=self.pair)
-        found, mean = {f"problem {self.instance}": points[self.instance]}, points.mean(0)
+        rows = {f"problem {self.instance}": points[self.instance]}
         if self.label is not None:
             values = self.codes.label(self.label, self.pair).to_numpy()
-            mine = values[self.instance]
-            found[f"mean of {self.label} {mine}"] = points[values == mine].mean(0)
+            value = values[self.instance]
+            rows[f"mean of {self.label} {value}"] = points[values == value].mean(0)
+        table = pd.DataFrame.from_dict(rows, orient="index")
         if self.is_centred:
-            return {name: code - mean for name, code in found.items()}
-        return {**found, "mean of all": mean}
-
-    @property
-    def is_centred(self) -> bool:
-        """Whether `bars` are differences from the mean code of all."""
-        return bool(self.codes.select(layer=self.layer, pair=self.pair).min() >= 0)
-
-    @cached_property
-    def _task(self) -> Task:
-        return task_of(self.codes)
+            return table - points.mean(0)
+        table.loc["mean of all"] = points.mean(0)
+        return table
 
     def _card(self) -> str:
         """Return the problem and its answers; its labels where it cannot be drawn again."""
         try:
-            card = cards_of_codes(self.codes, [self.instance], model=self.model, task=self._task)[0]
+            card, = cards_of_codes(self.codes, [self.instance], model=self.model)
         except LatentCodeError as error:
             labels = self.codes.labels.iloc[[self.instance]].T.to_html(header=False)
             return f"<div>{escape(str(error))}</div>{labels}"
         return f'{card.html}<div style="margin-top:4px">{card.answer}</div>'
 
     def _repr_html_(self) -> str:
-        quantity = "score less the mean of all" if self.is_centred else "score"
+        from latentcode.figures.panels import mean_codes_figure
+
+        drawn = mean_codes_figure(self.means(), f"layer {self.layer}, {self.pair}", (
+            "score − mean of all" if self.is_centred else "score"))
         return (
             '<div style="display:flex;flex-wrap:wrap;gap:8px 24px;color:inherit;'
             'font:12px system-ui,sans-serif"><div style="flex:0 1 260px"><div '
             f'style="margin-bottom:4px"><b>Problem {self.instance}</b></div>{self._card()}</div>'
-            f'<div style="flex:0 1 400px"><div style="margin-bottom:4px"><b>Its code</b>, layer '
-            f"{self.layer}, {escape(self.pair)}</div>{bars_svg(self.bars(), quantity)}</div></div>")
+            f"<div>{drawn.to_html(f'code of problem {self.instance}, {self.pair}')}</div></div>")
 
     def controls(self) -> VBox:
         """Return a widget to choose instance, layer and pair with; what it shows follows.

@@ -23,7 +23,14 @@ import numpy as np
 import pandas as pd
 
 from latentcode.config import convert
-from latentcode.errors import ArtifactError, ConfigError, UnknownNameError, check, check_choice
+from latentcode.errors import (
+    ArtifactError,
+    ConfigError,
+    UnknownNameError,
+    check,
+    check_choice,
+    listed,
+)
 from latentcode.files.provenance import git_commit, header, read_checked, software
 from latentcode.files.storage import (
     checksums,
@@ -85,7 +92,7 @@ def check_new_label(name: object, columns: Iterable[object]) -> None:
     check(name not in taken and name not in resolved
           and (match is None or f"{match[1]}s" not in groups),
           f"label {name!r} exists already, or stands for some that do; expected another name than "
-          f"those of {', '.join(taken)}")
+          f"those of {listed(taken)}")
 
 
 def label_values(name: str, values: Any, n: int) -> np.ndarray:
@@ -335,12 +342,14 @@ class LatentCodes:
         title = f"layer {layer}, {pair}, {len(self):,} instances"
         if label is None:
             mean = self.select(layer=layer, pair=pair).mean(axis=0, keepdims=True)
-            return mean_codes_figure(pd.DataFrame(mean, index=pd.Index(["all"])), title)
+            return mean_codes_figure(pd.DataFrame(mean, index=["all"]), title, "mean score")
         values = self.label(label, pair).nunique()
         check(0 < values <= MOST_ROWS, f"label {label!r} has {values} values; expected one to "
               f"{MOST_ROWS}, a row each")
-        return mean_codes_figure(self.mean_by(label, layer=layer, pair=pair), title,
-                                 centred=centred and values > 1)
+        means = self.mean_by(label, layer=layer, pair=pair)
+        if centred and values > 1:
+            return mean_codes_figure(means - means.mean(), title, "mean score − mean of rows")
+        return mean_codes_figure(means, title, "mean score")
 
     def browse(
         self, run: Run | str | Path | HookedTransformer | None = None, *, instance: int = 0,

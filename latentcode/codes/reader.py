@@ -29,7 +29,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.config import TaskConfig
 from latentcode.devices import checked_seed, make_generator, resolve_device
-from latentcode.errors import as_tuple, check, check_count, check_distinct
+from latentcode.errors import as_tuple, check, check_count, check_distinct, listed
 from latentcode.files.provenance import software
 from latentcode.models.hooks import attention_layers, check_layer, evaluating
 from latentcode.progress import Progress
@@ -383,8 +383,9 @@ def instances(
     """
     given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
     rows = range(given) if type(given) is int else as_tuple(given)
-    check(len(rows) > 0 and all(isinstance(row, Integral) and int(row) >= 0 for row in rows),
-          f"n is {n!r}; expected at least 1, or numbers of instances, from 0")
+    wrong = [row for row in rows if not isinstance(row, Integral) or int(row) < 0]
+    check(len(rows) > 0 and not wrong, f"n is {listed(wrong) if wrong else n!r}; expected at least "
+          "1, or numbers of instances, from 0")
     task = (as_task(load_run(run_or_task).config.task)
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
     try_task(task, split)

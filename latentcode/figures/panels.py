@@ -34,14 +34,13 @@ BRIGHTNESS = (0.299, 0.587, 0.114)
 """Of red, green and blue to the eye."""
 
 
-def mean_codes_figure(means: pd.DataFrame, title: str, *, centred: bool = False) -> Figure:
-    """Return mean codes as rows of colours, a column per head; white is a score of 0.
+def mean_codes_figure(means: pd.DataFrame, title: str, quantity: str) -> Figure:
+    """Return mean codes as rows of colours, a column per head; white is 0.
 
-    means    index: what each row is; one column per head
-    centred  show each row minus the mean of all rows; white is then a score like the others'
+    means     index: what each row is; one column per head
+    quantity  what the numbers are, beside the colours
     """
     n_rows, n_heads = means.shape
-    means = means - means.mean() if centred else means
     rows = means.set_axis([_short(name) for name in means.index]).set_axis(range(n_heads), axis=1)
     letters = max(map(len, rows.index), default=0)
     with style():
@@ -52,8 +51,7 @@ def mean_codes_figure(means: pd.DataFrame, title: str, *, centred: bool = False)
         axes.set_xlabel("head")
         axes.set_ylabel(_short(means.index.name or ""), parse_math=False)
         axes.set_title(title, fontsize=8.5, parse_math=False)
-        figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02,
-                        label="mean score − mean of rows" if centred else "mean score")
+        figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02, label=quantity)
     return figure
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from latentcode.devices import device_name
-from latentcode.errors import ArtifactError, LatentCodeError, check
+from latentcode.errors import ArtifactError, LatentCodeError, check, listed
 from latentcode.files.storage import check_checksum, read_json
 
 VERSION = "2.0"
@@ -109,7 +109,7 @@ def check_provenance(path: Path, provenance: Mapping[str, Any]) -> None:
     missing, unknown = (sorted(keys) for keys in (
         KEYS - set(provenance), set(provenance) - KEYS - OPTIONAL))
     check(not missing, f"{path} lacks key(s) {', '.join(missing)}", ArtifactError)
-    check(not unknown, f"{path} has unknown key(s) {', '.join(unknown)}; expected "
+    check(not unknown, f"{path} has unknown key(s) {listed(unknown)}; expected "
           f"{', '.join(sorted(KEYS))}", ArtifactError)
     resumed, imported = provenance["resumed"], provenance.get("imported", {})
     check(isinstance(resumed, list), f"{path} has resumed {resumed!r}; expected a list",

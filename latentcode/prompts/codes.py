@@ -68,7 +68,7 @@ class PromptSource(Source):
               "expected as many in each: features of rows have a number for every token")
         shortest = int(np.argmin(self.lengths))
         for name in features:
-            check_tokens(name, int(self.lengths[shortest]), of=row_name(
+            check_tokens(name, int(self.lengths[shortest]), text=row_name(
                 shortest, str(prompts.labels["prompt"].iloc[shortest])))
 
     @property

@@ -12,7 +12,7 @@ import torch
 
 from latentcode.codes import LatentCodes
 from latentcode.devices import checked_seed
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check
+from latentcode.errors import ConfigError, ProbeError, UnknownNameError, as_tuple, check, listed
 from latentcode.hub import Address, is_address
 from latentcode.progress import Progress, watched
 from latentcode.prompts import LanguageModel, Prompts, as_prompts, load_language_model
@@ -150,7 +150,7 @@ def as_problems(problems: Any) -> Task | Prompts | pd.DataFrame | None:
         return as_prompts(problems)
     if isinstance(problems, Sequence):
         check(len(problems) > 0 and all(isinstance(text, str) for text in problems),
-              f"problems is {problems!r}; expected texts, or prompts as a DataFrame", ConfigError)
+              f"problems are {listed(problems)}; expected texts, or prompts as a DataFrame")
         return pd.DataFrame({"text": list(problems)})
     check(hasattr(problems, "name"), f"problems is {problems!r}; expected a task or its "
           "configuration, prompts, or texts; what is asked about goes by labels=", ConfigError)

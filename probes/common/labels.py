@@ -26,6 +26,7 @@ from latentcode.errors import (
     check,
     check_choice,
     check_distinct,
+    listed,
 )
 from latentcode.tasks.pairs import Pair
 
@@ -255,7 +256,7 @@ def asked_labels(labels: Labels | None, subject: Subject) -> Labels:
         return subject.probe_labels if labels is None else labels
     known = known_labels(subject, "ood", seed=0)
     raise ProbeError("labels are missing, and these problems do not say which matter; they have: "
-                     f"{', '.join(known)}")
+                     f"{listed(known)}")
 
 
 def shared_combinations(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +100,15 @@ def test_an_empty_list_is_nothing_or_refused(name: str) -> None:
             else:
                 with pytest.raises(ConfigError, match="has nothing after it; expected at least"):
                     command_of(words)
+
+
+def test_a_run_without_metrics_says_so(
+    run: lc.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    main(["show", str(tmp_path / "run")])
+    assert "no metrics: metrics.jsonl is empty" in capsys.readouterr().out
 
 
 def test_problems_are_shown_of_runs_alone(

@@ -10,7 +10,7 @@ import torch
 from small_text import small_text
 
 import latentcode as lc
-from latentcode.codes.browser import WRONG, ProblemCard, cards_of_codes, problem_card, problem_cards
+from latentcode.codes.browser import WRONG, ProblemCard, cards_of_codes, problem_cards
 from latentcode.errors import ArtifactError
 from latentcode.tasks.base import DRAW
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_shown_is_said(codes: lc.LatentCodes) -> None:
 def test_a_text_is_answered_with_text() -> None:
     task = small_text()
     batch = lc.instances(task, "ood", range(4))
-    card = problem_card(task, "ood", 2)
+    card, = problem_cards(task, "ood", [2])
     query = int(batch.info["query"][2])
     assert card.target == (repr(task.data.tokenizer.pieces[batch.targets[2, query]]),)
     assert ProblemCard(0, "", ("'<b>'",), ("' x'",)).answer == (
