@@ -1,10 +1,7 @@
 """Errors that a user can act on, and checks of arguments that raise them.
 
-Each error names the thing, its value and what was expected.
-
-They stand below every room of the house, so that `models` can raise them without knowing
-of tasks or runs. The command line prints them as one line; anything else is a bug of ours
-and keeps its traceback.
+Each error names the thing, its value and what was expected. The command line prints it as one line;
+anything else is a bug of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -46,8 +43,7 @@ class UnknownNameError(ConfigError):
         super().__init__(f"unknown {what} {name!r}; expected one of: {choices}{hint}{meant}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[object, ...]]:
-        # Exceptions are rebuilt from their message alone, and a worker process that raises this
-        # one would break on its way back.
+        # Or the exception of a worker process would be rebuilt from its message alone.
         return type(self), (self.what, self.name, self.valid, self.hint)
 
 
@@ -103,16 +99,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def called(
-    said: str, kind: type[LatentCodeError], function: Callable[..., Any], *of: Any, **options: Any
+    what: str, kind: type[LatentCodeError], function: Callable[..., Any], *arguments: Any,
+    **options: Any,
 ) -> Any:
     """Call a function of a user's; `kind` says what it raises, and where in the user's file.
 
-    said  whose it is, such as `probe 'nearest': its function`
+    what  the beginning of the message, such as `probe 'nearest': its function`
 
     Errors that a user can act on already, and those of memory, pass as they are.
     """
     try:
-        return function(*of, **options)
+        return function(*arguments, **options)
     except LatentCodeError:
         raise
     except Exception as error:
@@ -123,7 +120,7 @@ def called(
                  if frame.filename == file]
         place = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
         text = f": {error}" if str(error) else ""
-        raise kind(f"{said} raised {type(error).__name__}{text}{place}") from error
+        raise kind(f"{what} raised {type(error).__name__}{text}{place}") from error
 
 
 def check(condition: bool, message: str, error: type[LatentCodeError] = ConfigError) -> None:
@@ -147,10 +144,7 @@ def check_count(
     name: str, value: object, least: int = 1, error: type[LatentCodeError] = ConfigError,
     most: int = MOST,
 ) -> None:
-    """Raise `error` unless `value` is how many of something, from `least` to `most`.
-
-    Unlike `check_whole`, whose values are written to files, it takes the numbers of numpy, too.
-    """
+    """As `check_whole`, whose values are written to files, but for numbers of numpy, too."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     check_whole(name, int(value) if whole else value, least, error, most)  # type: ignore
 
@@ -182,13 +176,9 @@ def check_choice(what: str, value: object, valid: Iterable[object]) -> None:
 
 
 def as_tuple(values: Any) -> tuple[Any, ...]:
-    """Return what is given as several; text, a path, a number or an object is one.
-
-    So `pairs="query->query"` and `layers=0` mean what they say, and text is never taken apart
-    into its letters.
-    """
-    one = isinstance(values, str | bytes | os.PathLike) or not isinstance(values, Iterable)
-    return (values,) if one else tuple(values)
+    """Return several values as a tuple; text, a path, a number or an object is one value."""
+    single = isinstance(values, str | bytes | os.PathLike) or not isinstance(values, Iterable)
+    return (values,) if single else tuple(values)
 
 
 def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:

@@ -229,7 +229,7 @@ class Registry(Mapping[str, Value], Generic[Value]):
 IMPORTS = "LATENTCODE_IMPORTS"
 """Environment variable that tells the explorer's server what to import, as a JSON list."""
 
-_asked: list[Import] = []
+_imported: list[Import] = []
 
 
 def import_file(name: str) -> None:
@@ -253,18 +253,18 @@ def import_file(name: str) -> None:
 
 def asked_for() -> tuple[Import, ...]:
     """Return what was imported here, for a process that this one starts."""
-    return tuple(_asked)
+    return tuple(_imported)
 
 
-def import_again(asked: Iterable[Sequence[str]]) -> None:
+def import_again(imports: Iterable[Sequence[str]]) -> None:
     """Import modules from their folders, as the process that started this one did."""
-    for module, folder in asked:
+    for module, folder in imports:
         _import_from(module, folder, module)
 
 
 def in_environment() -> dict[str, str]:
     """Return the variable that `import_from_environment` reads in a process started with it."""
-    return {IMPORTS: json.dumps(_asked)}
+    return {IMPORTS: json.dumps(_imported)}
 
 
 def import_from_environment() -> None:
@@ -274,18 +274,18 @@ def import_from_environment() -> None:
 
 def _import_from(module: str, folder: str, called: str) -> None:
     """Import a module of a folder, unless another one goes by its name."""
-    if (module, folder) in _asked:
+    if (module, folder) in _imported:
         return
     _look_in(folder)
-    found = _found_in(module)
-    check(found is None or (found.exists() and found.samefile(folder)),
-          f"cannot import {called}: {module} is the name of another module, in {found}; expected a "
+    taken = _found_in(module)
+    check(taken is None or (taken.exists() and taken.samefile(folder)),
+          f"cannot import {called}: {module} is the name of another module, in {taken}; expected a "
           "file of another name")
     try:
         import_module(module)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"cannot import {called}: {_told(error, folder)}") from None
-    _asked.append((module, folder))
+    _imported.append((module, folder))
 
 
 def _found_in(module: str) -> Path | None:
@@ -305,10 +305,10 @@ def _look_in(folder: str) -> None:
 
 def _told(error: BaseException, folder: str) -> str:
     """Return what an error says, in one line, and where in the user's files it was raised."""
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if not isinstance(error, LatentCodeError):
-        said = f"{type(error).__name__}: {said}"
+        text = f"{type(error).__name__}: {text}"
     paths = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
     lines = [f"{path.name}, line {line}: " for path, line in paths
              if path.is_relative_to(folder) and "site-packages" not in path.parts]
-    return f"{lines[-1] if lines else ''}{said}"
+    return f"{lines[-1] if lines else ''}{text}"

@@ -141,9 +141,9 @@ def command_of(arguments: Sequence[str]) -> Callable[[], None]:
                      words, prog, summary=COMMANDS[name][1])
     if module == "latentcode.cli.commands":
         return parse(command_of_function(command), words, prog)
-    from latentcode.cli.asking import asking
+    from latentcode.cli.questions import question
 
-    return parse(asking(command), words, prog)
+    return parse(question(command), words, prog)
 
 
 def registered_questions() -> dict[str, Callable[..., Any]]:
@@ -215,10 +215,15 @@ def of_this_machine(error: Exception) -> str | None:
     MemoryError and torch's errors of memory; errors of the operating system, with their file.
     """
     if is_out_of_memory(error):
-        asked = re.search(r"(?:tried|unable) to allocate ([\d.]+ \w+)", str(error), re.I)
-        size = f" to allocate {_readable(asked[1])}" if asked else ""
+        size = re.search(r"(?:tried|unable) to allocate ([\d.]+) (\w+)", str(error), re.I)
+        text = ""
+        if size:
+            number, unit = size.groups()
+            text = f" to allocate {number} {unit}"
+            if unit.startswith("byte"):
+                text = f" to allocate {float(number) / 2**30:.3g} GiB"
         on = "the GPU has" if "CUDA" in str(error) else "this machine has"
-        return f"{on} not enough memory{size}; expected fewer instances, or a smaller model"
+        return f"{on} not enough memory{text}; expected fewer instances, or a smaller model"
     if isinstance(error, OSError) and error.errno is not None:
         what = error.strerror or errno.errorcode.get(error.errno, "unknown")
         if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -226,12 +231,6 @@ def of_this_machine(error: Exception) -> str | None:
         file = "" if error.filename is None else f" {os.fsdecode(error.filename)}"
         return f"cannot read or write{file}: {what}"
     return None
-
-
-def _readable(size: str) -> str:
-    """Return `37.3 GiB` for `40000000000 bytes`; other units stay."""
-    number, unit = size.split()
-    return f"{float(number) / 2**30:.3g} GiB" if unit.startswith("byte") else size
 
 
 def open_streams() -> None:

@@ -393,8 +393,8 @@ def sweep(
     deadline = None if budget is None else began + parse_budget(budget)
     given = {"--grid": grid, "--config": config, "--preset": preset, "--task": task,
              "--kind": kind}
-    asked = {flag: value for flag, value in given.items() if value}
-    members = _grid(asked, fix, axis) if asked or fix or axis else existing(out)
+    start = {flag: value for flag, value in given.items() if value}
+    members = _grid(start, fix, axis) if start or fix or axis else existing(out)
     if members is None:
         raise LatentCodeError(f"{out} holds no sweep to continue; expected --axis, or --grid with "
                               "a YAML file or a name")
@@ -412,7 +412,7 @@ def sweep(
         raise SystemExit(1)
 
 
-def _grid(asked: dict[str, Any], fix: tuple[str, ...], axis: tuple[str, ...]) -> Grid:
+def _grid(start: dict[str, Any], fix: tuple[str, ...], axis: tuple[str, ...]) -> Grid:
     """Return the grid that flags describe: where it starts, fields that are fixed, and axes."""
     from latentcode.config import load_config
     from latentcode.presets import preset
@@ -428,26 +428,26 @@ def _grid(asked: dict[str, Any], fix: tuple[str, ...], axis: tuple[str, ...]) ->
             parsed[name] = values
         return parsed
 
-    first = next(iter(asked), "")
-    check(len(asked) < 2 or first not in ("--grid", "--config"), f"{first} {asked.get(first)} is "
-          f"given together with {', '.join([*asked][1:])}; expected one or the other",
+    first = next(iter(start), "")
+    check(len(start) < 2 or first not in ("--grid", "--config"), f"{first} {start.get(first)} is "
+          f"given together with {', '.join([*start][1:])}; expected one or the other",
           LatentCodeError)
     axes: dict[str, tuple[Any, ...]] = {}
     if first == "--grid":
-        grid = load_grid(asked["--grid"])
+        grid = load_grid(start["--grid"])
         base, axes = grid.base, dict(grid.axes)
     elif first == "--config":
-        base = load_config(asked["--config"])
+        base = load_config(start["--config"])
     else:
-        base = preset(asked.get("--preset", "small"), asked.get("--task", "logic"),
-                      asked.get("--kind", "hyla"))
+        base = preset(start.get("--preset", "small"), start.get("--task", "logic"),
+                      start.get("--kind", "hyla"))
     fixed = fields("--fix", fix)
     for field, values in fixed.items():
         check(field != KIND, f"--fix {field} is no field; expected --axis kind=... or, without "
               "--grid, --kind", LatentCodeError)
         check_field(field)
         taken = [name for name in axes if field in name.split("+")]
-        check(not taken, f"--fix {field} is an axis of grid {asked.get('--grid')}; expected "
+        check(not taken, f"--fix {field} is an axis of grid {start.get('--grid')}; expected "
               f"--axis {''.join(taken[:1])}=...", LatentCodeError)
         check(len(values) == 1, f"--fix {field} has {len(values)} values; expected one, or --axis",
               LatentCodeError)

@@ -280,8 +280,8 @@ def model_of(
     if run is None or not isinstance(run, Run | str | Path):
         return run
     run = load_run(run)
-    mine = codes.meta.get("run_id")
-    check(mine == run.id, f"run {run.name} has the id {run.id}; expected {mine}, of run "
+    run_id = codes.meta.get("run_id")
+    check(run_id == run.id, f"run {run.name} has the id {run.id}; expected {run_id}, of run "
           f"{codes.meta.get('run')}, which these codes were extracted from")
     check(not codes.meta.get("untrained"), "these are codes of the untrained model, which has no "
           "answers; expected no run")

@@ -87,18 +87,13 @@ def check_new_label(name: object, columns: Iterable[object]) -> None:
           "expected text")
     taken = [*map(str, columns), *RESERVED]
     groups = label_groups([*taken, "head_0"])
-    resolved = {*groups, *(group.removesuffix("s") for group in groups)}
-    match = NUMBERED.fullmatch(str(name))
-    check(name not in taken and name not in resolved
-          and (match is None or f"{match[1]}s" not in groups),
-          f"label {name!r} exists already, or stands for some that do; expected another name than "
-          f"those of {listed(taken)}")
+    group = NUMBERED.sub(r"\1", str(name)) + "s"  # that of `rule` and of `rule_9`
+    check(not {name, group} & {*taken, *groups}, f"label {name!r} exists already, or stands for "
+          f"some that do; expected another name than those of {listed(taken)}")
 
 
 def label_values(name: str, values: Any, n: int) -> np.ndarray:
     """Return the values of a label, [n]: bool, whole numbers, text, or measurements.
-
-    values  a tensor, an array or a list of one value per instance
 
     `ConfigError` for values that are missing, of another shape, or of another or several types.
     """
@@ -242,8 +237,7 @@ class LatentCodes:
     def __getitem__(self, index: Any) -> LatentCodes:
         """Return the instances that a slice, a boolean mask or an array of numbers picks.
 
-        A single number gives the codes of that one instance, N = 1, so that no axis is ever lost
-        and codes can be iterated over. numpy raises `IndexError` for what is no index.
+        A single number gives the codes of that one instance, N = 1, so that no axis is ever lost.
         """
         rows = index  # a slice, of which nothing is read from the disk yet
         if not isinstance(index, slice):
@@ -303,8 +297,7 @@ class LatentCodes:
         values  name -> one value per instance, as an array, a tensor or a list: bool, whole
                 numbers or text, which probes decode, or measurements, which colour points
 
-        `ConfigError` for a name that stands for a label already, and for values that are missing,
-        of another shape or of several types.
+        Raises what `check_new_label` and `label_values` raise.
         """
         labels = self.labels.copy()
         for name, given in values.items():
@@ -332,8 +325,7 @@ class LatentCodes:
                  value counts the same: most of a code is common to all values. False shows the
                  mean codes themselves, as does a single row
 
-        `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` where there
-        is no instance, or a label has more than `MOST_ROWS` values.
+        `ConfigError` where there is no instance, or a label has more than `MOST_ROWS` values.
         """
         from latentcode.figures.panels import mean_codes_figure
 
@@ -363,12 +355,9 @@ class LatentCodes:
         run       the run that the codes are of, its folder or a name of the zoo, or a model: it
                   answers the problems. None: nobody does
         instance  the first row to show
-        layer     default: the last
-        pair      default: the first
-        label     the label whose mean code is shown; default: that of `figure`
+        label     the label whose mean code is shown; the defaults are those of `figure`
 
-        `UnknownNameError` for a label, layer or pair that there is not; `ConfigError` for an
-        instance that there is not, and for a run whose codes these are not.
+        `ConfigError` for an instance that there is not, and for a run whose codes these are not.
         """
         from latentcode.codes.browser import CodeBrowser, model_of
 
@@ -385,8 +374,8 @@ class LatentCodes:
             return layer, pair, label
         ending = f"_{self.pair(pair).token}"
         columns = [str(column) for column in self.labels]
-        own = [column.removesuffix(ending) for column in columns if column.endswith(ending)]
-        for name in [*own, *columns]:
+        of_token = [column.removesuffix(ending) for column in columns if column.endswith(ending)]
+        for name in [*of_token, *columns]:
             values = self.label(name, pair)
             if name not in ("split", "combination") and (
                     pd.api.types.is_string_dtype(values)
@@ -432,14 +421,13 @@ class LatentCodes:
     ) -> str:
         """Share the three files that `save` writes on the Hugging Face hub.
 
-        repo            `user/name`, a repository of data sets; made if it does not exist
-        private         whether a new repository is
-        license         what its page says, such as `mit`; default: nothing
-        token           of an account that may write; default: the one that was saved
-        commit_message  default: "Push shared codes"
+        repo     `user/name`, a repository of data sets; made if it does not exist
+        private  whether a new repository is
+        license  what its page says, such as `mit`; default: nothing
+        token    of an account that may write; default: the one that was saved
 
-        Returns the address of the commit, which `load` opens. It is one commit, or none. Raises
-        `HubError` that says why nothing was pushed.
+        Returns the address of the commit, which `load` opens. It is one commit, or none. `HubError`
+        says why nothing was pushed.
         """
         with TemporaryDirectory() as temporary:
             return push(self.save(Path(temporary) / "codes"), "codes", repo, private=private,

@@ -29,7 +29,7 @@ from latentcode.codes import LatentCodes
 from latentcode.codes.resume import partial_codes
 from latentcode.config import TaskConfig
 from latentcode.devices import checked_seed, make_generator, resolve_device
-from latentcode.errors import as_tuple, check, check_count, check_distinct, listed
+from latentcode.errors import as_tuple, check, check_count, check_distinct, chosen, listed
 from latentcode.files.provenance import software
 from latentcode.models.hooks import attention_layers, check_layer, evaluating
 from latentcode.progress import Progress
@@ -96,13 +96,6 @@ class Block:
         """How many instances."""
         return len(self.query)
 
-    def note(self, logits: Tensor, batch: Instances) -> None:
-        """Keep what the model says of the instances of a batch."""
-        for name, values in self.measure(logits, batch).items():
-            if name not in self.measured:
-                self.measured[name] = values.new_empty(self.n)
-            self.measured[name][batch.rows] = values
-
 
 class Source(ABC):
     """Problems that can be read: n of them, at named pairs."""
@@ -139,15 +132,13 @@ class Reader:
         self, model: Any, source: Source, *, layers: Sequence[int] | int | None = None,
         residuals: bool = False, batch_size: int, meta: Mapping[str, Any],
     ) -> None:
-        kept = attention_layers(model) if layers is None else as_tuple(layers)
-        for layer in kept:
+        for layer in () if layers is None else as_tuple(layers):
             check_layer(model, layer)
+        kept = chosen("layer", layers, attention_layers(model))
         for name, number in (("n", source.n), ("batch_size", batch_size)):
             check_count(name, number)
-        for name, chosen in (("pairs", source.pairs), ("layers", kept)):
-            check(len(chosen) > 0, f"{name} is empty; expected at least one")
+        check(len(source.pairs) > 0, "pairs is empty; expected at least one")
         check_distinct("pairs", [pair.name for pair in source.pairs])
-        check_distinct("layers", kept)
         self.model, self.source, self.n = model, source, source.n
         self.layers, self.batch_size, self.residuals = kept, batch_size, residuals
         self.pairs, self.meta = source.pairs, dict(meta)
@@ -174,10 +165,7 @@ class Reader:
                     distinct = self._distinct(block.query)
                     n_read = 0
                     for batch in block.batches:
-                        logits = self.model.run_with_hooks(
-                            batch.inputs, **batch.padding,
-                            fwd_hooks=[*self._hooks(batch, room, distinct), *batch.hooks])
-                        block.note(logits, batch)
+                        self.run(block, batch, self._hooks(batch, room, distinct))
                         n_read += len(batch)
                         if progress is not None:
                             progress(done + n_read, self.n)
@@ -188,6 +176,15 @@ class Reader:
                     done += block.n
             return sink.finish(self.pairs, self.layers,
                                self.row_of_pair if self.residuals else (), self.meta)
+
+    def run(self, block: Block, batch: Instances, hooks: Hooks) -> None:
+        """Pass a batch of a block through the model with hooks, and keep what it says."""
+        logits = self.model.run_with_hooks(
+            batch.inputs, **batch.padding, fwd_hooks=[*hooks, *batch.hooks])
+        for name, values in block.measure(logits, batch).items():
+            if name not in block.measured:
+                block.measured[name] = values.new_empty(block.n)
+            block.measured[name][batch.rows] = values
 
     def _settings(self) -> dict[str, Any]:
         """Return all that the numbers depend on, by which an interrupted extraction is resumed."""
@@ -375,11 +372,9 @@ def instances(
                  the run's own task; or a task, or its configuration. `decode` and the other verbs
                  draw from `make_task(run.config.task).probe_config`
     n            how many; or the numbers of the instances, from 0, in any order
-    seed         that of the extraction
     device       where the codes were extracted, as a GPU draws other numbers from the same seed
 
-    Fewer are the first of more. Raises what `load_run` raises, `ConfigError` for an n below 1 and
-    for what is no whole number from 0, `SplitError` for a split that the task does not offer.
+    Fewer are the first of more. `SplitError` for a split that the task does not offer.
     """
     given = n.tolist() if hasattr(n, "tolist") else n  # an array, a tensor, or a number of numpy
     rows = range(given) if type(given) is int else as_tuple(given)
@@ -390,21 +385,11 @@ def instances(
             if isinstance(run_or_task, Run | str | Path) else as_task(run_or_task))
     try_task(task, split)
     place = resolve_device(str(device))
-    found = {block: drawn(task, split, block, seed, place)
-             for block in sorted({row // DRAW for row in rows})}
-    start = {block: i * DRAW for i, block in enumerate(found)}
-    together = Batch.cat(list(found.values()))
+    blocks = sorted({row // DRAW for row in rows})
+    start = {block: i * DRAW for i, block in enumerate(blocks)}
+    together = Batch.cat([drawn(task, split, block, seed, place) for block in blocks])
     chosen = [start[row // DRAW] + row % DRAW for row in rows]
     return together[torch.tensor(chosen, device=together.inputs.device)]
-
-
-def at_once(task: Task, batch_size: int) -> int:
-    """Return how many instances to pass through a model: fewer where logits are large.
-
-    At most `batch_size`, at least one, and no more than have logits of `LOGIT_BYTES`.
-    """
-    size = 4 * task.config.n_tokens * task.config.d_output
-    return min(batch_size, max(LOGIT_BYTES // size, 1))
 
 
 def drawn(task: Task, split: str, block: int, seed: int, device: torch.device | str) -> Batch:
@@ -444,7 +429,8 @@ class TaskSource(Source):
     def blocks(
         self, done: int, *, layers: Sequence[int], most: int, batch_size: int
     ) -> Iterator[Block]:
-        batch_size = at_once(self.task, batch_size)
+        logits = 4 * self.task.config.n_tokens * self.task.config.d_output
+        batch_size = min(batch_size, max(LOGIT_BYTES // logits, 1))
         size = min(max(most, batch_size), DRAW)
         for index in range(-(-done // DRAW), -(-self.n // DRAW)):
             batch, self._first = self._first, None  # drawn already, for its queries

@@ -132,9 +132,9 @@ class PartialCodes:
             "settings": dict, "finished": list}
         check(known, f"{state_file} does not describe an unfinished extraction; delete "
               f"{self.folder} to start again", ArtifactError)
-        theirs, ours = state["settings"], self.settings
-        different = [f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} asked for"
-                     for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+        before, now = state["settings"], self.settings
+        different = [f"{key}: {before.get(key)!r} there, {now.get(key)!r} asked for"
+                     for key in {**before, **now} if before.get(key) != now.get(key)]
         check(discard or not different, f"{self.folder} holds an unfinished extraction with other "
               f"settings ({'; '.join(different)}); finish it with its own, delete it, or "
               "overwrite it (--overwrite, overwrite=True)", RunError)

@@ -165,7 +165,7 @@ class WholeTextSubject(PromptSubject):
     ) -> None:
         super().__init__(model, whole_texts(model, texts, prepend_bos=prepend_bos),
                          prepend_bos=prepend_bos, batch_size=batch_size)
-        self.asked = tuple(labels)
+        self.labels = tuple(labels)
 
     @property
     def default_pairs(self) -> tuple[str, ...]:
@@ -173,21 +173,21 @@ class WholeTextSubject(PromptSubject):
 
     @property
     def probe_labels(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.asked
+        return self.labels
 
     def divided(self, heldout: float, seed: int, label: str) -> Subject:
         """As `Subject.divided`; `SplitError` for a label that could not be scored: one with a class
         of a single document, and one of which what is held out has a single class."""
         labels = self.prompts.labels
-        varied = [name for name in self.asked
+        varied = [name for name in self.labels
                   if labels[name].dtype.kind != "f" and labels[name].nunique() > 1]
         if not self.has_splits:
             for name in varied:
-                for value, of in labels.groupby(name, sort=False)["combination"]:
-                    check(of.nunique() > 1, f"label {name!r}: all texts of class {value!r} are of "
-                          f"one document, {of.iloc[0]!r}; expected two documents of each class at "
-                          "least, one to fit on and one to score: leave these texts out, or give "
-                          "more", SplitError)
+                for value, documents in labels.groupby(name, sort=False)["combination"]:
+                    check(documents.nunique() > 1, f"label {name!r}: all texts of class {value!r} "
+                          f"are of one document, {documents.iloc[0]!r}; expected two documents "
+                          "of each class at least, one to fit on and one to score: leave these "
+                          "texts out, or give more", SplitError)
         divided = copy(self)
         divided.prompts = (self.prompts if self.has_splits
                            else self.prompts.split(heldout, seed, label))

@@ -16,7 +16,7 @@ import pytest
 
 import latentcode as lc
 from latentcode.cli import COMMANDS, command_of, main
-from latentcode.cli.asking import NOTHING, options_of, patches
+from latentcode.cli.questions import NOTHING, options_of, patches
 from latentcode.errors import ConfigError
 
 CODE_ALONE = {"progress", "distances", "interventions"}

@@ -13,7 +13,7 @@ from small_extraction import draw_at_once
 
 import latentcode as lc
 import latentcode.codes.reader as instances_module
-from latentcode.codes.reader import at_once
+from latentcode.codes.reader import TaskSource
 from latentcode.errors import ConfigError, SplitError, UnknownNameError
 
 
@@ -61,9 +61,8 @@ def test_what_cannot_be_drawn_is_said(
 
 
 def test_fewer_pass_at_once_where_logits_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = lc.make_task(lc.SravenConfig())  # 36 tokens, 8 logits
-    assert at_once(task, 512) == 512
-    monkeypatch.setattr(instances_module, "LOGIT_BYTES", 10 * 36 * 8 * 4 + 3)
-    assert at_once(task, 512) == 10
-    monkeypatch.setattr(instances_module, "LOGIT_BYTES", 1)
-    assert at_once(task, 512) == 1
+    source = TaskSource(lc.make_task(lc.SravenConfig()), "ood", n=20)  # 36 tokens, 8 logits
+    for limit, expected in ((2**28, 16), (10 * 36 * 8 * 4 + 3, 10), (1, 1)):
+        monkeypatch.setattr(instances_module, "LOGIT_BYTES", limit)
+        block, = source.blocks(0, layers=(0,), most=64, batch_size=16)
+        assert len(next(block.batches)) == expected

@@ -125,7 +125,7 @@ def test_the_command_goes_on_where_it_was(
     out = tmp_path / "codes"
     command = ["extract", str(run.path), "--n", str(N), "--out"]
     with monkeypatch.context() as patch:
-        patch.setattr("latentcode.cli.asking.Bar", lambda what: nullcontext(interrupt_at(40)))
+        patch.setattr("latentcode.cli.questions.Bar", lambda what: nullcontext(interrupt_at(40)))
         with pytest.raises(SystemExit) as stopped:
             main([*command, str(out)])
     assert stopped.value.code == 130

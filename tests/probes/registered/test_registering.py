@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import latentcode as lc
-from latentcode.cli.asking import options_of
+from latentcode.cli.questions import options_of
 from latentcode.errors import ConfigError, UnknownNameError
 from latentcode.probes.registered import PROBES
 

@@ -1,6 +1,6 @@
-"""What every question takes for a model, for problems and for a split.
+"""Types of the arguments that every question takes: a model, problems, and a split.
 
-For annotations alone, so that nothing is imported for their sake when a question is asked.
+They stand apart so that nothing is imported for their sake when a question is asked.
 """
 
 from __future__ import annotations

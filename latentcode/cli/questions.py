@@ -22,7 +22,7 @@ from latentcode.files.storage import check_free
 from latentcode.probes.registered import ask
 from latentcode.progress import Bar
 from latentcode.runs.run import folder_of
-from latentcode.subjects import Subject, asked, subject
+from latentcode.subjects import Subject, annotations, subject
 
 EXAMPLES: dict[str, str] = {
     "extract": "extract runs/hyla --out codes/hyla --n 10000 --pairs all",
@@ -50,7 +50,7 @@ NOTHING = "An empty list: nothing"
 """What the help says of a list option that asks for nothing where nothing follows it."""
 
 
-def asking(function: Callable[..., Any]) -> Callable[..., partial[None]]:
+def question(function: Callable[..., Any]) -> Callable[..., partial[None]]:
     """Return the command of a question, for tyro: called with what words give, it returns the call
     of `answer`."""
     name = function.__name__
@@ -246,7 +246,7 @@ def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _names() -> dict[str, Any]:
     """Return what annotations of questions may name."""
-    return {**vars(asked), **inspect.unwrap(ask).__globals__}
+    return {**vars(annotations), **inspect.unwrap(ask).__globals__}
 
 
 def _plain(parameter: inspect.Parameter) -> Any:
