@@ -199,5 +199,5 @@ def chosen(what: str, wanted: Any, available: Sequence[Any]) -> tuple[Any, ...]:
 def check_distinct(what: str, names: Sequence[Any]) -> None:
     """Raise `ProbeError` for a name that is repeated."""
     repeated = sorted({str(name) for name in names if list(names).count(name) > 1})
-    check(not repeated, f"{what} repeats {', '.join(repeated)}; expected different ones",
+    check(not repeated, f"{what} repeats {listed(repeated)}; expected different ones",
           ProbeError)

@@ -146,7 +146,7 @@ def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     def forget() -> None:
         for module, _ in registry.asked_for():
             sys.modules.pop(module, None)
-        monkeypatch.setattr(registry, "_asked", [])
+        monkeypatch.setattr(registry, "_imported", [])
         for names, values in known:
             monkeypatch.setattr(names, "_values", dict(values))
             monkeypatch.setattr(names, "_sources", {})

@@ -19,7 +19,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import tyro
 from docstring_parser import parse as parse_docstring
 
-from latentcode.errors import ConfigError, LatentCodeError, as_tuple, check_count
+from latentcode.errors import (
+    ConfigError,
+    LatentCodeError,
+    as_tuple,
+    check,
+    check_count,
+    check_jobs,
+)
 
 IMPORTS = ("With --import FILE, a file of your own that registers tasks, attention, patches or "
            "probes is imported first; it may be given several times.")
@@ -126,11 +133,15 @@ def with_options(
 
 
 def check_numbers(words: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for whole numbers below `LEAST`, before anything is opened or read."""
+    """Raise `ConfigError` for numbers out of range, before anything is opened or read."""
     for name, value in words.items():
         for number in as_tuple(value) if name in LEAST else ():
             if type(number) is int:
                 check_count(name, number, LEAST[name])
+        if name == "n_jobs":
+            check_jobs(value)
+        if name == "heldout":
+            check(0.0 < value < 1.0, f"heldout is {value}; expected a share between 0 and 1")
 
 
 def command_of_function(function: Callable[..., Any]) -> Callable[..., Any]:

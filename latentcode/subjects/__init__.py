@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from latentcode.registry import lazy_module
 
 if TYPE_CHECKING:
-    from latentcode.subjects.annotations import Model as Model
-    from latentcode.subjects.annotations import Problems as Problems
-    from latentcode.subjects.annotations import Split as Split
+    from latentcode.subjects.arguments import Model as Model
+    from latentcode.subjects.arguments import Problems as Problems
+    from latentcode.subjects.arguments import Split as Split
     from latentcode.subjects.base import Subject as Subject
     from latentcode.subjects.resolving import extract as extract
     from latentcode.subjects.resolving import subject as subject

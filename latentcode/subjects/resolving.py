@@ -28,7 +28,7 @@ from latentcode.tasks.base import SPLITS
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
-    from latentcode.subjects.annotations import Model, Problems, Split
+    from latentcode.subjects.arguments import Model, Problems, Split
 
 TENSORS, PRETRAINED, RUN = "codes.safetensors", "config.json", "config.yaml"
 """What makes a folder one of codes, of a pretrained language model, and of a run."""

@@ -30,7 +30,7 @@ from latentcode.subjects.tasks import RunSubject, placed
 from latentcode.tasks.text.task import Text
 
 if TYPE_CHECKING:
-    from latentcode.subjects.annotations import Model, Problems
+    from latentcode.subjects.arguments import Model, Problems
 
 EXCERPTS = 512
 """Excerpts of a run's own text that are read by default."""

@@ -47,6 +47,7 @@ COMMANDS = [
     ("knn-purity runs/nowhere --out new --n-bootstrap 0", "n_bootstrap is 0"),
     ("decode runs/nowhere --out new --n-shuffles -1", "n_shuffles is -1"),
     ("knn-purity runs/nowhere --out new --k 0", "k is 0"),
+    ("das runs/nowhere --out new --heldout 1.5", "heldout is 1.5"),
     ("generate nowhere text --max-new-tokens 0", "max_new_tokens is 0"),
     ("extract runs/hyla --out new --untrained --device cuda:99", "device"),
     ("intervene runs/hyla --out new --scope pair", "--scope given without --patch"),

@@ -80,7 +80,6 @@ def test_a_question_is_answered_saved_and_shown(
     ("attribute HYLA-0 --sites code code", "sites repeats code"),
     ("attribute HYLA-0 --n-patched 2", "n_patched is 2; expected a whole number of at least 4"),
     ("attribute HYLA-0 --n 100", "Is it trained, and n large enough?"),
-    ("das logic-hyla --rank 4 2 4", "rank repeats 4"),
     ("das logic-hyla --objective operands operands", "objectives repeats operands"),
     ("das logic-hyla --rank 0", "rank is 0; expected a whole number of at least 1"),
     ("das logic-hyla --steps 0", "steps is 0; expected a whole number of at least 1"),
