@@ -42,12 +42,10 @@ from latentcode.probes.common.labels import (
     Labels,
     Target,
     groups_of,
-    indicated,
+    make_target,
     names_of,
-    resolve_label,
     shared_caveat,
     shared_combinations,
-    varying,
 )
 from latentcode.probes.common.logistic import (
     N_BINS,
@@ -292,12 +290,10 @@ def _targets(
             counted = [counted_labels(subject, TABLE_INSTANCES, seed)] if beyond_answer else []
             of_parts = operation_labels(subject, pair, of_parts, counted)
         train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)
-        by_pair[pair] = {name: indicated(
-            name, *resolve_label(name, train, subject.pairs[pair]), train, scored)
-            for name in names}
         # What was asked for has to vary; what is asked by default is left without a score.
-        for name, target in by_pair[pair].items() if labels is not None or only_codes else ():
-            varying(target, name, pair)
+        by_pair[pair] = {name: make_target(
+            train, scored, name, subject.pairs[pair], constant=labels is None and not only_codes)
+            for name in names}
         if beyond_answer:
             known |= {(name, pair): given for name, given in known_beside(
                 by_pair[pair], of_parts, groups[0], seed).items()}

@@ -42,11 +42,10 @@ from latentcode.probes.common.harness import (
 from latentcode.probes.common.labels import (
     Labels,
     groups_of,
-    indicated,
+    make_target,
     names_of,
     resolve_label,
     shared_combinations,
-    varying,
 )
 from latentcode.probes.common.results import (
     BAG,
@@ -354,12 +353,12 @@ def ask(
     targets = {}
     for name in names:
         for pair, frames in reads.labels.items():
-            columns, several = resolve_label(name, frames[0], subject.pairs[pair])
+            _, several = resolve_label(name, frames[0], subject.pairs[pair])
             check(not several or labels is None, f"labels are {name}, of which a problem has "
                   "several; expected labels with one class for each problem", ProbeError)
             if not several:
-                targets[name, pair] = varying(indicated(
-                    name, columns, False, frames[0], frames[-1]), name, pair)
+                targets[name, pair] = make_target(
+                    frames[0], frames[-1], name, subject.pairs[pair])
     check(len(targets) > 0, f"labels are {', '.join(names)}, of which a problem has several; "
           "expected labels with one class for each problem", ProbeError)
     question = Question(targets, groups[0], groups[-1:], n_shuffles, n_bootstrap, seed)

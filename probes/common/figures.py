@@ -100,12 +100,6 @@ def reach(table: pd.DataFrame, value: str = "value") -> np.ndarray:
     return np.clip(np.nan_to_num(bars), 0.0, None)
 
 
-def feature_handles(feature_sets: Sequence[str]) -> list[Line2D]:
-    """Return the entries of a legend of features."""
-    return [Line2D([], [], color=FEATURE_STYLES[s][0], marker=FEATURE_STYLES[s][1], linestyle="",
-                   markersize=4.5, label=FEATURE_STYLES[s][2]) for s in feature_sets]
-
-
 def scores_figure(
     table: pd.DataFrame, kinds: tuple[str, str], line: tuple[str, str] | None = None, *,
     value: str = "value", title: str = "", sharey: bool = False,

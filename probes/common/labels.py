@@ -76,8 +76,12 @@ class Target:
         return int(self.heldout[:, unseen].any(axis=1).sum())
 
 
-def make_target(train: pd.DataFrame, heldout: pd.DataFrame, name: str, pair: Pair) -> Target:
+def make_target(
+    train: pd.DataFrame, heldout: pd.DataFrame, name: str, pair: Pair, *, constant: bool = False
+) -> Target:
     """Return the label `name` of a pair as indicator matrices, from all labels of the problems.
+
+    constant  whether it may have a single outcome in training
 
     `UnknownNameError` lists the labels there are; `ProbeError` for a label with missing values,
     with values that are no classes, or with a single class in training.
@@ -85,27 +89,6 @@ def make_target(train: pd.DataFrame, heldout: pd.DataFrame, name: str, pair: Pai
     columns, multilabel = resolve_label(name, train, pair)
     if not set(columns) <= set(heldout):
         raise UnknownNameError("label", name, heldout.columns)
-    return varying(indicated(name, columns, multilabel, train, heldout), name, pair.name)
-
-
-def varying(target: Target, name: str, pair: str) -> Target:
-    """Return the label `name` of a pair; `ProbeError` where it has a single outcome in training."""
-    if not target.varies:
-        only = [target.classes[i] for i in np.flatnonzero(target.train.any(axis=0))]
-        held = "classes" if len(only) > 1 else "class"
-        raise ProbeError(f"label {name!r} of pair {pair!r} has a single outcome in training, the "
-                         f"{held} {', '.join(map(repr, only))}; expected at least two")
-    return target
-
-
-def indicated(
-    name: str, columns: Sequence[str], multilabel: bool, train: pd.DataFrame,
-    heldout: pd.DataFrame,
-) -> Target:
-    """Return the label `name`, which stands for some columns, as indicator matrices.
-
-    `ProbeError` for missing values and for values that are no classes.
-    """
     for labels in (train, heldout):
         for column in columns:
             check_classes(name, column, labels[column])
@@ -117,8 +100,13 @@ def indicated(
         kinds = sorted({type(value).__name__ for value in occurring})
         raise ProbeError(f"label {name!r} mixes values of types {', '.join(kinds)}; expected one "
                          "type") from None
-    return Target(tuple(columns), multilabel, classes, *(
+    target = Target(columns, multilabel, classes, *(
         np.stack([(part == value).any(axis=1) for value in classes], axis=1) for part in values))
+    only = [repr(classes[i]) for i in np.flatnonzero(target.train.any(axis=0))]
+    check(constant or target.varies, f"label {name!r} of pair {pair.name!r} has a single outcome "
+          f"in training, the {'classes' if len(only) > 1 else 'class'} {', '.join(only)}; expected "
+          "at least two", ProbeError)
+    return target
 
 
 def resolve_label(

@@ -35,14 +35,7 @@ from latentcode.experiments.paper.reproduction import (
 )
 from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import FEATURE_STYLES, GREY, Figure
-from latentcode.probes.common.figures import (
-    feature_handles,
-    features_in,
-    layers_in,
-    name_panels,
-    panels,
-    reach,
-)
+from latentcode.probes.common.figures import features_in, layers_in, name_panels, panels, reach
 from latentcode.probes.common.harness import read
 from latentcode.probes.common.results import where
 from latentcode.probes.common.statistics import varies
@@ -333,7 +326,9 @@ def scores_figure(
         grid[0, 0].set_ylim(-0.02, 1.02)
         name_panels(grid, [KIND_TITLES[kind] for kind in kinds],
                     [f"{ylabel}\n{name}" for name in rows.values()] or [ylabel], "layer")
-        handles = [*feature_handles(feature_sets),
+        handles = [*(Line2D([], [], color=color, marker=marker, linestyle="", markersize=4.5,
+                            label=words)
+                     for color, marker, words in (FEATURE_STYLES[each] for each in feature_sets)),
                    Line2D([], [], color=GREY, linestyle="--", label="best constant answer")]
         if len(classes):
             handles.insert(1, Line2D([], [], color=dots_color, marker=".", linestyle="",

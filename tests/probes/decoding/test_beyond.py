@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 
 from latentcode.probes.common.harness import Question, Reading, evaluate
-from latentcode.probes.common.labels import indicated
+from latentcode.probes.common.labels import make_target
 from latentcode.probes.common.logistic import Known, known_beside, log_posteriors
 from latentcode.probes.common.statistics import chance
 from latentcode.probes.decoding import METRICS, score, tables_of
+from latentcode.tasks.pairs import Pair
 
 Tables = dict[str, pd.DataFrame]
 N = 1_500
+PAIR = Pair("a->b", "", None)
 
 
 def drawn(seed: int, n: int = N) -> pd.DataFrame:
@@ -35,7 +37,7 @@ def asked() -> Asked:
     frames = [drawn(0), drawn(1), drawn(2, 20_000)]
     rng = np.random.default_rng(3)
     groups, clusters = rng.integers(20, size=N), rng.integers(10, size=N)
-    targets = {name: indicated(name, [name], False, *frames[:2]) for name in ("rule", "answer")}
+    targets = {name: make_target(*frames[:2], name, PAIR) for name in ("rule", "answer")}
     known = known_beside(targets, frames, groups, 0)
     assert set(known) == {"rule"}
     question = Question({(name, "a->b"): target for name, target in targets.items()}, groups,
@@ -106,13 +108,13 @@ def test_shuffled_labels_and_noise_score_as_nothing(
 
 def test_the_best_constant_answers_balanced_accuracy() -> None:
     heldout = pd.DataFrame({"rule": ["a"] * 3 + ["b"] * 7})
-    target = indicated("rule", ["rule"], False, heldout, heldout)
+    target = make_target(heldout, heldout, "rule", PAIR)
     assert chance(target.heldout, "balanced_accuracy") == 0.5
 
 
 def test_posteriors_are_counted() -> None:
     train, counted = drawn(0, 50), drawn(1, 50_000)
-    target = indicated("rule", ["rule"], False, train, train)
+    target = make_target(train, train, "rule", PAIR)
     (found,) = log_posteriors("rule", ["answer", "operand_1", "operand_2"], target, counted,
                               [train])
     same = (train["operand_1"] + train["operand_2"]) % 4 == (
