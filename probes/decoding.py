@@ -226,8 +226,31 @@ def decode_readings(
     only_codes = features == ("code",) and widths is None and not beyond_answer
     shared = [shared_combinations(reads.rows[0], rows, allow_overlap) for rows in reads.rows[1:]]
     groups = [groups_of(rows.labels) for rows in reads.rows]
-    targets, known = _targets(subject, labels, reads.labels, groups, only_codes=only_codes,
-                              features=features, beyond_answer=beyond_answer, seed=seed)
+    by_pair: dict[str, dict[str, Target]] = {}
+    known: dict[tuple[str, str], Sequence[Known]] = {}
+    for pair, frames in reads.labels.items():
+        if labels is not None:
+            asked = names_of(labels)
+        elif features == ("code",):
+            asked = subject.probe_labels
+        else:  # operation, operands and answer, and groups that the task names, such as `terms`
+            asked = tuple(map(str, row_labels(subject, frames[0], pair)))
+            numbered = label_groups(asked)
+            asked += tuple(name for name in subject.probe_labels if name in numbered)
+        check(len(asked) > 0, "labels is empty; expected at least one label to decode", ProbeError)
+        if not only_codes and not isinstance(subject, CodesSubject):
+            counted = [counted_labels(subject, TABLE_INSTANCES, seed)] if beyond_answer else []
+            frames = operation_labels(subject, pair, frames, counted)
+        scored = pd.concat(frames[1:len(reads.rows)], ignore_index=True)
+        # What was asked for has to vary; what is asked by default is left without a score.
+        by_pair[pair] = {name: make_target(
+            frames[0], scored, name, subject.pairs[pair],
+            constant=labels is None and not only_codes) for name in asked}
+        if beyond_answer:
+            known |= {(name, pair): given for name, given in known_beside(
+                by_pair[pair], frames, groups[0], seed).items()}
+    every = dict.fromkeys(name for of_pair in by_pair.values() for name in of_pair)
+    targets = {(name, pair): by_pair[pair][name] for name, pair in product(every, by_pair)}
     question = Question(targets, groups[0], groups[1:], n_shuffles, n_bootstrap, seed)
     others = ["residual", *((BAG,) if subject.whole_texts else ())] if controls else []
     controlled = "code" if "code" in features else features[0]
@@ -262,44 +285,6 @@ def tables_of(outcomes: Mapping[At, Outcome], readings: Sequence[Reading]) -> di
     tables = {name: pd.DataFrame(each, columns=list(DecodingResult.COLUMNS[name])).astype(
         {"width": float if whole else int}) for name, each in rows.items()}
     return tables | {"contrasts": Contrasts(tables["contrasts"])}
-
-
-def _targets(
-    subject: Subject, labels: Labels | None, frames: Mapping[str, list[pd.DataFrame]],
-    groups: Sequence[np.ndarray], *, only_codes: bool, features: Sequence[str],
-    beyond_answer: bool, seed: int,
-) -> tuple[dict[tuple[str, str], Target], dict[tuple[str, str], Sequence[Known]]]:
-    """Return the classes of each (label, pair), and what may be known beside the features.
-
-    frames  pair -> the labels of each part's problems
-    """
-    by_pair: dict[str, dict[str, Target]] = {}
-    known: dict[tuple[str, str], Sequence[Known]] = {}
-    for pair, of_parts in frames.items():
-        if labels is not None:
-            names = names_of(labels)
-        elif features == ("code",):
-            names = subject.probe_labels
-        else:  # operation, operands and answer, and groups that the task names, such as `terms`
-            asked = [*map(str, row_labels(subject, of_parts[0], pair))]
-            numbered = label_groups(asked)
-            names = (*asked, *(name for name in subject.probe_labels if name in numbered))
-        check(len(names) > 0, "labels is empty; expected at least one label to decode", ProbeError)
-        n_parts = len(of_parts)
-        if not only_codes and not isinstance(subject, CodesSubject):
-            counted = [counted_labels(subject, TABLE_INSTANCES, seed)] if beyond_answer else []
-            of_parts = operation_labels(subject, pair, of_parts, counted)
-        train, scored = of_parts[0], pd.concat(of_parts[1:n_parts], ignore_index=True)
-        # What was asked for has to vary; what is asked by default is left without a score.
-        by_pair[pair] = {name: make_target(
-            train, scored, name, subject.pairs[pair], constant=labels is None and not only_codes)
-            for name in names}
-        if beyond_answer:
-            known |= {(name, pair): given for name, given in known_beside(
-                by_pair[pair], of_parts, groups[0], seed).items()}
-    every = dict.fromkeys(name for targets in by_pair.values() for name in targets)
-    return {(name, pair): targets[name] for name, (pair, targets) in product(
-        every, by_pair.items())}, known
 
 
 def score(
