@@ -34,6 +34,7 @@ from latentcode.experiments.paper.claims import (
     Excess,
     Permutation,
     PermutationOfChanges,
+    Published,
     Welch,
 )
 
@@ -51,74 +52,69 @@ COLUMNS: Mapping[str, str] = {
     "member": "object", "control": "object", "run": "object", "seed": "Int64",
     "split_seed": "Int64", "value": "float64", "low": "float64", "high": "float64",
     "se": "float64", "n": "Int64"}
-"""One row per measured value.
+"""One row per measured value; what is of runs is None where the task alone is measured.
 
-member      name of a member of the claim's setting (`Setting.grid.points()`), such as kind=hyla;
-            `COMPARED` for a quantity that compares all members; for `excess` it may be followed by
-            a colon and an aspect that has to pass by itself (kind=hyla: layer 0, term 1); for
-            `exact`: what part of the statement
-control     for `excess`: the name of the control that was subtracted; otherwise None
-run         the run's name; None where the task alone is measured
-seed, split_seed   of the run; None where the task alone is measured
-value       the number, in the library's units; for `excess` the paired difference from the
-            control; for `exact` 1.0 (holds) or 0.0
-low, high   for `excess`: 95 % interval of that difference, clustered by combination; where the task
-            alone is measured: over instances; else None
-se, n       where the task alone is measured: standard error and number of instances; for `exact`,
-            n may be the number of cells that were looked at, fewer than three leaving it undecided;
-            else None
+member      of the claim's setting (`Setting.grid.points()`), such as kind=hyla; `COMPARED` for a
+            quantity that compares all members; for `excess` with an aspect that has to pass by
+            itself (kind=hyla: layer 0, term 1); for `exact` a part of the statement
+control     for `excess`: the control that was subtracted
+run, seed, split_seed   of the run
+value       in the library's units; for `excess` the paired difference from the control; for
+            `exact` 1.0 (holds) or 0.0
+low, high   for `excess`: 95 % interval of that difference, clustered by combination; of the task:
+            over instances
+se, n       of the task: standard error and number of instances; for `exact`: n may be the number of
+            cells that were looked at, fewer than three leaving it undecided
 """
 
 
 @dataclass(frozen=True)
 class Part:
-    """One test of a claim: of a member, a pair of members, or a member and a control."""
+    """One test of a claim: of a member, a pair of members, or a member and a control.
+
+    Attributes:
+        name: The member; `A > B`; or the member and the control below which it may not be.
+        verdict: Of this test; the claim's verdict is another matter, see `judge`.
+        estimate: For numbers ours - published, in the unit printed; for permutations mean(higher) -
+            mean(lower); for bounds and excesses the mean over runs; for `exact` 1.0 or 0.0.
+        low: Lower end of its interval; for excesses the lowest of any run.
+        high: Upper end of its interval; for excesses the highest of any run.
+        p: One-sided for permutations, two-sided for numbers; None for other rules.
+        n: Values of each side: runs, for numbers splits, for the task alone instances.
+        why: The numbers in words.
+        needs: What would decide it; empty where it is decided.
+    """
 
     name: str
-    """The member; `A > B`; or the member and the control below which it may not be."""
     verdict: Verdict
-    """How this test comes out; the claim's verdict is another matter, see `judge`."""
     estimate: float | None = None
-    """For numbers ours - published, in the unit printed; for permutations mean(higher) -
-    mean(lower); for bounds and excesses the mean over runs; for `exact` 1.0 or 0.0."""
     low: float | None = None
-    """Lower end of its interval; for excesses the lowest of any run."""
     high: float | None = None
-    """Upper end of its interval; for excesses the highest of any run."""
     p: float | None = None
-    """One-sided for permutations, two-sided for numbers; None for other rules."""
     n: tuple[int, ...] = ()
-    """How many values each side has: runs, for numbers splits, for the task alone instances."""
     why: str = ""
-    """The numbers in words."""
     needs: tuple[str, ...] = ()
-    """What would decide it; empty where it is decided."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict of a claim, and that of each of its tests."""
+    """The verdict of a claim, by its id, and that of each of its tests.
+
+    `not run` where no member has a value; `needs` is None where it is decided.
+    """
 
     claim: str
-    """The claim's id."""
     verdict: Verdict
-    """`not run` where no member has a value."""
     parts: tuple[Part, ...]
-    """In the order of the rule or of the setting's members."""
     why: str
-    """One to three sentences for a report."""
     needs: str | None
-    """What would decide it; None where it is decided."""
 
 
 def evidence(rows: Iterable[Mapping[Any, Any]], **more: str) -> pd.DataFrame:
     """Return measured values as a table of `COLUMNS`; what a row lacks is missing.
 
+    Rows may have other columns, too; `more` are columns that all rows have, such as the control.
     `ConfigError` where a row has no member or no finite value, and for a row given twice.
-
-    Args:
-        rows: Rows, which may have other columns, too.
-        more: Columns that all rows have, such as the control.
     """
     table = pd.DataFrame([{**row, **more} for row in rows], columns=list(COLUMNS))
     table = table.astype(dict(COLUMNS))
@@ -187,13 +183,19 @@ def can_agree(claim: Claim, splits: float = FEWEST) -> bool:
     """
     if not isinstance(claim.rule, Welch):
         return True
+    published, error, n, margin = _printed(claim)
+    return narrowest_half(
+        math.inf if published.over_instances else splits, n) * error <= margin
+
+
+def _printed(claim: Claim) -> tuple[Published, float, int, float]:
+    """Return the number of a claim that is one, its error, what that is over, and the margin."""
     published = claim.published
     assert published is not None
     assert published.error is not None
     assert published.n is not None
     assert claim.margin is not None
-    n = math.inf if published.over_instances else splits
-    return narrowest_half(n, published.n) * published.error <= claim.margin
+    return published, published.error, published.n, claim.margin
 
 
 # Numbers: the interval of Welch's t
@@ -213,13 +215,7 @@ def welch(
 ) -> Difference:
     """(mean - mean') +- t(df) sqrt(e^2 + e'^2), df = (e^2 + e'^2)^2 / (e^4/(n-1) + e'^4/(n'-1)).
 
-    Args:
-        mean: Mean of one group.
-        error: Its standard error.
-        n: Its number of values.
-        other_mean: Mean of the group that it is compared with.
-        other_error: Its standard error, above 0.
-        other_n: Its number of values.
+    Of means of n values with their standard errors e; the other one, e', is above 0.
     """
     difference, e, other = (np.asarray(value, dtype=np.float64)
                             for value in (mean - other_mean, error, other_error))
@@ -241,11 +237,8 @@ def narrowest_half(n: float, other_n: int) -> float:
 
 def _number(claim: Claim, rows: pd.DataFrame) -> Part:
     """Does mean(ours) - published lie within the margin? See `Welch`."""
-    (name,), published, margin = claim.setting.grid.points(), claim.published, claim.margin
-    assert published is not None
-    assert published.error is not None
-    assert published.n is not None
-    assert margin is not None
+    (name,), (published, error_of_theirs, n_of_theirs, margin) = (
+        claim.setting.grid.points(), _printed(claim))
     kind = "instance" if published.over_instances else "split"
     if rows.empty:
         return _not_run(name, [name], kind)
@@ -257,12 +250,12 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
         # The published seed draws the split too: runs that share one are one value.
         splits = scale * rows.groupby("split_seed")["value"].mean()
         mean, error, n = splits.mean(), splits.sem(), len(splits)
-    printed = f"published {published.value:g} +- {published.error:g} ({published.n})"
+    printed = f"published {published.value:g} +- {error_of_theirs:g} ({n_of_theirs})"
     if n < FEWEST:
         return _too_few(name, {name: n}, kind, f"ours {mean:.4g} ({_counted(n, kind)}), {printed}",
                         estimate=float(mean) - published.value)
-    estimate, low, high, p = map(float, welch(mean, error, n, published.value, published.error,
-                                              published.n))
+    estimate, low, high, p = map(float, welch(
+        mean, error, n, published.value, error_of_theirs, n_of_theirs))
     needs: tuple[str, ...] = ()
     if -margin <= low and high <= margin:
         verdict: Verdict = "agrees"
@@ -272,7 +265,7 @@ def _number(claim: Claim, rows: pd.DataFrame) -> Part:
     else:
         verdict = "undecided"
         outcome = f"includes 0 and exceeds the margin of {margin:g}"
-        hopeless = narrowest_half(math.inf, published.n) * published.error > margin
+        hopeless = narrowest_half(math.inf, n_of_theirs) * error_of_theirs > margin
         needs = (f"more {kind}s of {name}" + hopeless * ", which can only tell a difference: the "
                  "published error is too wide for an interval within the margin",)
     return Part(name, verdict, estimate, low, high, p, (n,),
@@ -329,13 +322,12 @@ def _comparisons(rule: Permutation | PermutationOfChanges, rows: pd.DataFrame) -
 
 
 class Exchanges(NamedTuple):
-    """mean(higher) - mean(lower), and how many of all exchanges of labels reach it."""
+    """mean(higher) - mean(lower), and how many of `total` exchanges of labels have a difference at
+    least (`above`) or at most (`below`) as large."""
 
     difference: float
     above: int
-    """Exchanges with a difference at least as large."""
     below: int
-    """Exchanges with a difference at most as large."""
     total: int
 
 
@@ -343,11 +335,8 @@ def exchange_labels(pairs: Sequence[tuple[pd.Series, pd.Series]]) -> Exchanges:
     """Is mean(higher) > mean(lower)? Every exchange of labels within each pair, counted.
 
     Labels are exchanged among the values of one split where every split has two or more of either
-    side, otherwise among all values of the pair.
-
-    Args:
-        pairs: (higher, lower), values with the seed of their split as index. Of several pairs it
-            is the mean over pairs that is compared.
+    side, otherwise among all values of the pair. Of several pairs (higher, lower), values with the
+    seed of their split as index, the mean over pairs is compared.
     """
     # The difference is a sum of independent parts, one for each group within which labels are
     # exchanged. The sums of half of the parts are sorted, those of the others looked up in them.
@@ -506,20 +495,17 @@ def verb(verdict: str, n: int) -> str:
 
 def _why(claim: Claim, verdict: Verdict, parts: Sequence[Part]) -> str:
     sentences = []
-    if len(parts) > 1 and verdict == "not run":
-        sentences.append("No value of any member.")
-    elif len(parts) > 1 and verdict == "agrees":
-        sentences.append(f"All {len(parts)} tests agree.")
-    elif len(parts) > 1:
+    if len(parts) > 1:
         counts = Counter(part.verdict for part in parts)
-        be = {"undecided", "not run"}
-        sentences.append("Of {} tests {}.".format(len(parts), ", ".join(
-            f"{n} {('is ' if n == 1 else 'are ') * (name in be)}{verb(name, n)}"
-            for name, n in counts.items())))
+        tests = ", ".join(
+            f"{n} {('is ' if n == 1 else 'are ') * (name in ('undecided', 'not run'))}"
+            f"{verb(name, n)}" for name, n in counts.items())
+        sentences.append({"not run": "No value of any member.",
+                          "agrees": f"All {len(parts)} tests agree."}.get(
+                              verdict, f"Of {len(parts)} tests {tests}."))
     if len(parts) == 1 or verdict in ("differs", "undecided"):
         # The part that decided it, or did not.
-        telling = [part for part in parts if part.verdict == verdict] or list(parts)
-        why = telling[0].why
+        why = next((part for part in parts if part.verdict == verdict), parts[0]).why
         # Names of members stay as they are.
         sentences.append(f"Ours{why[4:]}." if why.startswith("ours ") else f"{why}.")
     if claim.seen is not None and verdict != "not run":

@@ -13,8 +13,9 @@ that its interval comes from resampling the combinations that they belong to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any, Literal
 
@@ -50,15 +51,10 @@ from latentcode.experiments.paper.reproductions.decoded import (
 from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.panels import ScatterCell, scatter_figure
 from latentcode.figures.style import Figure
-from latentcode.probes.common.results import where
+from latentcode.probes.common.results import blocks, where
 from latentcode.probes.common.statistics import mean_and_interval, no_null, shuffled_classes
 from latentcode.probes.knn_purity import nearest
-from latentcode.probes.projection import (
-    AGREEMENT_SHUFFLES,
-    MOST_NEIGHBORS,
-    ProjectionResult,
-    project,
-)
+from latentcode.probes.projection import AGREEMENT_SHUFFLES, MOST_NEIGHBORS, project
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 
@@ -72,8 +68,8 @@ OF_A7 = {"paper": (Setting("paper", "sraven", ("kind=softmax", "model.n_layers=1
          "smoke": (Setting("smoke", "sraven", ("kind=softmax", "model.n_layers=9")),)}
 CLAIMED = ("function", "term 1", "term 2")
 """Labels of Fig. A2: each of them has to pass in each layer."""
-ENDS = 4
-"""Layers of Fig. A7 that count as early ones, and as the last ones."""
+ENDS = {"figA6": 1, "figA7": 4}
+"""Layers of a figure that count as early ones, and as the last ones."""
 ABOVE = ("Share of the 15 nearest neighbours {} above that of shuffled {}, in the plane of the "
          "last layer")
 N: Mapping[str, int] = {"paper": 2_000, "small": 1_000, "smoke": 100}
@@ -83,6 +79,7 @@ IN_BRACKETS = "In brackets below the panels: the same of labels shuffled among c
 PICTURES = "The pictures are of the first run of each kind, the numbers of all."
 NO_PLANE = "A layer whose codes are the same for all instances has no plane."
 """What a reader must know of several figures."""
+RUN = ["member", "kind", "run", "seed", "split_seed"]
 
 
 @dataclass(frozen=True)
@@ -90,14 +87,12 @@ class Label:
     """A label that neighbours can share.
 
     Attributes:
-        name: In words.
         column: Of the coordinates of a projection.
         among: What labels are shuffled among: where a label names the combination itself,
             shuffling combinations would only rename the clusters.
         classes: How many classes of equal size a measurement is put in.
     """
 
-    name: str
     column: str
     among: Literal["combinations", "instances"] = "combinations"
     classes: int | None = None
@@ -111,79 +106,45 @@ class Label:
         return np.asarray(ranks * self.classes // len(ranks), dtype=np.int64)
 
 
-LOGIC: Mapping[str, Label] = {label.name: label for label in (
-    Label("target", "target", "instances", classes=5),
-    Label("function", "combination", "instances"),
-    Label("term 1", "term_1"), Label("term 2", "term_2"))}
-SRAVEN: Mapping[str, Label] = {label.name: label for label in (
-    Label("target", "target"), Label("rule", "rule"))}
+LOGIC: Mapping[str, Label] = {
+    "target": Label("target", "instances", classes=5),
+    "function": Label("combination", "instances"),
+    "term 1": Label("term_1"), "term 2": Label("term_2")}
+SRAVEN: Mapping[str, Label] = {"target": Label("target"), "rule": Label("rule")}
 
 
-@dataclass(frozen=True)
-class Planes:
-    """The planes of one run, one per layer whose codes vary.
-
-    Attributes:
-        about: The columns that name the run; of fuzzy logic also `inputs`, what all instances
-            share, `fixed_context` or `fixed_query`.
-        run: The run.
-        points: Coordinates and labels, a row per layer and point.
-        clusters: The combination of each point, int [N].
-        shared: Layer -> label -> the columns of `neighbours` [N].
-    """
-
-    about: Mapping[str, Any]
-    run: Run
-    points: pd.DataFrame
-    clusters: np.ndarray
-    shared: Mapping[int, Mapping[str, pd.DataFrame]]
-
-    @property
-    def layers(self) -> list[int]:
-        """The layers that have a plane, in rising order."""
-        return sorted(self.shared)
-
-    def row(self, values: np.ndarray) -> dict[str, Any]:
-        """Return the columns of evidence: the mean of values [N], and its interval."""
-        value, low, high, _ = mean_and_interval(values, self.clusters, N_BOOTSTRAP, 0)
-        return {**self.about, "value": float(value), "low": float(low), "high": float(high)}
-
-    def target_over_rule(self, layers: Sequence[int]) -> np.ndarray:
-        """Return per point the excess of the target less that of the rule, mean over layers."""
-        return np.asarray(np.mean([self.shared[layer]["target"]["excess"]
-                                   - self.shared[layer]["rule"]["excess"] for layer in layers], 0))
-
-    def early_less_late(self, n: int) -> dict[str, Any]:
-        """Return the row of evidence of `target_over_rule` in the first n layers less the last."""
-        return self.row(self.target_over_rule(self.layers[:n])
-                        - self.target_over_rule(self.layers[-n:]))
-
-
-def projected(run: Run, *, inputs: str, n: int, device: str) -> ProjectionResult:
-    """Return the t-SNE planes of held-out codes, a point per problem; `inputs` as in `Planes`."""
+def projected(run: Run, *, inputs: str, n: int, device: str) -> pd.DataFrame:
+    """Return the t-SNE planes of held-out codes, a row per layer and problem."""
     config = make_task(run.config.task).probe_config
     labels = ("term_1", "term_2") if config.name == "logic" else ("rule", "target")
     problems = replace(config, inputs=inputs) if inputs else config
-    return project(run, problems, labels=labels, n=n, device=device)
+    return project(run, problems, labels=labels, n=n, device=device).coordinates
 
 
 def planes(
     work: Work, runs: Iterable[tuple[str, Run]], labels: Mapping[str, Label], inputs: str = ""
-) -> list[Planes]:
-    """Return the t-SNE planes of held-out codes of some runs, and how their neighbours agree."""
-    measured = []
+) -> pd.DataFrame:
+    """Return planes of held-out codes, a row per run, layer whose codes vary, and point.
+
+    Beside the coordinates, all labels and the names of the run: `cluster`, the number of the
+    point's combination, and `LABEL share`, `LABEL excess` and `LABEL reach` of `neighbours`.
+
+    Args:
+        work: With the preset and what was measured before.
+        runs: (member, run).
+        labels: What neighbours may share.
+        inputs: Of fuzzy logic, what all instances share: `fixed_context` or `fixed_query`.
+    """
+    parts = []
     for member, run in runs:
-        points = work.measured(run, projected, ProjectionResult, inputs=inputs,
-                               n=N[work.preset]).coordinates
-        of_layer = {layer: where(points, layer=layer) for layer in points["layer"].unique()}
-        first, *_ = of_layer.values()
-        clusters = pd.factorize(first["combination"].astype(str))[0]
         named = about(member, run) | ({"inputs": inputs} if inputs else {})
-        measured.append(Planes(named, run, points, clusters, {
-            int(layer): {name: neighbours(plane, label, clusters)
-                         for name, label in labels.items()}
-            for layer, plane in of_layer.items()}))
-    return measured
+        points = work.table(run, projected, inputs=inputs, n=N[work.preset])
+        for _, plane in points.groupby("layer"):
+            clusters = pd.factorize(plane["combination"].astype(str))[0]
+            shared = {f"{name} {measure}": values.to_numpy() for name, label in labels.items()
+                      for measure, values in neighbours(plane, label, clusters).items()}
+            parts.append(plane.assign(**named, cluster=clusters, **shared))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def neighbours(plane: pd.DataFrame, label: Label, clusters: np.ndarray) -> pd.DataFrame:
@@ -198,7 +159,7 @@ def neighbours(plane: pd.DataFrame, label: Label, clusters: np.ndarray) -> pd.Da
     near = nearest(plane[["projection_x", "projection_y"]].to_numpy(),
                    min(MOST_NEIGHBORS, (len(plane) - 1) // 2))
     shuffles = shuffled_classes(kind, groups, np.random.default_rng(0), AGREEMENT_SHUFFLES)
-    check(len(shuffles) > 0, no_null(label.name), ProbeError)
+    check(len(shuffles) > 0, no_null(label.column), ProbeError)
 
     def shares_and_votes(kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         sizes = np.bincount(kind)
@@ -215,134 +176,159 @@ def neighbours(plane: pd.DataFrame, label: Label, clusters: np.ndarray) -> pd.Da
                          "reach": (vote - vote_by_chance) / (1.0 - vote_by_chance.mean())})
 
 
-def agreement_table(measured: Iterable[Planes], *, last_alone: bool = False) -> pd.DataFrame:
+def interval(values: Any, clusters: Any) -> dict[str, float]:
+    """Return the mean of values [N] of points, and its interval over combinations."""
+    value, low, high, _ = mean_and_interval(
+        np.asarray(values), np.asarray(clusters), N_BOOTSTRAP, 0)
+    return {"value": float(value), "low": float(low), "high": float(high)}
+
+
+def by_run(points: pd.DataFrame, *columns: str) -> Iterable[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the points of each run, of each of its inputs, and of further columns."""
+    return blocks(points, [*RUN, *points.columns.intersection(["inputs"]), *columns])
+
+
+def last_layer(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of the last layer of each run."""
+    return points[points["layer"] == points.groupby(RUN)["layer"].transform("max")]
+
+
+def agreement_table(points: pd.DataFrame, labels: Iterable[str]) -> pd.DataFrame:
     """Return a row per run, layer and label: `agreement`, `shuffled`, and their difference; and
     `reach`, with its interval."""
     rows = []
-    for each in measured:
-        layers = each.layers[-1:] if last_alone else each.layers
-        for layer, label in product(layers, each.shared[each.layers[0]]):
-            shared = each.shared[layer][label]
-            share, excess = shared["share"].mean(), shared["excess"].mean()
-            reach = each.row(shared["reach"].to_numpy())
-            rows.append(each.row(shared["excess"].to_numpy()) | {
-                "layer": layer, "label": label, "agreement": share, "shuffled": share - excess,
-                "n": len(shared), "reach": reach["value"], "reach_low": reach["low"],
-                "reach_high": reach["high"]})
+    for named, plane in by_run(points, "layer"):
+        layer = named.pop("layer")
+        for label in labels:
+            share, excess = plane[f"{label} share"].mean(), plane[f"{label} excess"]
+            reach = interval(plane[f"{label} reach"], plane["cluster"])
+            rows.append(named | interval(excess, plane["cluster"]) | {
+                "layer": layer, "label": label, "agreement": share,
+                "shuffled": share - excess.mean(), "n": len(plane), "reach": reach["value"],
+                "reach_low": reach["low"], "reach_high": reach["high"]})
     return pd.DataFrame(rows)
 
 
-def first_of_each(measured: Sequence[Planes]) -> list[Planes]:
-    """Return the first run of each kind, of which the pictures are; of each inputs, in turn."""
-    chosen: dict[str, dict[str, Planes]] = {}
-    for each in measured:
-        chosen.setdefault(each.about.get("inputs", ""), {}).setdefault(each.about["kind"], each)
-    return [kinds[kind] for kinds in chosen.values() for kind in KIND_TITLES if kind in kinds]
+def early_less_late(planes: pd.DataFrame, n: int) -> np.ndarray:
+    """Return per point of a run the excess of the target less that of the rule, early less late.
+
+    It is a mean over the first n layers, and over the last n.
+    """
+    lead = planes["target excess"] - planes["rule excess"]
+    by_layer = [layer.to_numpy() for _, layer in lead.groupby(planes["layer"])]
+    return np.asarray(np.mean(by_layer[:n], axis=0) - np.mean(by_layer[-n:], axis=0))
 
 
-def points_table(measured: Sequence[Planes], *, last_alone: bool = False) -> pd.DataFrame:
-    """Return the points behind a picture, with few digits: of the first run of each kind."""
-    parts = []
-    for each in first_of_each(measured):
-        points = each.points[each.points["layer"] == each.layers[-1]] if last_alone else each.points
-        # Terms follow from the combination; of rules the last token's cannot be told from it.
-        label = "rule" if "rule" in points else "combination"
-        named = {name: each.about[name] for name in ("inputs", "kind") if name in each.about}
-        parts.append(pd.DataFrame({
-            **named, "layer": points["layer"], "x": points["projection_x"].round(1),
-            "y": points["projection_y"].round(1), "target": points["target"].round(2),
-            label: points[label]}))
-    return pd.concat(parts, ignore_index=True)
+def changes(points: pd.DataFrame, n: int) -> pd.DataFrame:
+    """Return the mean of `early_less_late` of each run; of one layer alone there is none."""
+    rows = []
+    for named, planes in by_run(points):
+        if n > 1 or planes["layer"].nunique() > 1:
+            values = early_less_late(planes, n)
+            rows.append(named | interval(values, planes["cluster"].iloc[:len(values)]))
+    return pd.DataFrame(rows, columns=[*RUN, "value", "low", "high"])
+
+
+def plane_evidence(claim: Claim, points: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per run of what a claim says of planes, each with its interval.
+
+    Of the last layer: how far places tell the function or rule, how often neighbours agree on it,
+    or by how much more than on the target. Of Fig. A2: every layer and claimed label. Of early
+    layers: see `early_less_late`.
+    """
+    control, = controls_of(claim)
+    if "early" in claim.id:
+        return evidence(changes(points, ENDS[claim.result]).to_dict("records"), control=control)
+    if claim.result == "figA2":
+        rows = agreement_table(points, CLAIMED)
+        rows["member"] += ": layer " + rows["layer"].astype(str) + ", " + rows["label"]
+        return evidence(rows.drop(columns="n").to_dict("records"), control=control)
+    label = "rule" if "rule excess" in points else "function"
+    label = "term 1" if claim.id.endswith("by-first-term") else label
+    measure = "reach" if "-reach-" in claim.id else "excess"
+    rows = []
+    for named, plane in by_run(last_layer(points)):
+        values = plane[f"{label} {measure}"]
+        if claim.id.endswith("target-explains-less"):
+            values = values - plane["target excess"]
+        rows.append(named | interval(values, plane["cluster"]))
+    return evidence(rows, control=control)
+
+
+def pictured(points: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the points of the first run of each inputs and kind, which pictures show."""
+    first: dict[tuple[str, str], pd.DataFrame] = {}
+    for named, planes in by_run(points):
+        first.setdefault((named.get("inputs", ""), named["kind"]), planes)
+    return list(first.values())
+
+
+def points_table(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points behind a picture, with few digits."""
+    shown = pd.concat(pictured(points), ignore_index=True)
+    # Terms follow from the combination; of rules the last token's cannot be told from it.
+    label = "rule" if "rule" in shown else "combination"
+    rounded = {"x": shown["projection_x"].round(1), "y": shown["projection_y"].round(1),
+               "target": shown["target"].round(2), label: shown[label]}
+    return shown[[*shown.columns.intersection(["inputs"]), "kind", "layer"]].assign(**rounded)
 
 
 def planes_figure(
-    measured: Sequence[Planes], labels: Iterable[Label], *, last_alone: bool = False,
-    layers_across: bool = False, title: str = "", inputs: Mapping[str, str] | None = None,
+    points: pd.DataFrame, labels: Mapping[str, Label], *,
+    layers: Literal["one", "down", "across"] = "down", title: str = "",
 ) -> Figure:
     """Return a panel per label and layer (down) and kind (across), of the first run of each.
 
     Below each panel stands the share of neighbours that agree, in brackets that of shuffled labels.
 
     Args:
-        measured: Planes of all runs.
+        points: Of all runs.
         labels: The labels that colour the points.
-        last_alone: Draw the last layer alone.
-        layers_across: Layers across, for a single kind.
+        layers: Where the layers stand: the only one is not named; across: of a single kind.
         title: Of the figure.
-        inputs: Of several inputs, side by side: what each is called above its panels.
     """
-    shown = first_of_each(measured)
-    layers = sorted({layer for each in shown for layer in each.layers})
+    shown = pictured(points)
+    several_inputs = "inputs" in points and points["inputs"].nunique() > 1
     cells = []
-    for label, layer, each in product(labels, layers[-1:] if last_alone else layers, shown):
-        if layer not in each.shared:
+    for (name, label), layer, run in product(labels.items(), sorted(points["layer"].unique()),
+                                             shown):
+        plane = where(run, layer=layer)
+        if plane.empty:
             continue
-        plane, shared = where(each.points, layer=layer), each.shared[layer][label.name].mean()
-        kind, number = KIND_TITLES[each.about["kind"]], f"layer {layer}"
-        kind += f"\n{inputs[each.about['inputs']]}" if inputs else ""
-        down = label.name if last_alone or layers_across else f"{label.name}\n{number}"
+        kind = KIND_TITLES[plane["kind"].iloc[0]]
+        kind += f"\n{READINGS[plane['inputs'].iloc[0]]}" if several_inputs else ""
+        share, excess = plane[f"{name} share"].mean(), plane[f"{name} excess"].mean()
         cells.append(ScatterCell(
-            down, number if layers_across else kind,
-            plane[["projection_x", "projection_y"]].to_numpy(),
-            plane[label.column].rename(label.name),
-            f"neighbours {shared['share']:.2f} ({shared['share'] - shared['excess']:.2f})"))
+            f"{name}\nlayer {layer}" if layers == "down" else name,
+            f"layer {layer}" if layers == "across" else kind,
+            plane[["projection_x", "projection_y"]].to_numpy(), plane[label.column].rename(name),
+            f"neighbours {share:.2f} ({share - excess:.2f})"))
     figure = scatter_figure(cells, continuous=["target"])
     if title:
         figure.suptitle(title, fontsize=9.5)
     return figure
 
 
-def plane_evidence(claim: Claim, measured: Iterable[Planes]) -> pd.DataFrame:
-    """Return a row per run of what a claim says of planes, each with its interval.
-
-    Of the last layer: how far places tell the function or rule, how often neighbours agree on it,
-    or by how much more than on the target. Of Fig. A2: every layer and claimed label. Of early
-    layers: see `Planes.early_less_late`.
-    """
-    rows: list[dict[str, Any]] = []
-    for each in measured:
-        if claim.result == "figA2":
-            rows += [each.row(each.shared[layer][label]["excess"].to_numpy())
-                     | {"member": f"{each.about['member']}: layer {layer}, {label}"}
-                     for layer in each.layers for label in CLAIMED]
-            continue
-        if "early" in claim.id:
-            n = 1 if claim.result == "figA6" else ENDS
-            rows += [each.early_less_late(n)] if len(each.layers) > 1 or n > 1 else []
-            continue
-        last = each.shared[each.layers[-1]]
-        label = "rule" if "rule" in last else "function"
-        if "-reach-" in claim.id:
-            values = last[label]["reach"]
-        elif claim.id.endswith("target-explains-less"):
-            values = last[label]["excess"] - last["target"]["excess"]
-        else:
-            values = last["term 1" if claim.id.endswith("by-first-term") else label]["excess"]
-        rows.append(each.row(values.to_numpy()))
-    return evidence(rows, control=controls_of(claim)[0])
-
-
 def fig2d(work: Work) -> Findings:
     """Return how neighbours in the plane of the last layer agree on function, term and target."""
     tables, figures, raw, sentences = {}, {}, {}, []
     judged: dict[str, pd.DataFrame] = {}
+    drawn = {name: LOGIC[name] for name in ("target", "function", "term 1")}
     for setting, runs in runs_by_setting(work):
-        measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-        every = [each for of_inputs in measured.values() for each in of_inputs]
+        points = last_layer(pd.concat(
+            [planes(work, runs, LOGIC, inputs) for inputs in READINGS], ignore_index=True))
         suffix = SUFFIXES.get(setting, "")
-        last = agreement_table(every, last_alone=True)
-        tables[f"neighbours{suffix}"] = last
+        table = tables[f"neighbours{suffix}"] = agreement_table(points, LOGIC)
         figures[f"fig2d{suffix}"] = planes_figure(
-            every, [LOGIC["target"], LOGIC["function"], LOGIC["term 1"]], last_alone=True,
-            inputs=READINGS, title=TITLES[setting] if suffix else "")
-        raw[f"points{suffix}"] = points_table(every, last_alone=True)
+            points, drawn, layers="one", title=TITLES[setting] if suffix else "")
+        raw[f"points{suffix}"] = points_table(points)
         for inputs, shared in READINGS.items():
             place = f"{TITLES[setting]}, {shared}" if suffix else shared
-            rows = where(last, inputs=inputs)
-            sentences.append(f"{place[0].upper()}{place[1:]}: " + "; ".join(
-                f"{label} {per_kind(where(rows, label=label), runs=label == 'target')}"
-                for label in LOGIC) + ".")
-        judged |= {claim.id: plane_evidence(claim, measured[reading(claim)])
+            labels = "; ".join(
+                f"{label} {per_kind(where(table, inputs=inputs, label=label), runs=first)}"
+                for label, first in zip(LOGIC, (True, False, False, False), strict=True))
+            sentences.append(f"{place[0].upper()}{place[1:]}: {labels}.")
+        judged |= {claim.id: plane_evidence(claim, where(points, inputs=reading(claim)))
                    for claim in work.claims if claim.setting == setting}
     if not tables:
         return nothing("fuzzy logic")
@@ -361,21 +347,22 @@ def figA2(work: Work) -> Findings:
     runs = list(work.runs_of(OF_A2[work.preset]))
     if not runs:
         return nothing("fuzzy logic")
-    measured = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
-    tables = {inputs: agreement_table(of_inputs) for inputs, of_inputs in measured.items()}
+    points = {inputs: planes(work, runs, LOGIC, inputs) for inputs in READINGS}
+    every = pd.concat(points.values(), ignore_index=True)
+    table = agreement_table(every, LOGIC)
     sentences = []
     for inputs, shared in READINGS.items():
-        claimed = tables[inputs][tables[inputs]["label"].isin(CLAIMED)]
+        claimed = table[(table["inputs"] == inputs) & table["label"].isin(CLAIMED)]
         largest = claimed.groupby(["run", "split_seed", "seed"])["value"].idxmax()
         sentences.append(f"{shared}: {per_kind(claimed.loc[largest])}")
     return Findings(
         summary="Share of the 15 nearest neighbours of the same function, term 1 or term 2, above "
                 "that of shuffled labels, in the layer and of the label where it is largest: "
                 f"{'; '.join(sentences)}.",
-        tables={"neighbours": pd.concat(tables.values(), ignore_index=True)},
-        figures={name: planes_figure(measured[inputs], LOGIC.values(), title=READINGS[inputs])
+        tables={"neighbours": table},
+        figures={name: planes_figure(points[inputs], LOGIC, title=READINGS[inputs])
                  for name, inputs in (("figA2", "fixed_context"), ("figA2_query", "fixed_query"))},
-        evidence={claim.id: plane_evidence(claim, measured[reading(claim)])
+        evidence={claim.id: plane_evidence(claim, points[reading(claim)])
                   for claim in work.claims},
         notes=(NOTE,
                "With one query the codes of layer 0 are the same for all instances, but in softmax "
@@ -384,51 +371,46 @@ def figA2(work: Work) -> Findings:
                "(in five classes of equal size) are shuffled among instances, terms among "
                "functions.",
                PICTURES),
-        raw={"points": points_table([each for of_inputs in measured.values()
-                                     for each in of_inputs])})
+        raw={"points": points_table(every)})
 
 
-def of_sraven(work: Work, name: str) -> Findings:
+def of_sraven(name: str, shows: Mapping[str, tuple[Setting, ...]], work: Work) -> Findings:
     """Return how neighbours agree on rule and target, in the planes of Fig. 5A, B, A6 or A7."""
-    shows, models = {
-        "fig5ab": (OF_5AB, "SRAVEN"),
-        "figA6": (OF_A6, "SRAVEN" + " with 40 M instances" * (work.preset == "paper")),
-        "figA7": (OF_A7, "a softmax transformer of 16 layers on SRAVEN")}[name]
-    measured = planes(work, work.runs_of(shows[work.preset]), SRAVEN)
-    if not measured:
-        return nothing(models)
-    table = agreement_table(measured, last_alone=name == "fig5ab")
-    tables = {"neighbours": table}
-    notes: tuple[str, ...] = (NO_PLANE, IN_BRACKETS, PICTURES)
+    runs = list(work.runs_of(shows[work.preset]))
+    if not runs:
+        large = " with 40 M instances" * (work.preset == "paper" and name == "figA6")
+        return nothing("a softmax transformer of 16 layers on SRAVEN" if name == "figA7"
+                       else f"SRAVEN{large}")
+    points = planes(work, runs, SRAVEN)
+    table = agreement_table(last_layer(points) if name == "fig5ab" else points, SRAVEN)
+    tables, title = {"neighbours": table}, titled(run for _, run in runs)
     if name == "fig5ab":
-        labels = "; ".join(f"{label} {per_kind(where(table, label=label), runs=label == 'rule')}"
-                           for label in ("rule", "target"))
-        summary, notes = f"{ABOVE.format('with the same label', 'labels')}: {labels}.", notes[1:]
+        rule, target = (per_kind(where(table, label=label), runs=label == "rule")
+                        for label in ("rule", "target"))
+        points = last_layer(points)
+        figure = planes_figure(points, SRAVEN, layers="one", title=title)
+        summary = f"{ABOVE.format('with the same label', 'labels')}: rule {rule}; target {target}."
+        notes: tuple[str, ...] = (IN_BRACKETS, PICTURES)
     elif name == "figA6":
-        change = pd.DataFrame([each.early_less_late(1) for each in measured
-                               if len(each.layers) > 1])
-        tables["first_less_last"] = change
+        tables["first_less_last"] = changes(points, ENDS[name])
+        figure = planes_figure(points, SRAVEN, title=title)
         summary = ("Agreement of the 15 nearest neighbours on the target minus that on the rule, "
                    "each above shuffled labels, in the first layer whose codes vary less the same "
-                   f"in the last: {per_kind(change)}.")
+                   f"in the last: {per_kind(tables['first_less_last'])}.")
+        notes = (NO_PLANE, IN_BRACKETS, PICTURES)
     else:
-        change = pd.DataFrame([each.early_less_late(ENDS) for each in measured])
+        n, change = ENDS[name], changes(points, ENDS[name])
         tables["early_less_last"] = change
-        notes = (*notes[:2], "The pictures are of the first run, the numbers of all.")
-        last = where(table[table["layer"] == table["layer"].max()], label="rule")
+        figure = planes_figure(points, dict(reversed(SRAVEN.items())), layers="across", title=title)
+        last = where(table, layer=table["layer"].max(), label="rule")
         summary = (f"{ABOVE.format('of the same rule', 'rules')}: {per_kind(last)}. Agreement on "
-                   f"the target minus that on the rule, first {ENDS} layers less last {ENDS}: "
+                   f"the target minus that on the rule, first {n} layers less last {n}: "
                    f"{per_kind(change, runs=False)}.")
-    runs = [each.run for each in measured]
+        notes = (NO_PLANE, IN_BRACKETS, "The pictures are of the first run, the numbers of all.")
     return Findings(
-        summary, tables,
-        figures={name: planes_figure(
-            measured, [SRAVEN["rule"], SRAVEN["target"]], layers_across=True, title=titled(runs))
-            if name == "figA7" else planes_figure(
-                measured, SRAVEN.values(), last_alone=name == "fig5ab", title=titled(runs))},
-        evidence={claim.id: plane_evidence(claim, measured) for claim in work.claims},
-        notes=(*notes, *caveat(runs)),
-        raw={"points": points_table(measured, last_alone=name == "fig5ab")})
+        summary, tables, figures={name: figure},
+        evidence={claim.id: plane_evidence(claim, points) for claim in work.claims},
+        notes=(*notes, *caveat(run for _, run in runs)), raw={"points": points_table(points)})
 
 
 REPRODUCTIONS = (
@@ -441,15 +423,10 @@ REPRODUCTIONS = (
         "t-SNE of the codes of the query on held-out functions, all layers, by target, function "
         "and terms",
         OF_A2, figA2),
-    Reproduction(
-        "fig5ab",
-        "t-SNE of the last layer's codes on held-out combinations, by target (A) and by rule (B)",
-        OF_5AB, lambda work: of_sraven(work, "fig5ab")),
-    Reproduction(
-        "figA6",
-        "t-SNE of the codes on held-out combinations, all layers, by target (A) and by rule (B)",
-        OF_A6, lambda work: of_sraven(work, "figA6")),
-    Reproduction(
-        "figA7",
-        "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) and by target (B)",
-        OF_A7, lambda work: of_sraven(work, "figA7")))
+    *(Reproduction(name, title, shows, partial(of_sraven, name, shows)) for name, shows, title in (
+        ("fig5ab", OF_5AB, "t-SNE of the last layer's codes on held-out combinations, by target "
+         "(A) and by rule (B)"),
+        ("figA6", OF_A6, "t-SNE of the codes on held-out combinations, all layers, by target (A) "
+         "and by rule (B)"),
+        ("figA7", OF_A7, "t-SNE of the codes of a softmax transformer of 16 layers, by rule (A) "
+         "and by target (B)"))))

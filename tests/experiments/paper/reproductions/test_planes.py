@@ -8,18 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from latentcode.experiments.paper.reproduction import about
 from latentcode.experiments.paper.reproductions.planes import (
     LOGIC,
     SRAVEN,
     Label,
-    Planes,
+    early_less_late,
+    interval,
     neighbours,
 )
-from latentcode.presets import preset
-from tests.helpers.paper_runs import MadeUpRun
-
-RUN = MadeUpRun(preset("smoke", "sraven"), "a", {})
 
 
 def plane(kind: np.ndarray, apart: float, **labels: object) -> pd.DataFrame:
@@ -31,7 +27,7 @@ def plane(kind: np.ndarray, apart: float, **labels: object) -> pd.DataFrame:
 
 def test_classes_of_equal_size() -> None:
     points = pd.DataFrame({"target": np.array([0.3, 0.1, 0.5, 0.2, 0.4, 0.0])})
-    classes = Label("target", "target", classes=3).classes_of(points)
+    classes = Label("target", classes=3).classes_of(points)
     assert classes.tolist() == [1, 0, 2, 1, 2, 0]
     points = pd.DataFrame({"target": np.random.default_rng(0).random(200)})
     assert np.bincount(LOGIC["target"].classes_of(points)).tolist() == [40] * 5
@@ -51,7 +47,7 @@ def test_functions_are_shuffled_among_instances_and_terms_among_functions() -> N
     found = plane(function, 100.0, combination=function.astype(str), rule=function.astype(str))
     assert neighbours(found, LOGIC["function"], function)["excess"].mean() > 0.7
     with np.errstate(invalid="ignore"):  # of 0 / 0, the reach of what shuffling gives wholly
-        among_functions = neighbours(found, Label("function", "combination"), function)
+        among_functions = neighbours(found, Label("combination"), function)
     assert among_functions["excess"].mean() == 0.0
     assert SRAVEN["rule"].among == LOGIC["term 1"].among == "combinations"
 
@@ -60,20 +56,18 @@ def test_interval_is_that_of_combinations() -> None:
     """Of six combinations three have 0.2 and three 0.6: the interval spans the means of most draws.
     """
     clusters = np.repeat(np.arange(6), 20)
-    one = Planes(about("kind=hyla", RUN), RUN, pd.DataFrame(), clusters, {})  # type: ignore[arg-type]
-    row = one.row(np.where(clusters < 3, 0.2, 0.6))
-    assert (row["value"], row["member"]) == (pytest.approx(0.4), "kind=hyla")
+    row = interval(np.where(clusters < 3, 0.2, 0.6), clusters)
+    assert row["value"] == pytest.approx(0.4)
     assert 0.2 <= row["low"] < 0.3
     assert 0.5 < row["high"] <= 0.6
 
 
 def test_target_over_rule_is_a_mean_over_layers() -> None:
-    shared = {layer: {"target": pd.DataFrame({"excess": target}),
-                      "rule": pd.DataFrame({"excess": rule})} for layer, target, rule in (
-        (1, [0.5, 0.1], [0.2, 0.0]), (2, [0.3, 0.1], [0.2, 0.2]))}
-    one = Planes({}, RUN, pd.DataFrame(), np.array([0, 1]), shared)  # type: ignore[arg-type]
-    assert one.target_over_rule([1]).tolist() == pytest.approx([0.3, 0.1])
-    assert one.target_over_rule([1, 2]).tolist() == pytest.approx([0.2, 0.0])
+    points = pd.DataFrame({"layer": [1, 1, 2, 2, 3, 3],
+                           "target excess": [0.5, 0.1, 0.3, 0.1, 0.0, 0.0],
+                           "rule excess": [0.2, 0.0, 0.2, 0.2, 0.1, 0.2]})
+    assert early_less_late(points, 1).tolist() == pytest.approx([0.4, 0.3])
+    assert early_less_late(points, 2).tolist() == pytest.approx([0.2, 0.15])
 
 
 def synthetic(
