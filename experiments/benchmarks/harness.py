@@ -54,32 +54,27 @@ def timed(
     work: Callable[[], object], device: torch.device = CPU,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Callable[[int], float]:
-    """Return a function of n: the seconds of n calls of `work`, the last of them finished.
+    """Return a function of n: the seconds of n calls of `work`, without collecting garbage."""
 
-    No garbage is collected meanwhile.
-    """
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     def seconds(n: int) -> float:
-        wait_for(device)
+        wait()
         collecting = gc.isenabled()
         gc.disable()
         try:
             begin = clock()
             for _ in range(n):
                 work()
-            wait_for(device)
+            wait()
             return clock() - begin
         finally:
             if collecting:
                 gc.enable()
 
     return seconds
-
-
-def wait_for(device: torch.device) -> None:
-    """Wait until the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -90,17 +85,15 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def spread_text(spread: Mapping[str, float], scale: float = 1.0) -> str:
-    """Return "median (first quartile to third)" of scaled values, three significant digits each."""
-    median, lower, upper = (significant(scale * spread[name])
-                            for name in ("median", "lower", "upper"))
+    """Return "median (first quartile to third)" of scaled values, three significant digits each.
+
+    Large numbers have commas in place of powers of ten.
+    """
+    values = [scale * spread[name] for name in ("median", "lower", "upper")]
+    median, lower, upper = (
+        f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+        for value in values)
     return f"{median} ({lower} to {upper})"
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """Return a number to `digits` significant digits, never in powers of ten."""
-    if value == 0.0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
@@ -109,12 +102,9 @@ def ratio(slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
 
 
 def record(seconds: Mapping[str, Sequence[float]], units: Mapping[str, int]) -> dict[str, Any]:
-    """Return the times of one sitting as plain data.
+    """Return the times of one sitting as plain data: seconds per unit of work in each round.
 
-    Args:
-        seconds: Contestant -> seconds per unit in each round. The first contestant is the baseline:
-            `speedup` says how many times faster than it the others are.
-        units: Contestant -> units of work in each of its turns.
+    The first contestant is the baseline: `speedup` says how many times faster the others are.
     """
     baseline, *others = seconds
     return {
@@ -135,36 +125,28 @@ def sit(
     units: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Time contestants in turn, and return the `record` of their seconds per unit of work.
+    """Time contestants in turn, A B A B ...; return the `record` of their seconds per unit.
 
     Where contestants are several, every turn opens with a unit that does not count: it brings the
     contestant's memory back into the caches after the others' turns.
 
     Args:
         contestants: The first one is the baseline of the others.
-        rounds: Turns of every contestant; they alternate, A B A B ...
+        rounds: Turns of every contestant; at least two, or there is no spread.
         turn_seconds: About how long a turn lasts; it has `FEWEST_UNITS` units at least.
         warmup: Units that each does before anything counts (compilation, caches, clocks).
         units: Units per turn, where they are so long that no calibration is needed.
         progress: Called with (turns done, turns in all).
-
-    Raises:
-        ConfigError: There are fewer than two rounds, which have no spread.
     """
     check(rounds >= 2, f"rounds is {rounds}; expected at least 2, to have a spread")
-    for contestant in contestants:
-        if warmup > 0:
-            contestant.seconds(warmup)
+    for contestant in contestants if warmup else ():
+        contestant.seconds(warmup)
     turns: dict[str, int] = {}
     for contestant in contestants:
-        turns[contestant.name] = units or 0
-        if units is None:
-            wanted = max(FEWEST_UNITS, round(turn_seconds / contestant.seconds(1)))
-            turns[contestant.name] = (
-                math.ceil(wanted / contestant.multiple) * contestant.multiple)
+        wanted = units or max(FEWEST_UNITS, round(turn_seconds / contestant.seconds(1)))
+        turns[contestant.name] = math.ceil(wanted / contestant.multiple) * contestant.multiple
     seconds: dict[str, list[float]] = {name: [] for name in turns}
-    for number in range(rounds * len(contestants)):
-        contestant = contestants[number % len(contestants)]
+    for number, contestant in enumerate([*contestants] * rounds):
         if len(contestants) > 1:
             contestant.seconds(1)
         n = turns[contestant.name]
@@ -175,30 +157,27 @@ def sit(
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Reset the count of `peak_memory`."""
+    """Reset the count of `peak_memory`, where the system allows it."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
         return
-    with suppress(OSError):  # not Linux, or not allowed
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory(device: torch.device) -> float:
     """Return the most memory held since the last reset, in MiB; NaN where the system does not say.
 
-    On a GPU what torch has allocated; on the CPU what the process has resident, libraries
-    included, since it began where the system allows no reset.
+    On a GPU what torch has allocated; on the CPU what the process has resident, libraries included.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     status = Path("/proc/self/status")
-    if not status.exists():
-        return math.nan
-    peak, = (line for line in status.read_text(encoding="ascii").splitlines()
-             if line.startswith("VmHWM"))
-    return int(peak.split()[1]) / 2**10
+    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 2**10 for line in lines if line.startswith("VmHWM")),
+                math.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +229,11 @@ class Benchmark:
             torch.set_num_threads(threads)
         settings = {name: value.name if isinstance(value, Path) else value
                     for name, value in asdict(self).items() if name != "out"}
-        command, finished = command_line(), now()
+        # Without the paths of a machine.
+        module = getattr(sys.modules.get("__main__"), "__spec__", None)
+        program = f"-m {module.name}" if module is not None else Path(sys.argv[0]).name
+        words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+        command, finished = " ".join(["python", program, *words]), now()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / f"{self.QUESTION}.json", {
             "question": self.QUESTION, "command": command, "started": started,
@@ -290,14 +273,6 @@ class ModelBenchmark(Benchmark):
         """The rounds and the length of turns, as `sit` takes them."""
         return ({"rounds": 2, "turn_seconds": 0.0} if self.smoke
                 else {"rounds": self.rounds, "turn_seconds": self.turn_seconds})
-
-
-def command_line() -> str:
-    """Return the command that this process was started with, without the paths of a machine."""
-    module = getattr(sys.modules.get("__main__"), "__spec__", None)
-    program = f"-m {module.name}" if module is not None else Path(sys.argv[0]).name
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return " ".join(["python", program, *words])
 
 
 def verdict(what: str, reached: float, target: float, unit: str, *, at_least: bool) -> str:

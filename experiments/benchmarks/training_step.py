@@ -33,7 +33,7 @@ import tyro
 
 from latentcode.config import LogicConfig, RunConfig, SravenConfig, to_dict
 from latentcode.devices import available_cores, resolve_device
-from latentcode.errors import ConfigError, LatentCodeError, check
+from latentcode.errors import LatentCodeError, check
 from latentcode.experiments.benchmarks import official_worker as worker
 from latentcode.experiments.benchmarks.harness import (
     Contestant,
@@ -156,10 +156,9 @@ class TrainingStep(ModelBenchmark):
 
 
 class SameBatches(TrainingBatches):
-    """Batches that are drawn once and then used again and again."""
+    """Batches that are drawn once, the first CHUNK, and then used again and again."""
 
     def chunk(self, index: int) -> Batch:
-        """Return the first CHUNK batches, whatever the index."""
         return super().chunk(0)
 
     def forget(self) -> None:
@@ -169,10 +168,8 @@ class SameBatches(TrainingBatches):
 def learner(config: RunConfig, *, sampling: bool = True, alone: bool = False) -> Learner:
     """Return a training of one configuration.
 
-    Args:
-        config: Its configuration.
-        sampling: False draws batches once, so that updates alone are left.
-        alone: Train without the machinery of ensembles; otherwise as `train` does.
+    Without `sampling` batches are drawn once, so that updates alone are left; `alone` trains
+    without the machinery of ensembles, otherwise as `train` does.
     """
     made: Learner = TrainingState.start(config) if alone else make_learner(config)
     if not sampling:
@@ -212,13 +209,7 @@ class OfficialProcess:
 
 @contextmanager
 def official_process(checkout: Path, python: str, threads: int) -> Iterator[OfficialProcess]:
-    """Start a worker, and end it.
-
-    Args:
-        checkout: Of github.com/smonsays/hypernetwork-attention.
-        python: A Python that has what the official code imports.
-        threads: Cores that it may use.
-    """
+    """Run a worker on some cores, with a Python that has what the official code imports."""
     environment = {k: v for k, v in os.environ.items() if k not in THREAD_VARIABLES}
     # Our own packages would shadow those of the other Python.
     environment.pop("PYTHONPATH", None)
@@ -242,19 +233,18 @@ def official_process(checkout: Path, python: str, threads: int) -> Iterator[Offi
 def official_setting(config: RunConfig) -> dict[str, Any]:
     """Return the `build` request that gives the official code our configuration."""
     task, model, training = config.task, config.model, config.training
-    data: dict[str, Any] = {"num_train": training.steps * training.batch_size}
     if isinstance(task, LogicConfig):
-        data |= {"seq_len": task.n_examples, "num_variables": task.n_variables,
-                 "num_terms": task.n_terms, "frac_test": task.ood_fraction,
-                 "frac_ood_conj": task.unknown_fraction}
-    elif isinstance(task, SravenConfig):
-        data |= {"num_features": task.n_features, "feature_maxval": task.n_values,
-                 "grid_size": task.grid_size, "permute_features": task.permuted,
-                 "frac_ood": task.ood_fraction}
+        data = {"seq_len": task.n_examples, "num_variables": task.n_variables,
+                "num_terms": task.n_terms, "frac_test": task.ood_fraction,
+                "frac_ood_conj": task.unknown_fraction}
     else:
-        raise ConfigError(f"the task is {task.name!r}; expected sraven or logic")
+        assert isinstance(task, SravenConfig)
+        data = {"num_features": task.n_features, "feature_maxval": task.n_values,
+                "grid_size": task.grid_size, "permute_features": task.permuted,
+                "frac_ood": task.ood_fraction}
     return {
-        "task": task.name, "kind": kind_of(model), "data": data,
+        "task": task.name, "kind": kind_of(model),
+        "data": {"num_train": training.steps * training.batch_size, **data},
         "training": {"batch_size": training.batch_size, "seed": training.seed,
                      "lr": training.learning_rate, "weight_decay": training.weight_decay,
                      "warmup_steps": training.warmup_steps},

@@ -78,10 +78,7 @@ def results_in(out: Path, preset: str) -> dict[str, dict[str, Any]]:
 
 
 def write_pages(results: Path, out: Path) -> list[Path]:
-    """Write `README.md` and `verdicts.csv` of the results; return their paths.
-
-    The table has a row per claim that was judged. `ArtifactError` where there is no result.
-    """
+    """Write `README.md` and `verdicts.csv`, a row per claim that was judged; return their paths."""
     by_preset = {preset: results_in(results, preset) for preset in N_SPLITS}
     check(any(by_preset.values()), f"{results} holds no result; expected a folder that `latentcode "
           "reproduce` wrote to", ArtifactError)
@@ -97,28 +94,26 @@ def verdict_rows(results: Results) -> list[Row]:
 
     Beside `COLUMNS`: `result`, the name of its figure or table, and what it is on a page: `claim`,
     `printed_verdict`, and `lacks_runs`, whether it is undecided because a part has no number.
-    Claims that the file no longer has are left out.
     """
     known = {claim.id: claim for claim in load_claims()}
     rows = []
     for name, judged in ((name, judged) for name, result in results.items()
-                         for judged in result["claims"] if judged["id"] in known):
+                         for judged in result["claims"]):
         claim, verdict, published = known[judged["id"]], judged["verdict"], judged["published"]
         error = (f" ± {published['error']:g}" if published and published["error"] is not None
                  else "")
-        lacks_runs = verdict == "undecided" and any(
-            part["estimate"] is None for part in judged["parts"])
-        printing = claim.printing and verdict == "differs"
         rows.append({
             **{key: judged[key] for key in ("id", "source", "kind", "verdict", "why", "needs")},
             "result": name, "group": "task" if name in DEFINITIONS else "empirical",
             "rule": rule_in_words(judged), "ours": ours(judged),
             "published": f"{published['value']:g}{error}" if published else "",
             "observation": claim.observation, "questioned": claim.questioned,
-            "erratum_like": claim.printing, "lacks_runs": lacks_runs,
+            "erratum_like": claim.printing,
+            "lacks_runs": verdict == "undecided" and any(
+                part["estimate"] is None for part in judged["parts"]),
             "claim": f"{judged['claim']} ({judged['source']}; `{judged['id']}`)".replace(
                 "|", "\\|"),
-            "printed_verdict": PRINTED if printing else verdict})
+            "printed_verdict": PRINTED if claim.printing and verdict == "differs" else verdict})
     return rows
 
 
@@ -170,8 +165,8 @@ def _counts(title: str, rows: Sequence[Row]) -> str:
     unrun = counted(row for row in rows if row["lacks_runs"]).total()
     merged = (f", {counts.total()} where those on one observation with one verdict count once"
               * (counts.total() < len(rows)))
-    verdicts = ", ".join(f"{n} {verb(printed.strip('*'), n)}" for name, printed in VERDICTS.items()
-                         if (n := counts.get(name, 0)))
+    verdicts = ", ".join(f"{counts[name]} {verb(printed.strip('*'), counts[name])}"
+                         for name, printed in VERDICTS.items() if counts[name])
     return (f"{title}: {len(rows)} entries{merged}: {verdicts}"
             + f" ({unrun} of the undecided for want of runs)" * (unrun > 0) + ".")
 
@@ -195,17 +190,16 @@ def ours(claim: Mapping[str, Any]) -> str:
             held = sum(estimates)
             outcome = ("holds" if held == len(estimates) else "does not hold" if not held
                        else f"holds in {held:g} of {len(estimates)}")
-            return outcome + (" so far" if claim["verdict"] == "undecided" else "")
+            return outcome + " so far" * (claim["verdict"] == "undecided")
         case "welch":
             value, low, high = (f"{claim['parts'][0][key]:+.2g}"
                                 for key in ("estimate", "low", "high"))
             return (f"{claim['published']['value'] + estimates[0]:.4g} "
                     f"({value} [{low}, {high}])")
-        case "bound":
-            least, most = f"{min(estimates):.3g}", f"{max(estimates):.3g}"
-        case _:
-            least, most = f"{min(estimates):+.2g}", f"{max(estimates):+.2g}"
-    return least if least == most else f"{least} to {most}"
+        case name:
+            digits = ".3g" if name == "bound" else "+.2g"
+    return " to ".join(dict.fromkeys(
+        f"{value:{digits}}" for value in (min(estimates), max(estimates))))
 
 
 def rule_in_words(claim: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from latentcode.config import to_dict
 from latentcode.errors import ConfigError, LatentCodeError, ProbeError, check, check_choice
 from latentcode.experiments.paper.claims import RESULTS, Claim, PermutationOfChanges, Setting
 from latentcode.experiments.paper.report import FORMAT, N_SPLITS, RESULT, read_result
-from latentcode.experiments.paper.reproduction import Findings, Reproduction, Work, needs_runs
+from latentcode.experiments.paper.reproduction import Reproduction, Work, needs_runs
 from latentcode.experiments.paper.reproductions import (
     decoded,
     definitions,
@@ -64,7 +64,6 @@ REPRODUCTIONS: Mapping[str, Reproduction] = {
 UNUSED = "runs that it can be judged by: all are there, and none can (why: notes in result.json)"
 """What a claim needs whose runs gave no value."""
 DPI = 110
-N_COLOURS = 256
 DIGITS = 6
 
 
@@ -102,9 +101,7 @@ def reproduce(
     """Reproduce figures and tables one after the other; return those that lack nothing.
 
     Where runs are missing and may be trained, they are. However this is interrupted, the next call
-    goes on: trainings are resumed, and what was measured of a run is not measured again.
-
-    Raises `UnknownNameError` for a name, `RunError` for a folder that cannot be written to. What
+    goes on: trainings are resumed, and what was measured of a run is not measured again. What
     cannot be measured holds up nothing else, and is raised at the end.
     """
     for name in names:
@@ -124,8 +121,8 @@ def reproduce(
         except LatentCodeError as error:
             say_of(f"failed, {error}")
             failed[name] = error
-    for failure in failed.values() if len(failed) == 1 else ():
-        raise failure
+    if len(failed) == 1:
+        raise next(iter(failed.values()))
     why = "; ".join(f"{name}: {error}" for name, error in failed.items())
     check(not failed, f"{len(failed)} of {len(names)} could not be reproduced: {why}", ProbeError)
     return done
@@ -135,7 +132,8 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
     """Reproduce one result; return whether it lacks nothing."""
     claims = wanted.claims if request.preset == "paper" else ()
     known = request.known()
-    needed = (wanted.settings(request.preset), N_SPLITS[request.preset], _compared(claims))
+    settings = wanted.settings(request.preset)
+    needed = (settings, N_SPLITS[request.preset], _compared(claims))
     lacking = missing(known, *needed)
     if request.train and lacking:
         make_texts(lacking.values())
@@ -152,7 +150,7 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
     # Another version of the library may measure something else.
     work = Work(request.preset, known, request.work / "measured" / __version__, request.device,
                 claims, say)
-    runs = [run for _, run in work.runs_of(wanted.settings(request.preset))]
+    runs = [run for _, run in work.runs_of(settings)]
     folder = request.out / request.preset / wanted.name
     if request.missing and (folder / RESULT).exists():
         kept = read_result(folder)
@@ -169,24 +167,31 @@ def _reproduce(wanted: Reproduction, request: Request, say: Callable[[str], None
             "seed": run.config.training.seed, "split_seed": split_seed(run.config),
             "updates": run.checkpoints()[-1], "precision": precision, "device": device,
             "minutes": minutes(run.path), "config": to_dict(run.config)})
-    _keep(folder, findings, {
+    result = {
         **header(FORMAT), "name": wanted.name, "title": wanted.title, "preset": request.preset,
         "summary": findings.summary, "notes": list(findings.notes),
         "claims": [judged_claim(claim, findings.evidence, known) for claim in work.claims],
-        "tables": {name: _records(table) for name, table in findings.tables.items()},
+        "tables": {name: json.loads(_rounded(table).to_json(orient="records", double_precision=15))
+                   for name, table in findings.tables.items()},
         "figures": list(findings.figures), "runs": rows,
         "missing": [{"run": name, "kind": kind_of(config.model), "updates": config.training.steps}
                     for name, config in lacking.items()],
         "minutes": round((time.monotonic() - began) / 60, 2),
-        "environment": environment(request.device)})
+        "environment": environment(request.device)}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with replace_folder(folder, overwrite=True, marker=RESULT) as temporary:
+        for name, table in {**findings.tables, **findings.raw}.items():
+            write_text(temporary / f"{name}.csv", table.to_csv(index=False,
+                                                               float_format=f"%.{DIGITS}g"))
+        for name, figure in findings.figures.items():
+            save_figure(figure, temporary / name)
+        write_json(temporary / RESULT, result)
     say(findings.summary)
     return not lacking
 
 
 def _compared(claims: Iterable[Claim]) -> list[Setting]:
     """Return the settings of claims about changes, which are taken between runs of the same seeds.
-
-    Runs on three splits are not enough for these where the models' seeds differ.
     """
     return [claim.setting for claim in claims if isinstance(claim.rule, PermutationOfChanges)]
 
@@ -208,25 +213,9 @@ def judged_claim(
         "parts": [asdict(part) for part in judgement.parts]}
 
 
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table as JSON has it: rounded, and null where there is no number."""
-    rounded = table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float)
-                        else value)
-    records: list[dict[str, Any]] = json.loads(
-        rounded.to_json(orient="records", double_precision=15))
-    return records
-
-
-def _keep(folder: Path, findings: Findings, result: Mapping[str, Any]) -> None:
-    """Write a result, all or nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with replace_folder(folder, overwrite=True, marker=RESULT) as temporary:
-        for name, table in {**findings.tables, **findings.raw}.items():
-            write_text(temporary / f"{name}.csv", table.to_csv(index=False,
-                                                               float_format=f"%.{DIGITS}g"))
-        for name, figure in findings.figures.items():
-            save_figure(figure, temporary / name)
-        write_json(temporary / RESULT, result)
+def _rounded(table: pd.DataFrame) -> pd.DataFrame:
+    return table.map(lambda value: float(f"{value:.{DIGITS}g}") if isinstance(value, float)
+                     else value)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -241,15 +230,12 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(path.with_suffix(".svg"), dpi=DPI, metadata={"Date": None})
     # A palette is enough for drawings, and a third as large.
     with Image.open(pixels) as image:
-        few = image.convert("RGB").quantize(N_COLOURS, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         few.save(path.with_suffix(".png"), optimize=True)
 
 
 def names_of(words: Iterable[str]) -> list[str]:
-    """Return the results that words stand for: names, or `all`.
-
-    Raises `UnknownNameError` for what is neither, `ConfigError` for none.
-    """
+    """Return the results that words stand for: names, or `all`; `ConfigError` for none."""
     words = list(words)
     check(bool(words), f"no result is named; expected all, or some of: {', '.join(RESULTS)}",
           ConfigError)

@@ -17,7 +17,7 @@ from latentcode.experiments.paper.verdicts import evidence
 from latentcode.figures.style import PALETTE, Figure
 from latentcode.files.storage import replace_file
 from latentcode.models.config import kind_of
-from latentcode.probes.common.results import TableResult
+from latentcode.probes.common.results import TableResult, where
 from latentcode.runs import Run
 
 R = TypeVar("R", bound=TableResult)
@@ -47,6 +47,8 @@ LETTERS_PER_INCH = 12
 """Of the heading of a figure."""
 NOTHING = "No run of these settings is finished."
 ONE_SETTING = "One setting for every row, where the paper takes the best of the grid of Table A3."
+RUN = ["member", "kind", "run", "seed", "split_seed"]
+"""Columns that name a run in every table."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure or table of the paper.
+    """A figure or table of the paper, one of `RESULTS`.
 
     Attributes:
-        name: One of `RESULTS`.
+        name: Its name.
         title: What it shows, as its caption says.
         shows: Preset -> the settings whose runs it shows; none where no run is needed.
         measure: What the runs say; called with those that are finished.
@@ -92,10 +94,7 @@ class Reproduction:
         return tuple(claim for claim in load_claims() if claim.result == self.name)
 
     def settings(self, preset: str) -> tuple[Setting, ...]:
-        """Return the settings whose runs are shown, or judged, at a preset.
-
-        Claims are judged at `paper` alone, each on the runs of its own setting.
-        """
+        """Return the settings whose runs are shown, or at `paper` judged, each claim by its own."""
         judged = [claim.setting for claim in self.claims if needs_runs(claim)]
         return (*self.shows[preset], *(judged if preset == "paper" else ()))
 
@@ -149,9 +148,9 @@ class Work:
     ) -> R:
         """Return `function(run, **arguments)`, of class `kind`, which is computed once for a run.
         """
-        folder = self.folder / _name(run, function, arguments)
+        folder = self.folder / self._name(run, function, arguments)
         if not (folder / kind.marker()).exists():
-            self._begin(function, run)
+            self._begin(run, function)
             function(run, device=self.device, **arguments).save(folder, figures=False)
         return kind.load(folder)
 
@@ -162,33 +161,34 @@ class Work:
 
         Without a run it is `function(**arguments)`.
         """
-        name = f"{_name(run, function, arguments)}.parquet"
+        name = f"{self._name(run, function, arguments)}.parquet"
         if (MEASURED / name).exists():
             return pd.read_parquet(MEASURED / name)
         path = self.folder / name
         if not path.exists():
-            self._begin(function, run)
+            self._begin(run, function)
             measured = (function(**arguments) if run is None
                         else function(run, device=self.device, **arguments))
             with replace_file(path) as temporary:
                 measured.to_parquet(temporary, index=False)
         return pd.read_parquet(path)
 
-    def _begin(self, function: Callable[..., Any], run: Run | None) -> None:
+    def _begin(self, run: Run | None, function: Callable[..., Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.say("measuring " + function.__name__.replace("_", " ")
                  + ("" if run is None else f", {run.name}"))
 
-
-def _name(run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
-    # Whatever becomes of the function: what it measured of a published run cannot be measured again
-    # without weights.
-    words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
-    return "-".join(words if run is None else [*words, run.id, str(run.checkpoints()[-1])])
+    def _name(
+        self, run: Run | None, function: Callable[..., Any], arguments: Mapping[str, Any]
+    ) -> str:
+        # Whatever becomes of the function: what it measured of a published run cannot be measured
+        # again without weights.
+        words = [function.__name__, *(f"{key}={value}" for key, value in arguments.items())]
+        return "-".join(words if run is None else [*words, run.id, str(run.checkpoints()[-1])])
 
 
 def about(member: str, run: Run) -> dict[str, Any]:
-    """Return the columns that name a run in every table."""
+    """Return the columns `RUN` of a run."""
     return {"member": member, "kind": kind_of(run.config.model), "run": run.name,
             "seed": run.config.training.seed, "split_seed": split_seed(run.config)}
 
@@ -206,19 +206,16 @@ def final_metrics(
 
     The `fields` of the configurations are columns, too: `task.n_examples` makes `n_examples`.
     """
-    names = [name.rpartition(".")[2] for name in fields]
+    names = {name.rpartition(".")[2]: name for name in fields}
     rows = []
     for member, run in work.runs_of(settings):
         config = flatten(to_dict(run.config))
-        axes = {name: config[field] for name, field in zip(names, fields, strict=True)}
-        newest = run.newest_metrics()
-        chosen = newest[(newest["split"] == split) & (newest["metric"] == metric)]
-        rows += [{**about(member, run), "id": run.id, **axes, "split": split, "metric": metric,
-                  "value": row["mean"], "se": row["se"], "n": row["n"]}
-                 for row in chosen.to_dict("records")]
+        axes = {name: config[field] for name, field in names.items()}
+        rows += [{**about(member, run), "id": run.id, **axes, **row, "value": row["mean"]}
+                 for row in where(run.newest_metrics(), split=split,
+                                  metric=metric).to_dict("records")]
     return pd.DataFrame(rows, columns=[
-        "member", "kind", "run", "seed", "split_seed", "id", *names, "split", "metric", "value",
-        "se", "n"])
+        *RUN, "id", *names, "split", "metric", "value", "se", "n"])
 
 
 def metric_evidence(work: Work, claim: Claim, metric: str, split: str) -> pd.DataFrame:
@@ -238,7 +235,7 @@ def controls_of(claim: Claim) -> tuple[str, ...]:
 
 
 def scores(
-    work: Work, settings: Iterable[Setting], split: str, metric: str, fields: Sequence[str] = ()
+    work: Work, settings: Sequence[Setting], split: str, metric: str, fields: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Return a metric of every run at its last update, a row each.
 
@@ -246,17 +243,17 @@ def scores(
     many the run was trained on; accuracies on SRAVEN have a `ceiling`, that of the Bayes-optimal
     solver who knows the rules, over all their combinations.
     """
-    settings = list(settings)
+    every = dict.fromkeys([*fields, "task.name", "training.steps", "training.batch_size"])
+    problems = ("n_features", "n_values", "permuted")
     of_sraven = bool(settings) and settings[0].task == "sraven"
-    every = [*fields, "task.name", "training.steps", "training.batch_size",
-             *(("task.n_features", "task.n_values", "task.permuted") if of_sraven else ())]
-    table = final_metrics(work, settings, split, metric, list(dict.fromkeys(every)))
+    if of_sraven:
+        every |= dict.fromkeys(f"task.{axis}" for axis in problems)
+    table = final_metrics(work, settings, split, metric, list(every))
     table["instances"] = table["steps"] * table["batch_size"]
     if of_sraven and metric == "accuracy":
         n = 200 if work.preset == "smoke" else FOR_CEILING
         table["ceiling"] = [
-            work.table(None, fresh_instances, n=n, **{
-                axis: row[axis] for axis in ("n_features", "n_values", "permuted")})[
+            work.table(None, fresh_instances, n=n, **{axis: row[axis] for axis in problems})[
                 "solved"].mean() for row in table.to_dict("records")]
     return table.rename(columns={"name": "task"}).drop(columns="batch_size")
 
@@ -267,7 +264,6 @@ def learning(work: Work, settings: Iterable[Setting]) -> tuple[str, tuple[str, .
 
     Nothing stands above it where the models are published ones that learnt.
     """
-    settings = list(settings)
     heading, notes = [], [ONE_SETTING]
     if work.preset != "paper":
         heading = [f"reduced models (preset {work.preset})"]
@@ -305,20 +301,16 @@ def of_kinds(table: pd.DataFrame, quantity: str) -> str:
     """
     if table.empty:
         return NOTHING
-
-    def written(value: float) -> str:
-        # Of small numbers, such as losses, two digits.
-        return f"{value:.3f}" if abs(value) >= 0.02 else f"{value:.2g}"
-
     kinds = []
     for kind, title in KIND_TITLES.items():
-        rows = table[table["kind"] == kind]
-        if rows.empty:
-            continue
+        rows = where(table, kind=kind)
         means = rows.groupby("member")["value"].mean()
-        values = dict.fromkeys(map(written, (means.min(), means.max())))
+        # Of small numbers, such as losses, two digits.
+        values = dict.fromkeys(f"{value:.3f}" if abs(value) >= 0.02 else f"{value:.2g}"
+                               for value in (means.min(), means.max()))
         cells = f"{count(len(means), 'setting')}, " if len(means) > 1 else ""
-        kinds.append(f"{title} {' to '.join(values)} ({cells}{count(len(rows), 'run')})")
+        if len(rows):
+            kinds.append(f"{title} {' to '.join(values)} ({cells}{count(len(rows), 'run')})")
     return f"{quantity}: {', '.join(kinds)}."
 
 
@@ -352,11 +344,10 @@ def n_runs(table: pd.DataFrame) -> str:
 
 def least_known(run: Run) -> tuple[str, float]:
     """Return the rule that a model is least often right about on `ood`, and how often it is."""
-    metrics = run.newest_metrics()
-    of_rules = metrics[(metrics["split"] == "ood")
-                       & metrics["metric"].str.startswith("feature_accuracy[")]
-    least = of_rules.sort_values("mean", kind="stable").iloc[0]
-    return str(least["metric"]).removeprefix("feature_accuracy[")[:-1], float(least["mean"])
+    metrics = where(run.newest_metrics(), split="ood").set_index("metric")["mean"]
+    of_rules = metrics[metrics.index.str.startswith("feature_accuracy[")]
+    least = str(of_rules.idxmin())
+    return least.removeprefix("feature_accuracy[")[:-1], float(of_rules[least])
 
 
 def knows_rules(run: Run) -> bool:
@@ -366,11 +357,10 @@ def knows_rules(run: Run) -> bool:
 
 def caveat(runs: Iterable[Run]) -> tuple[str, ...]:
     """Return the note that some models do not know their rules, where it is so."""
-    ignorant = [run for run in runs if not knows_rules(run)]
+    ignorant = [(run, *least_known(run)) for run in runs if not knows_rules(run)]
     if not ignorant:
         return ()
-    worst = min(ignorant, key=lambda run: least_known(run)[1])
-    rule, share = least_known(worst)
+    worst, rule, share = min(ignorant, key=lambda known: known[2])
     return (f"{len(ignorant)} model(s) do not know every rule (least: {rule} right in {share:.2f} "
             f"of held-out instances, {worst.name}): this says nothing about kinds of attention.",)
 

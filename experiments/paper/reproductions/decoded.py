@@ -143,7 +143,7 @@ def rules(work: Work) -> Findings:
 
 
 def decoded(work: Work, runs: Iterable[tuple[str, Run]], **options: str) -> list[Probed]:
-    """Return what probes score on the codes of some runs; see `probe_scores`."""
+    """Return the `probe_scores` of some runs."""
     n = N[work.preset]
     return [(member, run, work.table(run, probe_scores, **options, n_train=n, n=n))
             for member, run in runs]
@@ -175,19 +175,13 @@ def probe_scores(
     of single classes; `class`, `ALL` or the class; `against`, other features, `chance`, or
     `layer 1`, the first in which codes vary, whose score is subtracted, or None; `value`, `low` and
     `high`, with the 95 % interval over combinations, of the difference where there is one;
-    `chance`, the best score that any constant answer reaches.
-
-    Args:
-        run: The run.
-        label: Its label.
-        inputs: Of the task, `fixed_context` or `fixed_query`; default: as the task is probed.
-        n_train: Instances that probes are fitted on.
-        n: Instances of each split that they are scored on.
-        seed: Of instances, probes and bootstrap.
-        device: `cpu` or `cuda`.
+    `chance`, the best score that any constant answer reaches. Probes are fitted on `n_train`
+    instances, and scored on `n` of each split; `inputs` are those of the task, `fixed_context` or
+    `fixed_query`, by default as the task is probed.
     """
     task = make_task(run.config.task).probe_config
-    task = task if inputs is None else replace(task, inputs=inputs)
+    if inputs is not None:
+        task = replace(task, inputs=inputs)
     model = subject(run, task, device=device)
     sizes = {"train": n_train, **dict.fromkeys(SPLITS, n)}
     codes = [model.reader(split, n=size, residuals=True, seed=seed).read()
@@ -222,15 +216,13 @@ def probe_scores(
 
 
 def last_layer(scores: pd.DataFrame) -> int:
-    """Return the number of the last layer."""
     return int(scores["layer"].max())
 
 
 def best_layer(scores: pd.DataFrame, split: str = "test") -> int:
     """Return the layer whose codes score best on a split."""
     codes = where(scores, split=split, features="code", **{"class": ALL})
-    codes = codes[codes["against"].isna()].reset_index(drop=True)
-    return int(codes["layer"][codes["value"].argmax()])
+    return int(codes[codes["against"].isna()].set_index("layer")["value"].idxmax())
 
 
 def first_varying(scores: pd.DataFrame) -> int:
@@ -282,14 +274,9 @@ def scores_figure(
 ) -> Figure:
     """Return scores on held-out combinations over layers, a column per kind.
 
-    Small dots are single classes of the code; the dashed line is the best constant answer. What
-    is the same for all instances in every run is left out.
-
-    Args:
-        table: Of `probe_scores`, with `kind`, and with `inputs` where there are `rows`.
-        ylabel: What is scored.
-        rows: Value of `inputs` -> what the row of panels shows.
-        title: Of the figure.
+    With a row for each value of `inputs` that `rows` names. Small dots are single classes of the
+    code; the dashed line is the best constant answer. What is the same for all instances in every
+    run is left out.
     """
     rows = rows or {}
     table = table[(table["split"] == "ood") & table["against"].isna()]

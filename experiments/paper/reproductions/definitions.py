@@ -35,10 +35,11 @@ import pandas as pd
 import torch
 
 from latentcode.config import RunConfig, flatten, to_dict
-from latentcode.experiments.paper.claims import Claim, printed
+from latentcode.experiments.paper.claims import load_claims, printed
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
     NO_RUNS,
+    RUN,
     Findings,
     Reproduction,
     Work,
@@ -55,6 +56,7 @@ from latentcode.models.config import kind_of
 from latentcode.models.hypernetwork import TwoWays, two_ways
 from latentcode.presets import preset
 from latentcode.probes.common.figures import panels
+from latentcode.probes.common.results import where
 from latentcode.runs import Run
 from latentcode.tasks import make_task
 from latentcode.tasks.sraven.task import RULES, feature_grids_per_rule
@@ -70,7 +72,9 @@ SENSES = {"official": "the official checker counts", "ambiguous": "ambiguous as 
 
 def ambiguity(work: Work) -> Findings:
     """Return the share of instances that is ambiguous in both senses, and that can be solved."""
-    theirs = {_value(claim, "task.n_values"): claim.published for claim in printed("tabA2")}
+    n_values = {claim.id: next(iter(claim.setting.grid.members().values())).task.n_values
+                for claim in load_claims() if claim.result == "tabA2"}
+    theirs = {n_values[claim.id]: claim.published for claim in printed("tabA2")}
     rows = []
     for k in N_VALUES:
         drawn = work.table(None, fresh_instances, n_features=N_FEATURES, n_values=k, permuted=True,
@@ -88,11 +92,10 @@ def ambiguity(work: Work) -> Findings:
     ours = table.set_index(["n_values", "sense"])["value"]
     judged = {}
     for claim in work.claims:
+        member, = claim.setting.grid.points()
         sense = "ambiguous" if claim.kind == "comparison" else "official"
-        chosen = table[(table["n_values"] == _value(claim, "task.n_values"))
-                       & (table["sense"] == sense)]
-        judged[claim.id] = evidence(chosen.to_dict("records"), member=next(iter(
-            claim.setting.grid.points())))
+        chosen = where(table, n_values=n_values[claim.id], sense=sense)
+        judged[claim.id] = evidence(chosen.to_dict("records"), member=member)
     return Findings(
         summary="; ".join(
             f"K = {k}: the official checker counts {ours[k, 'official']:.5f} of the instances, "
@@ -106,12 +109,6 @@ def ambiguity(work: Work) -> Findings:
                "only if all features can go wrong at once.",
                "Accuracies on SRAVEN are read against the Bayes-optimal solver, which knows the "
                "rules and all their combinations."))
-
-
-def _value(claim: Claim, axis: str) -> Any:
-    """Return the value that an axis has in the one member of a claim's setting."""
-    point, = claim.setting.grid.points().values()
-    return point[axis]
 
 
 def _ambiguity_figure(table: pd.DataFrame) -> Figure:
@@ -161,8 +158,7 @@ def count_sraven(n_features: int, n_values: int, grid_size: int = GRID_SIZE) -> 
         for m in range(1, n_features + 1):
             products[m] += size * products[m - 1]
     return {
-        "combinations": combinations,
-        "permutations": permutations,
+        "combinations": combinations, "permutations": permutations,
         "permutations_printed": permutations - n_features,
         "tasks": combinations * permutations,
         "tasks_printed": combinations * (permutations - n_features),
@@ -176,9 +172,8 @@ def counts(work: Work) -> Findings:
         {"n_features": m, "n_values": k, **count_sraven(m, k)}
         for k in N_VALUES for m in range(1, MOST_FEATURES + 1)])
     cells = table.set_index(["n_features", "n_values"], drop=False).to_dict("index")
-    at = cells[4, 8]
-    wrong = sum(cells[m, 8]["tasks"] != cells[m, 8]["tasks_printed"]
-                for m in range(1, MOST_FEATURES + 1))
+    at, of_eight = cells[4, 8], where(table, n_values=8)
+    wrong = (of_eight["tasks"] != of_eight["tasks_printed"]).sum()
     judged = {}
     for claim in work.claims:
         rows = []
@@ -304,7 +299,7 @@ def hypernetwork(work: Work) -> Findings:
     layers = pd.DataFrame([
         {**about(member, run), "layer": layer, "difference": _both_ways(run, layer).difference}
         for member, run in runs for layer in range(run.config.model.n_layers)],
-        columns=["member", "kind", "run", "seed", "split_seed", "layer", "difference"])
+        columns=[*RUN, "layer", "difference"])
     layers["holds"] = layers["difference"] <= LARGEST_ERROR
     sizes = pd.DataFrame([
         {"task": task, "kind": kind,
@@ -321,7 +316,7 @@ def hypernetwork(work: Work) -> Findings:
     judged = {}
     for claim in work.claims:
         if claim.id == "figA1-no-additional-parameters":
-            of_task = sizes[sizes["task"] == claim.setting.task]
+            of_task = where(sizes, task=claim.setting.task)
             judged[claim.id] = evidence([{"member": "the same number of parameters",
                                           "value": float(of_task["parameters"].nunique() == 1)}])
         else:

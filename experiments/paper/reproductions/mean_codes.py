@@ -105,8 +105,7 @@ def sum_and_difference(alike: SimilarityResult) -> pd.DataFrame:
     m_r is the mean code of rule r at the paper's pair, on held-out combinations. A row per layer,
     `features` (`code`, or the `residual` stream at the query), `centring` and `against`: the cosine
     (None), or its difference from `LARGEST_OTHER` and, of the code, from `SHUFFLED`, the mean over
-    20 shuffles; `value`, with the 95 % interval over combinations. Nothing for a layer whose codes
-    do not vary, and for a task without these rules.
+    20 shuffles; `value`, with the 95 % interval over combinations.
     """
     names = {"largest other": LARGEST_OTHER, "shuffled": SHUFFLED}
     differences = alike.contrasts.table

@@ -26,6 +26,7 @@ from latentcode.errors import ProbeError, check
 from latentcode.experiments.paper.claims import Claim, Setting
 from latentcode.experiments.paper.reproduction import (
     KIND_TITLES,
+    RUN,
     Findings,
     Reproduction,
     Work,
@@ -79,7 +80,6 @@ IN_BRACKETS = "In brackets below the panels: the same of labels shuffled among c
 PICTURES = "The pictures are of the first run of each kind, the numbers of all."
 NO_PLANE = "A layer whose codes are the same for all instances has no plane."
 """What a reader must know of several figures."""
-RUN = ["member", "kind", "run", "seed", "split_seed"]
 
 
 @dataclass(frozen=True)

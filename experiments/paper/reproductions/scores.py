@@ -7,7 +7,7 @@ ablations, and the reviews' table of nonlinearities have ours beside the printed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from textwrap import fill
 
@@ -98,11 +98,14 @@ class Row:
                            for value, rows in table.groupby(self.across)))
 
 
-@dataclass(frozen=True)
-class CurveFigure:
-    """A figure of curves, by what tells it from others.
+def curve_figure(
+    name: str, title: str, shows: Mapping[str, tuple[Setting, ...]], axes: tuple[str, ...],
+    rows: Sequence[Row], note: str = "",
+    judged: Mapping[str, Callable[[Work, Claim], pd.DataFrame]] | None = None,
+) -> Reproduction:
+    """Return a figure of curves, by what tells it from others.
 
-    Attributes:
+    Args:
         name: One of `RESULTS`.
         title: What it shows.
         shows: Preset -> settings.
@@ -112,33 +115,24 @@ class CurveFigure:
         judged: Claim -> its evidence; default: the metric of the first row.
     """
 
-    name: str
-    title: str
-    shows: Mapping[str, tuple[Setting, ...]]
-    axes: tuple[str, ...]
-    rows: tuple[Row, ...]
-    note: str = ""
-    judged: Mapping[str, Callable[[Work, Claim], pd.DataFrame]] = field(default_factory=dict)
-
-    def measure(self, work: Work) -> Findings:
-        """Return the tables of all rows, in words, drawn and as evidence."""
-        settings, first = self.shows[work.preset], self.rows[0]
+    def measure(work: Work) -> Findings:
+        settings, first = shows[work.preset], rows[0]
         heading, notes = learning(work, settings)
-        tables = [(row, row.scores(work, settings, self.axes)) for row in self.rows]
+        tables = [(row, row.scores(work, settings, axes)) for row in rows]
         drawn = [(row, table) for row, table in tables if row.ylabel and len(table)]
-        judged: dict[str, pd.DataFrame] = {}
-        for claim in work.claims:
-            values = self.judged.get(claim.id, partial(
-                metric_evidence, metric=first.metric, split=first.split))
-            judged[claim.id] = values(work, claim)
+        by_first = partial(metric_evidence, metric=first.metric, split=first.split)
         return Findings(
             summary=sentences(*(row.in_words(table) for row, table in tables),
                               beside_ceiling(tables[0][1])),
-            tables={name: pd.concat([table for row, table in tables if row.table == name],
+            tables={kept: pd.concat([table for row, table in tables if row.table == kept],
                                     ignore_index=True)
-                    for name in dict.fromkeys(row.table for row in self.rows)},
-            figures={self.name: curves_figure(drawn, heading)} if drawn else {},
-            evidence=judged, notes=(*notes, *filter(None, [self.note])))
+                    for kept in dict.fromkeys(row.table for row in rows)},
+            figures={name: curves_figure(drawn, heading)} if drawn else {},
+            evidence={claim.id: (judged or {}).get(claim.id, by_first)(work, claim)
+                      for claim in work.claims},
+            notes=(*notes, *filter(None, [note])))
+
+    return Reproduction(name, title, shows, measure)
 
 
 def curves_figure(rows: Sequence[tuple[Row, pd.DataFrame]], heading: str) -> Figure:
@@ -255,13 +249,13 @@ HEADS = "model.n_heads+model.d_head+model.d_head_v="
 LOSS_NOTE = ("The training loss is that of the finished model without dropout, on fresh instances "
              "of the {} of training.")
 
-FIGURES: tuple[CurveFigure, ...] = (
-    CurveFigure(
+FIGURES: tuple[Reproduction, ...] = (
+    curve_figure(
         "fig2c", "R² on held-out functions, over the examples in context and the held-out share",
         HELD_OUT, ("task.n_examples", "task.ood_fraction"),
         (Row("r2", "ood", "r2", "R² on held-out functions", "n_examples", "ood_fraction",
              opening="R² on held-out functions"),)),
-    CurveFigure(
+    curve_figure(
         "figA3",
         "Fuzzy logic on held-out functions, on those of training and on unknown terms; training "
         "loss", HELD_OUT, ("task.n_examples", "task.ood_fraction"),
@@ -275,7 +269,7 @@ FIGURES: tuple[CurveFigure, ...] = (
         judged={"figA3-unknown-terms-fail": partial(metric_evidence, metric="r2", split="unknown"),
                 "figA3-alike-in-distribution": largest_difference,
                 "figA3-no-consistent-order-of-training-loss": no_kind_is_always_lowest}),
-    CurveFigure(
+    curve_figure(
         "fig4", "OOD accuracy on SRAVEN over training instances, for several widths and depths",
         SIZES, SCALED,
         (Row("widths", "ood", "accuracy", "A width, OOD accuracy", "instances", "d_model",
@@ -283,7 +277,7 @@ FIGURES: tuple[CurveFigure, ...] = (
          Row("depths", "ood", "accuracy", "B depth, OOD accuracy", "instances", "n_layers",
              opening="Over depths and instances", setting=1)),
         "The width factor scales the number of heads too, as the official code does."),
-    CurveFigure(
+    curve_figure(
         "figA4", "Training loss on SRAVEN over training instances, for several widths and depths",
         SIZES, SCALED,
         (Row("widths", "train", "loss", "A width, training loss", "instances", "d_model",
@@ -293,7 +287,7 @@ FIGURES: tuple[CurveFigure, ...] = (
         LOSS_NOTE.format("combinations"),
         judged=dict.fromkeys(("figA4-no-consistent-order-over-widths",
                               "figA4-no-consistent-order-over-depths"), no_kind_is_always_lowest)),
-    CurveFigure(
+    curve_figure(
         "fig5c", "OOD accuracy on SRAVEN over the number of heads",
         by_preset("sraven", paper=(f"{HEADS}[1,64,64],[2,32,32],[4,16,16],[8,8,8],[16,4,4]",),
               small=(f"{HEADS}[1,64,64],[4,16,16],[16,4,4]", *REDUCED),
@@ -302,7 +296,7 @@ FIGURES: tuple[CurveFigure, ...] = (
         (Row("accuracy", "ood", "accuracy", "OOD accuracy", "n_heads",
              opening="OOD accuracy at H = {}"),),
         "The sum of the head dimensions is the same for every number of heads."),
-    CurveFigure(
+    curve_figure(
         "fig5d", "OOD accuracy on SRAVEN over the number of features",
         by_preset("sraven", paper=("task.n_features=2,3,4",),
               small=("task.n_features=2,3", "training.steps=750"), smoke=("task.n_features=2,3",)),
@@ -311,7 +305,7 @@ FIGURES: tuple[CurveFigure, ...] = (
              opening="OOD accuracy at M = {}"),),
         "A single feature is left out: a held-out combination would then be a rule that training "
         "never had."),
-    CurveFigure(
+    curve_figure(
         "figA5", "OOD accuracy on SRAVEN over the held-out share of rule combinations",
         by_preset("sraven", paper=("task.ood_fraction=0.0,0.25,0.5,0.75",),
               small=("task.ood_fraction=0.0,0.25,0.5,0.75", *REDUCED),
@@ -366,13 +360,11 @@ OF_REVIEWS = {
 def ablations(work: Work) -> Findings:
     """Return R² and accuracy on `ood` of every row, beside the published ones."""
     settings = OF_TABLE[work.preset]
-    runs = {setting.task: scores(work, [setting], "ood", METRIC[setting.task])
-            for setting in settings}
-    rows = pd.concat([beside("tabA1", task, "kind", table, work.preset)
-                      for task, table in runs.items()], ignore_index=True)
+    fuzzy, sraven = (scores(work, [setting], "ood", METRIC[setting.task]) for setting in settings)
+    rows = pd.concat([beside("tabA1", task, "kind", table, work.preset) for task, table in (
+        ("logic", fuzzy), ("sraven", sraven))], ignore_index=True)
     rows["row"] = rows["row"].map(ROWS)
-    measured = [table for table in runs.values() if len(table)]
-    fuzzy, sraven = runs["logic"], runs["sraven"]
+    measured = [table for table in (fuzzy, sraven) if len(table)]
     summary = sentences(
         f"Of the {len(ROWS)} rows {fuzzy['kind'].nunique()} have runs on fuzzy logic and "
         f"{sraven['kind'].nunique()} on SRAVEN.",
@@ -382,7 +374,7 @@ def ablations(work: Work) -> Findings:
         beside_ceiling(sraven))
     return _beside_printed(
         "tabA1", work, settings, summary if measured else NOTHING, rows,
-        pd.concat(measured or list(runs.values()), ignore_index=True),
+        pd.concat(measured or [fuzzy, sraven], ignore_index=True),
         {title: rows[rows["task"] == task] for task, title in COLUMNS.items()},
         "Rows marked ? leave room for another reading; the column `reading` says which one was "
         "run.")
@@ -429,14 +421,10 @@ def in_points(values: pd.DataFrame) -> dict[str, float]:
 
 
 def beside(result: str, task: str, axis: str, runs: pd.DataFrame, preset: str) -> pd.DataFrame:
-    """Return a row per printed number of a task, in points, with ours beside it.
+    """Return a row per number that a table prints of a task, in points, with ours beside it.
 
-    Args:
-        result: The printed table.
-        task: The task.
-        axis: The column of runs that names the rows, `kind` or `nonlinearity`.
-        runs: Our scores.
-        preset: At `paper` ours are of the published setting, so that a difference says something.
+    The column `axis` of our runs, `kind` or `nonlinearity`, names the rows. At preset `paper` ours
+    are of the published setting, so that a difference says something.
     """
     rows = []
     for claim in printed(result):
@@ -481,7 +469,7 @@ def _figure(columns: Mapping[str, pd.DataFrame], heading: str) -> Figure:
 
 
 REPRODUCTIONS = (
-    *(Reproduction(figure.name, figure.title, figure.shows, figure.measure) for figure in FIGURES),
+    *FIGURES,
     Reproduction("tabA1", "The ablations of Table A1 on held-out functions and rule combinations",
                  OF_TABLE, ablations),
     Reproduction("nonlinearity", "Nonlinearities in the value network of HYLA, on SRAVEN",
