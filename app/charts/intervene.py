@@ -18,9 +18,8 @@ from latentcode.app.settings import ACCENT
 from latentcode.app.state.messages import guarded
 from latentcode.app.words import literal
 from latentcode.figures.colours import DIVERGING
-from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome
-from latentcode.probes.interventions.replication import Replication
-from latentcode.probes.interventions.result import COLOURS as CLASS_COLOURS
+from latentcode.probes.interventions.intervention import COLOURS as CLASS_COLOURS
+from latentcode.probes.interventions.outcomes import ANSWERS, Ask, BenchOutcome, Replication
 
 COLOURS = {name: colour for name, colour in CLASS_COLOURS.items() if name != "else"}
 """The colours of classes of answers, as in figures; what is none of these is grey."""
@@ -39,7 +38,7 @@ _KEPT = "replication"
 
 def answers(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
     """The answer before and after, and whose answer each would be."""
-    return _symbols(outcome, dark=dark) if outcome.symbolic else _numbers(outcome, dark=dark)
+    return _symbols(outcome, dark=dark) if outcome.task.symbolic else _numbers(outcome, dark=dark)
 
 
 def _symbols(outcome: BenchOutcome, *, dark: bool) -> go.Figure:
@@ -202,7 +201,7 @@ def _show(open_: OpenBench, outcome: Replication) -> None:
     st.markdown(literal(outcome.sentence()))
     if outcome.n_counted:
         show_still(bars(outcome, open_.kind, dark=is_dark()), "replicated")
-    for note in outcome.notes():
+    for note in outcome.caveats():
         st.caption(f":material/info: {literal(note)}")
     st.download_button("Table, CSV", outcome.table.to_csv(index=False).encode(),
                        f"{open_.file}-replication.csv", "text/csv", key="replication, table",

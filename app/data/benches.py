@@ -19,9 +19,9 @@ from latentcode.probes.interventions.outcomes import (
     Ask,
     BenchOutcome,
     Cells,
+    Replication,
     answer_text,
 )
-from latentcode.probes.interventions.replication import Replication
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,10 +137,6 @@ class OpenBench:
         return names if len(set(names)) == len(names) else tuple(
             f"{number}: {name}" for number, name in enumerate(names))
 
-    def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
-        """Return the keys of a scope, by the numbers of their tokens."""
-        return self.bench.keys(instance, which, scope)
-
     def _measuring(self) -> AbstractContextManager[object]:
         """Say that means are measured, which takes a while."""
         return st.spinner("Measuring means over training problems …")
@@ -206,8 +202,7 @@ class OpenBench:
         answer = float(pairs.candidates[0, classes.index(asked[name])])
         if np.isnan(answer):
             return ""
-        task = self.bench.task
-        return answer_text(answer, symbolic=task.symbolic, symbols=task.symbols)
+        return answer_text(answer, self.bench.task)
 
     def pairs(self, ask: Ask) -> MinimalPairs:
         """Return the minimal pair of a problem, with its further sources."""

@@ -35,7 +35,7 @@ def show_answer(open_: OpenBench, found: Answers, *, wrote: str, control: str) -
     task = open_.bench.task
 
     def name(answer: float) -> str:
-        return answer_text(answer, symbolic=task.symbolic, symbols=task.symbols)
+        return answer_text(answer, task)
 
     before, after = found.answer(), found.answer(0)
     several = open_.kind == "rule" and task.held(open_.bench.rows([0])).shape[1] > 1

@@ -6,9 +6,10 @@ a source that is made for a chosen constituent, and its replication over others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,17 +21,26 @@ from torch import Tensor
 from latentcode.codes.reader import instances
 from latentcode.config import TaskConfig
 from latentcode.devices import make_generator
-from latentcode.errors import ConfigError, ProbeError, UnknownNameError, check, check_count
+from latentcode.errors import (
+    ConfigError,
+    ProbeError,
+    UnknownNameError,
+    as_tuple,
+    check,
+    check_count,
+)
 from latentcode.models.hooks import attention_layers
 from latentcode.models.kernels.fused import written_out
 from latentcode.models.patched.passes import clean_pass, unshared
-from latentcode.models.patched.sites import Place, capture, check_written
-from latentcode.probes.interventions import replication
+from latentcode.models.patched.sites import Edit, Place, capture, check_written
 from latentcode.probes.interventions.outcomes import (
+    ANSWERS,
+    LEFT_OUT,
     Answers,
     Ask,
     BenchOutcome,
     Cells,
+    Replication,
     answer_of,
     is_target,
 )
@@ -45,12 +55,13 @@ from latentcode.probes.interventions.patches import (
     lacked,
     measure,
 )
+from latentcode.progress import Progress
 from latentcode.runs import Run
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.tasks import TaskSubject
 from latentcode.tasks import Task
 from latentcode.tasks.base import Batch
-from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs
+from latentcode.tasks.counterfactuals import Counterfactuals, MinimalPairs, all_differ
 from latentcode.tasks.registry import chosen_pairs
 
 DRAWS = 8
@@ -60,46 +71,26 @@ KEPT = 256
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows of a pass into which the same patch is put.
-
-    name     what tables call it
-    rows     int64 [n], whose rows they are, by the numbers of the instances that are patched
-    sources  what is put, [n, ...] each
-    """
-
-    name: str
-    patch: Added
-    rows: Tensor
-    sources: Sources
-    generator: torch.Generator
-
-
-@dataclass(frozen=True)
 class Passes:
     """N instances into which the same is put, and with each d draws of every control.
 
-    A row is an instance and a patch: first what was asked for (N), then d sources with the same
-    constituents, d unrelated instances and d random codes for each (N d each, those of an instance
-    side by side), at last the instances' own codes (N).
-
     pairs    the N minimal pairs
     source   logits of the sources that are put [N, ...]
-    owner    int64 [rows], the instance of each row
-    table    `patch` and `draw` of each row
-    clean, patched  logits of the rows before and after
-    before, after   place -> codes of the instances before and after what was asked for
+    before   float [N, n], what is answered before (`Counterfactuals.outputs`)
+    outputs  float [rows, n], the same after each row of the table
+    table    `patch`, `draw`, `owner` (which of the N) and `answer`: a row per instance, then
+             per draw of `control`, `unrelated` and `random` and instance, last per instance with
+             its own codes
+    codes    of the instances before and after what was asked for: place -> [N, H, Q, K]
     exact    whether own codes, put back, leave all logits as they are, bit for bit
     """
 
     pairs: MinimalPairs
     source: Tensor
-    owner: Tensor
+    before: np.ndarray
+    outputs: np.ndarray
     table: pd.DataFrame
-    clean: Tensor
-    patched: Tensor
-    before: Mapping[Place, Tensor]
-    after: Mapping[Place, Tensor]
+    codes: tuple[Mapping[Place, Tensor], Mapping[Place, Tensor]]
     exact: bool
 
 
@@ -120,11 +111,11 @@ class Bench:
         self, model: Any, task: Counterfactuals, batch: Batch, *, seed: int = 0,
         n_reference: int = 1_024,
     ) -> None:
-        pairs = chosen_pairs(task)
+        self.task = chosen_pairs(task)
         check(len(batch) > DRAWS, f"there are {len(batch)} instances; expected at least "
               f"{DRAWS + 1}, so that {DRAWS} unrelated ones can be a control", ConfigError)
         check_count("n_reference", n_reference, 2)
-        self.model, self.task, self.seed, self.n_reference = model, pairs, seed, n_reference
+        self.model, self.seed, self.n_reference = model, seed, n_reference
         self.device = next(model.parameters()).device
         self.batch = batch.to(self.device)
         self.places: tuple[Place, ...] = tuple(("code", i) for i in attention_layers(model))
@@ -160,12 +151,12 @@ class Bench:
         return cls(model, subject.counterfactuals(factorial=False), batch, seed=seed,
                    n_reference=n_reference)
 
-    # What there is
+    # The instances
 
     def __len__(self) -> int:
         return len(self.batch)
 
-    def rows(self, rows: list[int]) -> Batch:
+    def rows(self, rows: Sequence[int]) -> Batch:
         """Return instances by their numbers."""
         for row in set(rows):
             check(row in range(len(self)), f"instance is {row}; expected 0 to {len(self) - 1}")
@@ -178,14 +169,15 @@ class Bench:
 
     def targets(self, instance: int, which: int) -> tuple[str, ...]:
         """Return what can stand in place of a constituent of an instance."""
-        self._check_which(instance, which)
+        n_held = len(self.constituents(instance))
+        check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
+              f"{n_held} constituents of an instance")
         choices = self.task.choices(self.rows([instance]), self._numbers(which))[0]
         return tuple(name for name, possible in zip(
             self.task.constituents, choices.tolist(), strict=True) if possible)
 
     def pairs(self, instance: int, which: int, target: str, n: int = DRAWS) -> MinimalPairs:
-        """Return n minimal pairs of one instance, with fresh sources each; `patch` has the
-        first."""
+        """Return n minimal pairs of an instance, with fresh sources each; `patch` has the first."""
         if target not in self.task.constituents:
             raise UnknownNameError("target", target, self.targets(instance, which))
         key = instance, which, target, n
@@ -222,22 +214,12 @@ class Bench:
         constituents are those that training instances have in that place. Centred: minus the mean
         over all training instances.
         """
-        pair, measured = self._first_pair(instance, which), self.references
+        pair, measured = self._first_pair(instance, which), self.references_at(("code",))
         slot = int(pair.slot)
         overall = self._response_code(measured.overall, pair, key) if centred else 0.0
         return {name: self._response_code(
             {place: means[slot, c] for place, means in measured.means.items()}, pair, key) - overall
             for c, name in enumerate(self.task.constituents) if measured.count[slot, c] > 0}
-
-    def keys(self, instance: int, which: int, scope: str) -> tuple[int, ...]:
-        """Return the keys of a scope, by the numbers of their tokens."""
-        cells = self.task.scope(scope, self._first_pair(instance, which))[0]  # [Q, K]
-        return tuple(cells.any(0).nonzero().flatten().tolist())
-
-    @property
-    def references(self) -> References:
-        """The mean codes of training instances, by layer, slot and constituent."""
-        return self.references_at(("code",))
 
     def references_at(self, sites: tuple[str, ...]) -> References:
         """Return the mean activations of training instances at some sites of every layer."""
@@ -248,31 +230,26 @@ class Bench:
         return self._measured[sites]
 
     def is_measured(self, sites: tuple[str, ...]) -> bool:
-        """Whether the means at some sites are known, which takes a while."""
+        """Return whether the means at some sites are known, which takes a while."""
         return sites in self._measured
-
-    @cached_property
-    def _others(self) -> frozenset[str]:
-        """The sources of a factorial that the task makes for a chosen target."""
-        return frozenset(self._first_pair(0, 0).others)
 
     @property
     def values(self) -> tuple[str, ...]:
         """The patches that can be put here, by name: those of a source of the minimal pair or of a
         factorial that the task makes, means, and what comes from nothing."""
+        made = ("sources", "", *self._first_pair(0, 0).others)
         return tuple(name for name, kind in PATCHES.items()
-                     if kind.source in ("sources", "", *self._others)
+                     if kind.source in made and kind.needs in ("", "means")
                      and not (kind.control or isinstance(kind, Frozen)
                               or (isinstance(kind, Mean) and kind.pooled))
-                     and kind.needs in ("", "means") and "third" not in kind.measured
-                     and not lacked(kind, self.task.lacks))
+                     and "third" not in kind.measured and not lacked(kind, self.task.lacks))
 
     # One instance
 
     def patch(
         self, patch: Added, instance: int, target: str, which: int = 0, *, other: int | None = None,
     ) -> BenchOutcome:
-        """What does the model answer when a patch is put into one instance?
+        """Return what the model answers when a patch is put into one instance.
 
         patch     what is put where (`lc.Patch`): one of `values` or a function; or several,
                   `a + b`, of which one may hold what the base has (`held`)
@@ -292,51 +269,39 @@ class Bench:
         """
         check(draws in range(DRAWS + 1), f"draws is {draws}; expected 0 to {DRAWS}")
         self.check(ask)
-        passes = self._passes([ask], [self.pairs(ask.instance, ask.which, ask.target, DRAWS)],
-                              draws)
-        task, pair, source = self.task, passes.pairs, passes.source
-        token = task.answer_token(pair)
-
-        def outputs(logits: Tensor) -> np.ndarray:
-            return task.outputs(token.expand(len(logits)), logits).cpu().numpy()
-
-        names, before, after = task.constituents, outputs(passes.clean)[0], outputs(passes.patched)
+        passes = self._passes([ask], [self.pairs(ask.instance, ask.which, ask.target)], draws)
+        task, pair, table = self.task, passes.pairs, passes.table.drop(columns="owner")
+        names, base, target = task.constituents, int(pair.base_label), int(pair.source_label)
         answers = task.answers(pair)[0].cpu().numpy()
-        base, target = int(pair.base_label), int(pair.source_label)
-        truth, wanted = float(answers[base]), float(answers[target])
+        truth, wanted, was = float(answers[base]), float(answers[target]), answer_of(
+            passes.before[0])
         counts = bool(pair.counts)
-        table = passes.table.assign(answer=[answer_of(output) for output in after])
-        became = task.outcomes(pair[passes.owner], passes.clean, source.expand_as(passes.patched),
-                               passes.patched)
-        kept, flipped = (became[name].double().cpu().numpy() for name in ("unchanged", "flip"))
-        if task.symbolic:  # the model need not have been right before
-            kept = (table["answer"] == answer_of(before)).to_numpy(np.float64)
-        if not counts or is_target(answer_of(before), wanted, truth, symbolic=task.symbolic):
-            flipped = np.full(len(table), np.nan)
-            kept = kept if task.symbolic else flipped
+        telling = counts and not is_target(was, wanted, truth, task)
+        flipped = table["answer"].map(
+            lambda answer: float(is_target(answer, wanted, truth, task)) if telling else np.nan)
+        # The model need not have been right before.
+        kept = (table["answer"] == was).astype(np.float64) if task.symbolic else 1.0 - flipped
         codes = [self._response_code({place: x[0] for place, x in shown.items()}, pair, ask.key)
-                 for shown in (passes.before, passes.after)]
+                 for shown in passes.codes]
         layer, head = np.indices(codes[0].shape).reshape(2, -1)
         written = np.any([np.isin(layer, part.layers) & ("code" in part.sites)
                           & (part.heads is None or np.isin(head, part.heads))
                           for part in ask.patch.parts], 0)
         candidates = {}
         if pair.candidates is not None and ask.of_source:
-            known = replication.candidates_of(self, ask, pair)[0].tolist()
-            candidates = dict(zip(ask.classes, known, strict=True))
+            candidates = dict(zip(ask.classes, self._candidates(ask, pair)[0].tolist(),
+                                  strict=True))
         return BenchOutcome(
-            ask=ask, base_label=names[base], symbolic=task.symbolic, symbols=task.symbols,
-            whole=task.whole, truth=truth,
+            ask=ask, task=task, base_label=names[base], truth=truth,
             answers=pd.DataFrame({"constituent": names, "answer": answers, "role": [
                 {base: "base", target: "target"}.get(c, "") for c in range(len(names))]}),
-            counts=counts, source_answer=answer_of(outputs(source)[0]),
-            source_right=counts and bool(task.right(pair, source, ask.source)),
+            counts=counts, source_answer=answer_of(self._outputs(pair, passes.source)[0]),
+            source_right=counts and bool(task.right(pair, passes.source, ask.source)),
             candidates={} if np.isnan(list(candidates.values())).any() else candidates,
-            least=task.least_difference,
             natural=all(bool(task.natural(batch, pair.slot))
                         for batch in (pair.sources, pair.batch(ask.source))),
-            before=before, outputs=after, table=table.assign(kept=kept, flipped=flipped),
-            codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
+            before=passes.before[0], outputs=passes.outputs,
+            table=table.assign(kept=kept, flipped=flipped), codes=pd.DataFrame({"layer": layer, "head": head, "before": codes[0].ravel(),
                                 "after": codes[1].ravel(), "written": written}),
             exact=passes.exact)
 
@@ -351,15 +316,11 @@ class Bench:
                 PATCHES.find(part.value, (*self.values, *held))
         # A chosen target has sources of a factorial, which drawn pairs need not have.
         patch.check(self.task, self.model, made=True)
-        for part in patch.parts:
-            check(part.kind.source in ("", "bases", "sources", *self._others), f"{part.named!r} "
-                  "needs a source that this task does not make", ConfigError)
-            for site in set(part.sites) - self._written:
-                # Does the model go on with what is written there?
-                check_written(self.model, self.batch.inputs[:2],
-                              [(site, layer) for _, layer in self.places])
-                self._written.add(site)
-        self._check_which(ask.instance, ask.which)
+        for site in {site for site, _ in patch.places} - self._written:
+            check_written(self.model, self.batch.inputs[:2],
+                          [(site, layer) for _, layer in self.places])
+            self._written.add(site)
+        self.targets(ask.instance, ask.which)
         if ask.other is not None:
             self.rows([ask.other])
             check(any(part.kind.source == "sources" for part in patch.parts), f"other is "
@@ -368,15 +329,152 @@ class Bench:
 
     # Many instances
 
-    replicate = replication.replicate
-    replicating = replication.replicating
-    telling = replication.telling
+    def replicate(
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50, progress: Progress | None = None,
+    ) -> Replication:
+        """Return whose answers come out where the same is put into many instances.
+
+        patch      what is put where
+        instances  their numbers; default: the first 200
+        which, other  see `Ask`
+        batch_size  instances at once
+        progress   called with (instances looked at, those in all)
+
+        Each instance has its own target: drawn among those whose source is natural, whose answers
+        can be told apart, and whose source the model answers rightly. An instance without such a
+        target, or that the model itself answers wrongly, does not count (`Replication.left_out`).
+        What is put, and the controls `control` and `unrelated`, are those that `patch` has for that
+        target (its draw 0). Raises what `patch` raises.
+        """
+        for outcome in self.replicating(patch, instances, which=which, other=other,
+                                        batch_size=batch_size):
+            if progress is not None:
+                progress(outcome.n_seen, outcome.n)
+        return outcome
+
+    def replicating(
+        self, patch: Added, instances: Sequence[int] | None = None, *, which: int = 0,
+        other: int | None = None, batch_size: int = 50,
+    ) -> Iterator[Replication]:
+        """Yield what `replicate` knows after each batch of instances, so that one can stop."""
+        numbers = range(min(200, len(self))) if instances is None else as_tuple(instances)
+        check(len(numbers) > 0, "instances are empty; expected the number of at least one")
+        twice = [number for number, n in Counter(numbers).items() if n > 1]
+        check(not twice, f"instances name {twice[:5]} more than once; expected different numbers")
+        check_count("batch_size", batch_size)
+        ask = Ask(patch, numbers[0], "", which, other)
+        for number in numbers:
+            self.check(replace(ask, instance=number))
+        left_out = Counter(dict.fromkeys(LEFT_OUT, 0))
+        names, least = np.array(self.task.constituents), self.task.least_difference
+        tables = [pd.DataFrame(columns=[
+            "number", "combination", "base_label", "source_label", "patch", "answer", "class",
+            *(ANSWERS[name] for name in ask.classes)])]
+        exact = True
+        for start in range(0, len(numbers), batch_size):
+            chosen, reasons = self._chosen(ask, numbers[start:start + batch_size])
+            left_out.update(reasons)
+            if chosen:
+                passes = self._passes([replace(ask, instance=number, target=target)
+                                       for number, (target, _) in chosen.items()],
+                                      [pairs for _, pairs in chosen.values()], draws=1)
+                exact = exact and passes.exact
+                table, pairs = passes.table, passes.pairs
+                owner, answers = table["owner"].to_numpy(), table["answer"].to_numpy()
+                candidates = self._candidates(ask, pairs).cpu().numpy()[owner]
+                # At most one is near: they are told apart.
+                near = np.abs(answers[:, None] - candidates) <= least / 2
+                nearest = np.where(near.any(1), near.argmax(1), len(ask.classes))
+                table = table.assign(**{
+                    "number": np.array([*chosen])[owner],
+                    "combination": pairs.bases.combination.cpu().numpy()[owner],
+                    "base_label": names[pairs.base_label.cpu().numpy()][owner],
+                    "source_label": names[pairs.source_label.cpu().numpy()][owner],
+                    "class": np.array([*ask.classes, "else"])[nearest],
+                    **{ANSWERS[name]: candidates[:, i] for i, name in enumerate(ask.classes)}})
+                tables.append(table.loc[table["patch"] != "identity", list(tables[0])])
+            yield Replication(
+                ask=ask, classes=ask.classes, table=pd.concat(tables[1:] or tables),
+                n_seen=min(start + batch_size, len(numbers)), n=len(numbers),
+                left_out=dict(left_out), least=least, exact=exact, seed=self.seed)
+
+    def telling(self, ask: Ask, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
+        """Yield those of some instances, with a target each, whose answer can tell what arrived.
+
+        As those that count in `replicate`: the model answers base and source rightly, the answers
+        that can come all differ, and the task could have drawn the source. What is put there has no
+        part in it. The instance and target of what is asked do not matter.
+        """
+        for number in numbers:
+            chosen, _ = self._chosen(ask, [number])
+            yield from ((number, target) for target, _ in chosen.values())
+
+    def _chosen(
+        self, ask: Ask, numbers: Sequence[int]
+    ) -> tuple[dict[int, tuple[str, MinimalPairs]], list[str]]:
+        """Return a target and its pair for each instance that counts, and why the others do not.
+
+        The target is the first, in a random order, whose answers can be told apart and whose source
+        the model answers rightly.
+        """
+        why = {number: "own" if ask.other == number else "alike" for number in numbers}
+        waiting = {number: self._told_apart(ask, number) for number in numbers
+                   if ask.other != number}
+        chosen: dict[int, tuple[str, MinimalPairs]] = {}
+        while tried := {number: target for number, targets in waiting.items()
+                        if (target := next(targets, None)) is not None}:
+            pairs = MinimalPairs.cat([pair for _, pair in tried.values()])
+            logits, _ = capture(self.model, torch.cat([
+                pairs.bases.inputs, pairs.batch(ask.source).inputs]), ())
+            own, source = logits.chunk(2)
+            right = self.task.right(pairs, own, "bases").tolist()
+            solved = self.task.right(pairs, source, ask.source).tolist()
+            for row, number in enumerate(tried):
+                why[number] = "unsolved" if right[row] else "wrong"
+                if right[row] and solved[row]:
+                    chosen[number] = tried[number]
+            waiting = {number: waiting[number] for number in tried
+                       if why[number] == "unsolved" and number not in chosen}
+        return ({number: chosen[number] for number in numbers if number in chosen},
+                [why[number] for number in numbers if number not in chosen])
+
+    def _told_apart(self, ask: Ask, number: int) -> Iterator[tuple[str, MinimalPairs]]:
+        """Yield the targets of an instance, in a random order, whose answers tell what arrived.
+
+        All that can come out are defined and differ, and the task could have drawn the sources: one
+        that is not natural may be answered rightly by luck. A mean must have been measured.
+        """
+        task, names = self.task, self.targets(number, ask.which)
+        # "hold" names a stream of random numbers: another name would draw other targets.
+        order = torch.randperm(len(task.constituents), device=self.device,
+                               generator=self.generator("hold", number, ask.which, ""))
+        for target in (task.constituents[c] for c in order.tolist()):
+            if target not in names:
+                continue
+            pair = self.pairs(number, ask.which, target)[:1]
+            answers = self._candidates(ask, pair)
+            apart = answers.isfinite().all() & all_differ(answers, task.least_difference)
+            if "operation" in ask.classes:
+                apart = apart & pair.counts
+            for batch in (pair.sources, pair.batch(ask.source)):
+                apart = apart & task.natural(batch, pair.slot)
+            if ask.measured:
+                count = self.references_at(ask.measured).count
+                apart = apart & (count[pair.slot, pair.source_label] > 0)
+            if bool(apart):
+                yield target, pair
+
+    def _candidates(self, ask: Ask, pairs: MinimalPairs) -> Tensor:
+        """Return the answer of each class that can come out, float64 [B, class]."""
+        candidates = pairs.candidates
+        if candidates is None:  # without a factorial: A(x) and B(x)
+            candidates = torch.stack(self.task.two_answers(pairs), 1)
+        return candidates[:, [list(ANSWERS).index(name) for name in ask.classes]]
 
     # Passes
 
-    def _passes(
-        self, asks: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int
-    ) -> Passes:
+    def _passes(self, asks: Sequence[Ask], pairs: Sequence[MinimalPairs], draws: int) -> Passes:
         """Patch several instances in one pass and, in another, `draws` times for every control.
 
         asks   alike but for instance and target
@@ -384,114 +482,83 @@ class Bench:
         """
         ask, patch, n = asks[0], asks[0].patch, len(asks)
         first = MinimalPairs.cat([drawn[:1] for drawn in pairs])
-        for constituent in (getattr(first, name) for part in patch.parts
-                            for name in part.kind.measured):
-            known = self.references_at(ask.measured).count[first.slot, constituent] > 0
-            if not bool(known.all()):
-                unknown = self.task.constituents[int(constituent[~known][0])]
-                raise ProbeError(f"none of {self.n_reference} training instances has {unknown};"
-                                 " expected a constituent that is trained on")
-        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asks]
-        # Unrelated instances are drawn first: the generators then go on with noise.
-        unrelated = [self.batch[(a.instance + 1 + torch.randperm(
-            len(self) - 1, generator=generator, device=self.device)[:draws]) % len(self)]
-            for a, generator in zip(asks, generators, strict=True) if draws]
-        every = torch.arange(n, device=self.device)
-        source, sources = self._sources(asks, first)
-
-        def sources_of(rows: Tensor, **more: Mapping[Place, Tensor]) -> Sources:
-            return {name: {place: x[rows] for place, x in of_batch.items()}
-                    for name, of_batch in sources.items()} | more
-
-        groups = [Group(ask.named, patch, every, sources, generators[0])]
-        if any(part.kind.own for part in patch.parts):
-            # What a function of a user's draws hangs on its instance alone.
-            groups = [Group(ask.named, patch, row, sources_of(row), self.generator(
-                "patch", a.instance, a.which, a.target))
-                for row, a in zip(every.split(1), asks, strict=True)]
-        back = Group("identity", with_value(patch, "identity", all_parts=True), every, sources,
-                     generators[0])
-        clean, patched, before, after = self._together(ask, first, [*groups, back])
-        results = [patched[:n], patched[n:]]
-        if draws:
-            drawn = every.repeat_interleave(draws)
-            same = Batch.cat([of_base[:draws].control for of_base in pairs])
-            _, activations = capture(self.model, torch.cat([
-                same.inputs, Batch.cat(unrelated).inputs]), sorted({*patch.places}))
-            controls = [Group(name, with_value(patch, name), drawn, sources_of(drawn, **{
-                name: {place: x.chunk(2)[i] for place, x in activations.items()}}), generators[0])
-                for i, name in enumerate(("control", "unrelated"))]
-            random = with_value(patch, "random")
-            controls += [
-                Group("random", random, rows, sources_of(rows), generator)
-                for rows, generator in zip(drawn.split(draws), generators, strict=True)]
-            groups += controls
-            results.insert(1, self._together(ask, first, controls)[1])
-        owner, logits = torch.cat([group.rows for group in (*groups, back)]), torch.cat(results)
-        check(bool(logits.isfinite().all()), f"{ask.patch} gives logits that are not finite",
-              ProbeError)
-        table = pd.DataFrame({"patch": [group.name for group in (*groups, back)
-                                        for _ in range(len(group.rows))]})
-        table["draw"] = table.groupby(["patch", owner.cpu().numpy()]).cumcount()
-        return Passes(
-            first, source, owner, table, clean[owner], logits,
-            {place: x[:n] for place, x in before.items()},
-            {place: x[:n] for place, x in after.items()}, torch.equal(clean[n:], patched[n:]))
-
-    def _together(
-        self, ask: Ask, pairs: MinimalPairs, groups: Sequence[Group]
-    ) -> tuple[Tensor, Tensor, dict[Place, Tensor], dict[Place, Tensor]]:
-        """Return logits and codes of one pass before and after groups of rows are patched.
-
-        groups  rows after rows; all write at the same places
-        """
         references = self.references_at(ask.measured) if ask.measured else References()
-        edits = [edits_of(group.patch, self.model, [Problem(
-            pairs[group.rows], group.sources, part.cells(self.task, pairs[group.rows]),
-            group.generator, references=references) for part in group.patch.parts])
-            for group in groups]
-        sizes = [len(group.rows) for group in groups]
+        for name in {name for part in patch.parts for name in part.kind.measured}:
+            constituent = getattr(first, name)
+            absent = constituent[references.count[first.slot, constituent] == 0].tolist()
+            check(not absent, f"none of {self.n_reference} training instances has "
+                  f"{self.task.constituents[absent[0] if absent else 0]}; expected a constituent "
+                  "that is trained on", ProbeError)
+        # The batch whose answer is asked about comes first.
+        names = list(dict.fromkeys([ask.source, *(
+            part.kind.source for part in patch.parts if part.kind.source)]))
+        batches = [self.rows([a.other for a in asks if a.other is not None])
+                   if ask.other is not None and name == "sources" else first.batch(name)
+                   for name in names]
+        source, put = capture(self.model, torch.cat([batch.inputs for batch in batches]),
+                              sorted({*patch.places}))
+        sources = {name: {place: x.chunk(len(names))[i] for place, x in put.items()}
+                   for i, name in enumerate(names)}
+        generators = [self.generator("noise", a.instance, a.which, a.target) for a in asks]
+        if draws:
+            # Unrelated instances are drawn first: the generator then goes on with noise.
+            unrelated = torch.stack([a.instance + 1 + torch.randperm(
+                len(self) - 1, generator=generator, device=self.device)[:draws]
+                for a, generator in zip(asks, generators, strict=True)], 1) % len(self)
+            same = Batch.cat([of_base[:draws].control for of_base in pairs])
+            _, put = capture(self.model, torch.cat([
+                same.inputs.unflatten(0, (n, draws)).transpose(0, 1).flatten(0, 1),
+                self.batch[unrelated.flatten()].inputs]), sorted({*patch.places}))
 
-        def put(place: Place, live: Tensor) -> Tensor:
-            written = live if place not in edits[0] else torch.cat([
-                of_group[place](part) for of_group, part in zip(
-                    edits, live.split(sizes), strict=True)])
-            if place in after:
-                after[place] = written
-            return written
+        def edits(
+            patch: Added, generator: torch.Generator, n_times: int = 1, **more: Any
+        ) -> dict[Place, Edit]:
+            """Return the edits of the instances, those of the second time after all others."""
+            rows = torch.arange(n, device=self.device).repeat(n_times)
+            of_rows: Sources = {name: {place: x[rows] for place, x in of_batch.items()}
+                                for name, of_batch in sources.items()}
+            return edits_of(patch, self.model, [
+                Problem(first[rows], of_rows | more, part.cells(self.task, first[rows]), generator,
+                        references=references) for part in patch.parts])
 
-        places = sorted({*self.places, *ask.patch.places})
-        inputs = pairs.bases.inputs[torch.cat([group.rows for group in groups])]
+        def keep(place: Place, live: Tensor) -> Tensor:
+            after[place] = asked_for[place](live) if place in asked_for else live
+            return after[place]
+
+        places = sorted({*self.places, *patch.places})
         with written_out():
-            clean = clean_pass(self.model, inputs, places, shown=True, shared=self._shared)
+            clean = clean_pass(self.model, first.bases.inputs, places, shown=True,
+                               shared=self._shared)
             before = {place: clean.at(place) for place in self.places}
             after = dict(before)
-            patched = clean.patched({place: partial(put, place) for place in places})
-        return clean.logits, patched, before, after
-
-    def _sources(
-        self, asks: Sequence[Ask], pairs: MinimalPairs
-    ) -> tuple[Tensor, Sources]:
-        """Return the logits of the sources that are asked about, and the activations of all."""
-        ask, n = asks[0], len(asks)
-        # What is asked about comes first, the base's own where it is put anywhere.
-        names = list(dict.fromkeys([ask.source, *(
-            part.kind.source for part in ask.patch.parts if part.kind.source)]))
-        batches = [self.rows([a.other for a in asks if a.other is not None])
-                   if ask.other is not None and name == "sources" else pairs.batch(name)
-                   for name in names]
-        logits, activations = capture(self.model, torch.cat([batch.inputs for batch in batches]),
-                                      sorted({*ask.patch.places}))
-        return logits[:n], {name: {place: x[n * i:n * (i + 1)] for place, x in activations.items()}
-                            for i, name in enumerate(names)}
+            asked_for = edits(patch, self.generator("patch", ask.instance, ask.which, ask.target))
+            results = [(ask.named, clean.patched({
+                place: partial(keep, place) for place in places}))]
+            for i, name in enumerate(("control", "unrelated", "random") if draws else ()):
+                more = {} if name == "random" else {
+                    name: {place: x.chunk(2)[i] for place, x in put.items()}}
+                results.append((name, clean.patched(
+                    edits(with_value(patch, name), generators[0], draws, **more), draws)))
+            results.append(("identity", clean.patched(edits(
+                with_value(patch, "identity", all_parts=True), generators[0]))))
+        check(all(bool(logits.isfinite().all()) for _, logits in results),
+              f"{patch} gives logits that are not finite", ProbeError)
+        outputs = [self._outputs(first, logits) for _, logits in results]
+        table = pd.concat([pd.DataFrame({
+            "patch": name, "draw": np.arange(len(rows)) // n, "owner": np.arange(len(rows)) % n,
+            "answer": [*map(answer_of, rows)]})
+            for (name, _), rows in zip(results, outputs, strict=True)], ignore_index=True)
+        return Passes(first, source[:n], self._outputs(first, clean.logits),
+                      np.concatenate(outputs), table,
+                      (before, {place: after[place] for place in self.places}),
+                      torch.equal(clean.logits, results[-1][1]))
 
     # Arbitrary codes
 
     def codes_at(self, instances: Sequence[int], cells: Cells) -> Tensor:
         """Return the codes of some queries and keys of instances, float [B, H, q, k]."""
-        self._check_cells(cells)
         place = ("code", cells.layer)
-        _, codes = capture(self.model, self.rows([*instances]).inputs, [place])
+        _, codes = capture(self.model, self.rows(instances).inputs, [place])
         return codes[place][:, :, list(cells.queries)][..., list(cells.keys)]
 
     def written(self, instance: int, cells: Cells, codes: Tensor) -> Answers:
@@ -500,15 +567,7 @@ class Bench:
         Where an instance has several answers it is that of the query or, if not a single query is
         written or it answers nothing, the one that the first of them moves most.
         """
-        self._check_cells(cells)
-        shape = [self.model.cfg.n_heads, len(cells.queries), len(cells.keys)]
-        check(list(codes.shape[1:]) == shape and len(codes) > 0, f"codes have shape "
-              f"{list(codes.shape)}; expected [N, {', '.join(map(str, shape))}], at least one")
-        check(bool(codes.isfinite().all()), "codes are not finite; expected finite numbers")
-        base = self.rows([instance])
-        # The instance as it is has a row of the same pass: last digits depend on how many there
-        # are.
-        inputs = base.inputs.expand(len(codes) + 1, *base.inputs.shape[1:])
+        base, task = self.rows([instance]), self.task
         queries = torch.tensor(cells.queries, device=self.device)[:, None]
         keys = torch.tensor(cells.keys, device=self.device)
 
@@ -518,31 +577,30 @@ class Bench:
             return changed
 
         place = ("code", cells.layer)
+        # The instance as it is has a row of the same pass: last digits depend on how many there
+        # are.
+        inputs = base.inputs.expand(len(codes) + 1, *base.inputs.shape[1:])
         with written_out():
             logits = clean_pass(self.model, inputs, [place], shared=self._shared).patched(
                 {place: put})
-        task, answers = self.task, []
+        answers = []
         for which in range(task.held(base).shape[1]):
             pair = self._first_pair(instance, which)
-            token = task.answer_token(pair)
-            outputs = task.outputs(token.expand(len(logits)), logits).cpu().numpy()
+            outputs = self._outputs(pair, logits)
             answer = Answers(which, float(task.answers(pair)[0, int(pair.base_label)]), outputs[0],
-                             outputs[1:], 0.0 if task.symbolic else task.least_difference)
-            if (int(token) % self.batch.inputs.shape[1],) == cells.queries:
+                             outputs[1:], task.least_difference)
+            if (int(task.answer_token(pair)) % inputs.shape[1],) == cells.queries:
                 return answer
             answers.append(answer)
         return max(answers, key=lambda answer: float(
             np.abs(answer.outputs[0] - answer.before).sum()))
 
-    def _check_cells(self, cells: Cells) -> None:
-        """Raise `ConfigError` for a layer without codes, and for tokens that no instance has."""
-        layers, n_tokens = [layer for _, layer in self.places], self.batch.inputs.shape[1]
-        check(cells.layer in layers, f"layer is {cells.layer}; expected one of {layers}")
-        for name, tokens in (("queries", cells.queries), ("keys", cells.keys)):
-            check(len(tokens) > 0 and all(token in range(n_tokens) for token in tokens),
-                  f"{name} are {tokens}; expected at least one, from 0 to {n_tokens - 1}")
-
     # Small things
+
+    def _outputs(self, pairs: MinimalPairs, logits: Tensor) -> np.ndarray:
+        """Return the outputs of the response, float64 [rows, n], of the pairs again and again."""
+        token = self.task.answer_token(pairs).repeat(len(logits) // len(pairs))
+        return self.task.outputs(token, logits).cpu().numpy()
 
     def _response_code(
         self, codes: Mapping[Place, Tensor], pair: MinimalPairs, key: int | None
@@ -558,17 +616,11 @@ class Bench:
             query = own = int(self.task.answer_token(pair)[0]) % n_tokens
         key = own if key is None else key
         check(key in range(-n_tokens, n_tokens), f"key is {key}; expected 0 to {n_tokens - 1}")
-        return np.stack([code[:, query, key % n_tokens].float().cpu().numpy()
-                         for code in codes.values()])
+        return np.stack([code[:, query, key].float().cpu().numpy() for code in codes.values()])
 
     def _first_pair(self, instance: int, which: int) -> MinimalPairs:
         """Return an instance, with a source of the first target."""
         return self.pairs(instance, which, self.targets(instance, which)[0], 1)
-
-    def _check_which(self, instance: int, which: int) -> None:
-        n_held = self.task.held(self.rows([instance])).shape[1]
-        check(which in range(n_held), f"which is {which}; expected 0 to {n_held - 1}, one of the "
-              f"{n_held} constituents of an instance")
 
     def _numbers(self, value: int, n: int = 1) -> Tensor:
         return torch.full((n,), value, device=self.device)

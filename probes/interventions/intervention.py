@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.colors import Normalize
 from torch import Tensor
 
 from latentcode.devices import checked_seed, make_generator
 from latentcode.errors import ProbeError, TooFewCountError, check, check_count
+from latentcode.figures.panels import heat_map
+from latentcode.figures.style import PALETTE, Figure, style
+from latentcode.metrics import CLASSES
 from latentcode.models.hooks import attention_layers, locked
 from latentcode.models.patched.passes import clean_pass, computed, unshared
 from latentcode.models.patched.sites import (
@@ -23,22 +28,34 @@ from latentcode.models.patched.sites import (
     normalization_of,
 )
 from latentcode.models.pretrained import layout
-from latentcode.probes.common.statistics import check_bootstrap
-from latentcode.probes.interventions.patch import Added, Patch, as_patches, edits_of, to_plain
+from latentcode.probes.common.results import TableResult, where
+from latentcode.probes.common.statistics import (
+    NONE,
+    Contrasts,
+    check_bootstrap,
+    contrast_columns,
+    mean_and_interval,
+    paired_rates,
+)
+from latentcode.probes.interventions.patch import (
+    Added,
+    as_patches,
+    edits_of,
+    first_interventions,
+    from_plain,
+    prompt_interventions,
+    standard_interventions,
+    to_plain,
+)
 from latentcode.probes.interventions.patches import (
-    ERASABLE,
     PATCHES,
     Erased,
     Frozen,
     Kind,
-    Mean,
     Problem,
     References,
-    Sources,
-    lacked,
     measure,
 )
-from latentcode.probes.interventions.result import InterventionResult, name_of, tables
 from latentcode.progress import Progress, say_doing, watched
 from latentcode.subjects import subject as resolve
 from latentcode.subjects.prompts import PromptSubject
@@ -54,6 +71,15 @@ UNANSWERED = ("unrelated", "permuted")
 """Sources whose own answer does not matter."""
 MEASURED = ("means", "erasers")
 """What is measured on training instances, of what patches need."""
+
+
+PLACE: tuple[str, ...] = ("patch", "scope", "layers", "site", "alpha", "heads", "renormalized")
+"""Columns that name an intervention."""
+COLOURS: dict[str, str] = dict(zip(
+    CLASSES, (PALETTE[4], PALETTE[0], PALETTE[1], PALETTE[3], "#DDDDDD"), strict=True))
+"""The colour of each class of answers."""
+RATES: dict[str, str] = {"unchanged": COLOURS["base"], "flip": COLOURS["answer"]}
+"""The colours of what is drawn without a factorial."""
 
 
 @watched("forward passes")
@@ -154,7 +180,7 @@ def intervene_model(
     meta: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> InterventionResult:
-    """What becomes of the answers when codes a[:, q, k] are replaced in the forward pass?
+    """Measure what codes cause, of a model in hand: what `intervene` does.
 
     model   anything with `cfg` and `run_with_hooks`: ours, or one of TransformerLens
     task    the minimal pairs and their answers: `make_counterfactuals(make_task(...))`
@@ -197,11 +223,11 @@ def _check(
               f"is put where, such as lc.Patch({value}, layers=0)")
         check(interventions.count(i) == 1, f"{i} is given {interventions.count(i)} times; expected "
               "each intervention once")
-    rows = [tuple(map(str, i.row().values())) for i in interventions]
-    for i, row in zip(interventions, rows, strict=True):
-        check(rows.count(row) == 1, f"{rows.count(row)} interventions go by {' '.join(row)!r} in "
-              f"tables, {i} among them; expected functions of different names, or patches that are "
-              "registered with lc.register_patch")
+    rows = [" ".join(map(str, i.row().values())) for i in interventions]
+    for row in rows:
+        check(rows.count(row) == 1, f"{rows.count(row)} interventions go by {row!r} in tables; "
+              "expected functions of different names, or patches that are registered with "
+              "lc.register_patch")
     check_count("n", n, 2)
     check_count("batch_size", batch_size, 2)
     for i in interventions:
@@ -217,7 +243,7 @@ def outcomes_of_model(
     split: str = "ood", n: int = 2_000, n_reference: int = 4_096, seed: int = 0,
     batch_size: int = 250, shared: bool = True, progress: Progress | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """What became of each answer? What `intervene_model` puts into tables, instance by instance.
+    """Return what became of each answer: what `intervene_model` puts into tables.
 
     shared  whether passes share the layers below what is written (`unshared`)
 
@@ -263,13 +289,13 @@ def outcomes_of_model(
             check_written(model, pairs.bases.inputs[:2], places)
         done = n_reference + n_drawn * n_passes
         advance(done, "unpatched")
-        clean = clean_batch(model, task, pairs, places, sources)
+        rows, logits, clean = clean_batch(model, task, pairs, places, sources, generator)
         known, first = clean.pairs, n_known
         n_drawn, n_known = n_drawn + len(pairs), n_known + len(known)
         n_counted += int(pairs.counts.sum())
         if len(known) == 0:
             continue
-        own = {place: Put(clean.pool[place][clean.rows]) for place in held}
+        own = {place: Put(clean.pool[place][rows]) for place in held}
         membership = task.membership(pairs.bases)
         # Once more, because the last digits depend on which instances are computed together.
         unpatched = clean_pass(model, known.bases.inputs, places, task.n_read, shared=shared)
@@ -283,11 +309,10 @@ def outcomes_of_model(
             advance(done + (n_clean + number) * len(pairs), name_of(intervention.row()))
             # An instance is never its own, because it lacks the source's constituent.
             resampled = draw(membership[:, known.slot, known.source_label].T, noise)
-            problems = [Problem(
-                known, clean.sources, part.cells(task, known), noise, references=references,
-                right=clean.right, pool=clean.pool, resampled=resampled, third=third)
-                for part in intervention.parts]
             kinds = [part.kind for part in intervention.parts]
+            problems = [replace(
+                clean, scope=part.cells(task, known), generator=noise, references=references,
+                resampled=resampled, third=third) for part in intervention.parts]
             for kind, problem in zip(kinds, problems, strict=True) if few else ():
                 _check_means(kind, problem, task)
             frozen = any(isinstance(kind, Frozen) for kind in kinds)
@@ -298,7 +323,7 @@ def outcomes_of_model(
             # A control flips where the answer becomes that of the minimal pair, all the same.
             written = (known.with_sources(intervention.source)
                        if intervention.source and not intervention.control else known)
-            outcomes = task.outcomes(written, unpatched.logits, clean.logits["sources"], patched)
+            outcomes = task.outcomes(written, unpatched.logits, logits["sources"], patched)
             frame = pd.DataFrame({
                 "intervention": number, "number": first + np.arange(len(known)),
                 "combination": known.bases.combination.cpu().numpy(),
@@ -320,38 +345,22 @@ def outcomes_of_model(
             {"n_counted": n_counted, "n_known": n_known, "n_reference": n_reference})
 
 
-@dataclass(frozen=True)
-class Clean:
-    """What the model computes for a batch before anything is written.
-
-    rows     int64 [B], which pairs of the batch count: the model gives all their answers
-    pairs    these pairs
-    logits   name of a batch of `MinimalPairs` -> the logits of its sources
-    right    name of a batch -> bool [B], whether the model answers it rightly
-    sources  name of a batch -> place -> its activations [B, ...]
-    pool     place -> activations of the bases of the whole batch
-    """
-
-    rows: Tensor
-    pairs: MinimalPairs
-    logits: Mapping[str, Tensor]
-    right: Mapping[str, Tensor]
-    sources: Sources
-    pool: Mapping[Place, Tensor]
-
-
 def clean_batch(
     model: Any, task: Counterfactuals, pairs: MinimalPairs, places: Collection[Place],
-    sources: Collection[str],
-) -> Clean:
+    sources: Collection[str], generator: torch.Generator,
+) -> tuple[Tensor, dict[str, Tensor], Problem]:
     """Pass a batch through the model before anything is written, and keep the pairs that count.
 
     sources  the batches whose activations are wanted
+
+    Returns which pairs of the batch these are, int64 [B], as the model gives all their answers;
+    name of a batch of `MinimalPairs` -> the logits of its sources; and the problem of the pairs,
+    whose scope is still missing.
     """
     bases, pool = computed(model, pairs.bases.inputs, places, task.n_read)
     needed = ("sources", *(CORE if task.factorial else ()))
     kept = pairs.counts & task.right(pairs, bases, "bases")
-    logits, activations, right = {}, {}, {}
+    logits, activations, right = {"bases": bases}, {}, {}
     for name in dict.fromkeys((*needed, *sources)):
         logits[name], activations[name] = computed(
             model, pairs.batch(name).inputs, places if name in sources else (), task.n_read)
@@ -361,11 +370,10 @@ def clean_batch(
         kept = kept & right[name]
     # Found once: with a mask a GPU would be waited for at every use.
     rows = kept.nonzero()[:, 0]
-    return Clean(
-        rows, pairs[rows], {name: x[rows] for name, x in logits.items()},
-        {name: mask[rows] for name, mask in right.items()},
-        {name: {place: x[rows] for place, x in of_batch.items()}
-         for name, of_batch in activations.items()}, pool)
+    return rows, {name: x[rows] for name, x in logits.items()}, Problem(
+        pairs[rows], {name: {place: x[rows] for place, x in of_batch.items()}
+                      for name, of_batch in activations.items()}, rows, generator,
+        right={name: mask[rows] for name, mask in right.items()}, pool=pool)
 
 
 def draw(possible: Tensor, generator: torch.Generator) -> Tensor:
@@ -389,120 +397,260 @@ def _check_means(kind: Kind, problem: Problem, task: Counterfactuals) -> None:
                 f"least {task.least_problems}, which a larger n_reference gives")
 
 
-SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
-"""Patches that tell operation, operands and answer apart; without a factorial there are two."""
-MAPPED: tuple[str, ...] = ("row", "everything")
-"""Scopes at which the sources of a factorial are written into every set of layers."""
-CONTROLS = ("elsewhere", "shuffled", "random", "zero_ablation", "identity")
-"""Patches that stand beside the sources where only what tells most is asked for."""
+@dataclass(frozen=True, repr=False)
+class InterventionResult(TableResult):
+    """What became of the answers.
 
-
-def first_interventions(
-    layers: Sequence[int], scopes: Sequence[str], lacks: Collection[str] = (),
-) -> tuple[Patch, ...]:
-    """Return what tells whether codes cause the answer, and the operation or the answer alone.
-
-    Of `standard_interventions`: the sources at the response's row, in each layer, in the upper half
-    and in all, and in all codes in the upper half and in all layers; of a factorial codes and
-    values together, too, which are the source's whole computation; and another position, another
-    instance's source, noise, zero and the identity at the row in the upper half.
-
-    layers  those with attention
+    table    one row per intervention and metric (`flip`, `unchanged`, ...): `value`, the mean over
+             instances, its 95 % interval `low`, `high` clustered by combination (NaN for a single
+             one), and the numbers of instances and combinations. An answer flips where it
+             becomes the source's, which in a minimal pair does not tell operation from answer
+    by_constituent  one row per intervention, constituent of the base (`base_label`) and of the
+             source (`source_label`): instances, `flip` and `unchanged`
+    classes  one row per intervention, constituents and class of answers (`CLASSES`): instances and
+             `rate`; empty without a factorial of sources. For patches that put a source's
+             activations in (`interchange` and those of `OTHERS`) the rates of `operation`,
+             `operands` and `answer` are the interchange intervention accuracies of these variables;
+             rates of ablations, noise and steering are not
+    contrasts  one row per patch, class of answers, and other source's patch at the same place
+             (`against`): the difference of the two rates over the instances that both count;
+             without a factorial, of `flip`, against the controls alone
+    settings everything else that determines the numbers; `n_counted` instances have two
+             different answers, `n_known` of them the model answers rightly
     """
-    every = tuple(layers)
-    upper = every[len(every) // 2:]
-    chosen = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
-    return tuple(
-        i for i in standard_interventions(layers, 0, scopes, False, lacks)
-        if (i.value in CONTROLS and (i.site, i.where, i.layers) == ("code", "row", upper))
-        or (i.value in SOURCES and (i.site == "code+value" or (
-            i.site == "code" and i.layers in chosen.get(str(i.where), ())))))
+
+    FORMAT = "latentcode.interventions"
+    SHOWS = "whose answer comes out, by what was patched and where"
+    COLUMNS: ClassVar = {
+        "table": (*PLACE, "metric", "value", "low", "high", "n", "n_combinations"),
+        "by_constituent": (*PLACE, "base_label", "source_label", "n", "flip", "unchanged"),
+        "classes": (*PLACE, "base_label", "source_label", "class", "n", "rate"),
+        "contrasts": contrast_columns(*PLACE, "class")}
+    BEST_OF: ClassVar = ("scope", "layers", "site", "alpha", "heads", "renormalized")
+    TOLD: ClassVar = {"patch": ("operation+operands",),
+                      "class": ("operation", "operands", "answer")}
+
+    table: pd.DataFrame
+    by_constituent: pd.DataFrame
+    classes: pd.DataFrame
+    settings: Mapping[str, Any]
+    contrasts: Contrasts = NONE
+
+    def patches(self) -> list[Added]:
+        """Return what was patched, to be run again; `ConfigError` for a function that is not
+        registered."""
+        return [from_plain(plain) for plain in self.settings["interventions"]]
+
+    @property
+    def title(self) -> str:
+        return super().title if len(self.classes) else (
+            f"{type(self).__name__}: how often answers flip to the source's, or are unchanged")
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        s = self.settings
+        answers = "four" if s.get("factorial") else "two"
+        notes = [f"{s['n_known']} of {s['n']} instances count: {s['n_counted']} have {answers} "
+                 f"different answers, and in {s['n_known']} of these the unpatched model gives "
+                 f"{'all four' if s.get('factorial') else 'both'}. Rates are over these alone."]
+        if s["chance"] is not None:
+            what = "is any given one of the four" if s.get("factorial") else "flips"
+            notes.append(f"An answer drawn at random {what} in {s['chance']:.3f}.")
+        return (*notes, *s.get("notes", ()))
+
+    def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return one row per intervention, and `value [low, high]` by metric.
+
+        metrics  default: the classes of a factorial; without one, `flip`, `unchanged`, `others` and
+                 `moved`
+        """
+        shown = metrics or (list(CLASSES) if len(self.classes) else [
+            "flip", "unchanged", "others", "moved"])
+        rows: list[dict[str, Any]] = []
+        for _, block in self.table.groupby(list(PLACE), sort=False, dropna=False):
+            place = block.iloc[0]
+            rates = {rate.metric: f"{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+                     for rate in block.itertuples()}
+            rows.append({
+                "patch": written(place), **place[["scope", "layers", "site"]],
+                **{metric: rates[metric] for metric in shown if metric in rates},
+                "n": int(place["n"])})
+        return pd.DataFrame(rows)
+
+    def figure(self) -> Figure:
+        """Return the rates of the classes of answers, or of flipped and unchanged ones, as bars."""
+        return class_figure(self.table)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the rates and, where they are highest, those of each rule beside each other.
+
+        Of a factorial the rates at which the source with another operation and other operands
+        brings its own answer; else those at which answers flip to the minimal pair's.
+        """
+        patch, metric, metrics = (
+            ("operation+operands", "answer", tuple(CLASSES)) if len(self.classes)
+            else ("interchange", "flip", tuple(RATES)))
+        rates = where(self.table, patch=patch, metric=metric, heads="all", site="code",
+                      renormalized=False)
+        rates = rates[rates["scope"] != "everything"].dropna(subset="value")
+        if rates.empty:
+            return super().figures()
+        best = rates.sort_values("value", kind="stable").iloc[-1]
+        place = {name: best[name] for name in PLACE if name != "alpha"}
+        title = f"{patch}: {best['scope']}, layers {best['layers']}"
+        return super().figures() | {
+            f"{name}.png": matrix_figure(self.matrix(name, **place), f"{name} rate\n{title}")
+            for name in metrics}
+
+    def matrix(self, metric: str = "flip", **place: object) -> pd.DataFrame:
+        """Return a metric as a table: constituents of bases down, of sources across.
+
+        metric  `flip`, `unchanged` or one of the classes of a factorial
+        place   columns that choose one intervention, such as patch="interchange", scope="row",
+                layers="2,3"; instances of all that fit are pooled
+        """
+        rows = self.by_constituent
+        if metric in CLASSES:
+            rows = self.classes[self.classes["class"] == metric].rename(columns={"rate": metric})
+        rows = where(rows, **place)
+        rows = rows.assign(hits=rows[metric] * rows["n"])
+        sums = rows.groupby(["base_label", "source_label"])[["hits", "n"]].sum()
+        matrix = (sums["hits"] / sums["n"]).unstack()
+        names = self.settings["constituents"]
+        return matrix.reindex(index=[n for n in names if n in matrix.index],
+                              columns=[n for n in names if n in matrix.columns])
 
 
-def prompt_interventions(
-    task: Counterfactuals, layers: Sequence[int], normalized: bool = True
-) -> tuple[Patch, ...]:
-    """Return what is written by default: the source's codes, and codes that change nothing.
+def tables(
+    instances: pd.DataFrame, patches: Sequence[Added], constituents: Sequence[str],
+    n_bootstrap: int, seed: int,
+) -> dict[str, Any]:
+    """Return the tables and contrasts of the outcomes of single instances.
 
-    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
-    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
-    sources, too; another position, another instance's source, noise and the identity at rows of
-    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
-    only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
-    heads, values, z and residual streams have to be asked for.
+    instances  `intervention` (the number of one of the patches), `number`, which is that of the
+               instance, `combination`, `base_label`, `source_label`, and one column per metric
     """
-    every = tuple(layers)
-    standard = standard_interventions(every, 0, task.scopes, normalized, task.lacking)
-    return (*(i for i in standard
-              if i.value in (*SOURCES, *CONTROLS) and i.value != "zero_ablation"
-              and i.site == "code" and (i.where != "everything" or i.layers == every)
-              and (not i.renormalize or i.kind.real)),
-            Patch("identity", "everything", every))
+    labels = ["base_label", "source_label"]
+    metrics = [name for name in instances
+               if name not in ("intervention", "number", "combination", *labels)]
+    classes = [name for name in CLASSES if name in metrics]
+    rows = [patch.row() for patch in patches]
+    places = pd.DataFrame(rows)
+    blocks = [instances[instances["intervention"] == number] for number in range(len(patches))]
+    rates: list[dict[str, Any]] = []
+    contrasts: list[dict[str, Any]] = []
+    for number, (patch, place) in enumerate(zip(patches, rows, strict=True)):
+        block = blocks[number]
+        means, low, high, n_clusters = mean_and_interval(
+            block[metrics].to_numpy(), block["combination"].to_numpy(), n_bootstrap, seed)
+        rates += [{**place, "metric": metric, "value": means[i], "low": low[i], "high": high[i],
+                   "n": len(block), "n_combinations": n_clusters}
+                  for i, metric in enumerate(metrics)]
+        # Other sources at the same place; of a minimal pair, those that are controls alone.
+        for other, beside in enumerate(patches):
+            if (other == number or not patch.source or not beside.source
+                    or [replace(part, value="", alpha=1.0) for part in patch.parts]
+                    != [replace(part, value="", alpha=1.0) for part in beside.parts]
+                    or (not classes and (patch.control or not beside.control))):
+                continue
+            compared = classes or ["flip"]
+            contrasts += [
+                {**place, "class": name if classes else "", "quantity": "rate" if classes else name,
+                 "against": rows[other]["patch"], **row}
+                for name, row in zip(compared, paired_rates(
+                    block, blocks[other], compared, n_bootstrap, seed), strict=True)]
+    grouped = instances.groupby(["intervention", *labels])
+    cells = grouped[metrics].mean().assign(n=grouped.size()).reset_index()
+    for label in labels:
+        cells[label] = np.array(constituents, dtype=object)[cells[label]]
+    cells = places.loc[cells["intervention"]].reset_index(drop=True).join(cells)
+    columns = {name: list(some) for name, some in InterventionResult.COLUMNS.items()}
+    by_class = pd.DataFrame(columns=columns["classes"])
+    if classes:  # cell by cell, each with all its classes
+        by_class = cells.melt([*places, *labels, "n"], classes, "class", "rate", ignore_index=False)
+        by_class = by_class.sort_index(kind="stable", ignore_index=True)
+    return {"table": pd.DataFrame(rates, columns=columns["table"]),
+            "by_constituent": cells[columns["by_constituent"]],
+            "classes": by_class[columns["classes"]],
+            "contrasts": Contrasts(pd.DataFrame(contrasts, columns=columns["contrasts"]))}
 
 
-def standard_interventions(
-    layers: Sequence[int], n_heads: int, scopes: Sequence[str], normalized: bool = True,
-    lacks: Collection[str] = (), places: Sequence[str] = (),
-) -> tuple[Patch, ...]:
-    """Return every way to patch, with its controls, once over.
+def matrix_figure(matrix: pd.DataFrame, title: str) -> Figure:
+    """Return a table of rates as a map: constituents of bases down, of sources across."""
+    with style():
+        height, width = (0.42 * n + 1.5 for n in matrix.shape)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        heat_map(axes, matrix, Normalize(0.0, 1.0), numbers=True, rotation=90.0)
+        axes.set(xlabel="source", ylabel="base", title=title)
+    return figure
 
-    - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
-      both) beside the same constituents and an unrelated problem: rows and all codes in each
-      layer, in each with those below it, in the upper half and in all; codes of other scopes in
-      the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
-      Values, residual streams, and codes and values together, at some places;
-    - without a factorial: the minimal pair's codes and the same constituents' (control), at every
-      scope and layer, in the upper half of the layers and in all;
-    - every other way to patch, with its controls, at the response's row in the upper half of the
-      layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
-      (where `normalized` says that the model's codes obey a constraint) renormalised;
-    - the source's codes of one head alone, for every head: is one of them doing it all?
-    - labels erased at every scope that allows it;
-    - values (of all keys: a row sees them all; of the examples alone) and residual streams in
-      place of codes.
 
-    layers  those with attention
-    lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
-    places  the task's places; of a factorial alone
+def class_figure(table: pd.DataFrame) -> Figure:
+    """Return the rates of `CLASSES`, without a factorial of `RATES`, as stacked bars.
 
-    Means of a third constituent or pooled over positions, and held codes, are left out.
+    table  `InterventionResult.table`
+
+    Left the sources' patches, one block per place, so that sources can be compared where they were
+    written; right all the others. The numbers of instances stand at the right ends.
     """
-    every = tuple(layers)
-    upper, lower = every[len(every) // 2:], every[:max(1, len(every) // 2)]
-    factorial = "factorial" not in lacks
-    sources = SOURCES if factorial else SOURCES[:2]
-    below = [every[:n] for n in range(2, len(every))] if factorial else []
-    sets = (*((layer,) for layer in every), *below, upper, every)
-    chosen = [Patch(patch, scope, some) for scope in scopes
-              for some in ((upper,) if factorial and scope not in MAPPED else sets)
-              for patch in sources]
-    for name, kind in PATCHES.items():
-        pooled = isinstance(kind, Mean) and kind.pooled
-        if pooled or isinstance(kind, Frozen) or kind.own or "third" in kind.measured:
-            continue
-        if isinstance(kind, Erased):
-            chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]
-            continue
-        for alpha in (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,):
-            chosen.append(Patch(name, "row", upper, alpha=alpha))
-            if normalized and not kind.real and name != "zero_ablation":
-                chosen.append(Patch(name, "row", upper, alpha=alpha, renormalize=True))
-    chosen += [Patch("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
-    # Sources of another rest: at the row above, and in all codes here.
-    chosen += [Patch(name, "everything", every) for name in PATCHES
-               if name in ("shuffled", "resample", "random", "permuted") or name.endswith("rest")]
-    if normalized:  # a pair alone breaks the sum over keys of a softmax
-        chosen += [Patch(patch, scope, upper, renormalize=True)
-                   for scope in scopes if scope.startswith("pair") for patch in SOURCES[:2]]
-    for some in (every[:1], upper, every):
-        chosen += [Patch(patch, "everything", some, "value") for patch in sources]
-    for scope, some in (("row", upper), ("row", every), ("everything", every[:1]),
-                        ("everything", upper)):
-        chosen += [Patch(patch, scope, some, "residual") for patch in SOURCES[:2]]
-    if factorial:
-        chosen += [Patch(patch, place, lower) for place in places for patch in sources]
-        chosen += [Patch(patch, "everything", every, "code+value") for patch in sources]
-        if "examples" in scopes:
-            chosen += [Patch(patch, "examples", every, "value")
-                       for patch in (*sources, "permuted")]
-    return tuple(i for i in dict.fromkeys(chosen) if not lacked(i.kind, lacks))
+    colours = COLOURS if table["metric"].isin(COLOURS).any() else RATES
+    table = table[table["metric"].isin(colours)]
+    check(len(table) > 0, "the table holds no classes of answers to draw", ProbeError)
+    source = table["heads"].eq("all") & table["patch"].map(
+        lambda name: name in PATCHES and bool(PATCHES[name].source))
+    bars = [_bars(part) for part in (table[source], table[~source]) if len(part)]
+    height = max(block["y"].iloc[-1] + 1.1 for block in bars)
+    with style():
+        figure = Figure(figsize=(6.4 * len(bars), 0.16 * height + 1.0), layout="constrained")
+        for axes, block in zip(figure.subplots(1, len(bars), squeeze=False)[0], bars, strict=True):
+            left = np.zeros(len(block))
+            for name, colour in colours.items():
+                rates = block[name].fillna(0.0).to_numpy(dtype=np.float64)
+                axes.barh(block["y"], rates, 0.85, left=left, color=colour, label=name)
+                left += rates
+            for y, n in zip(block["y"], block["n"], strict=True):
+                axes.annotate(f"{n}", (1.01, y), va="center", fontsize=6)
+            axes.set_yticks(block["y"], block["name"], fontsize=6.5)
+            axes.set(xlim=(0.0, 1.08), ylim=(height, 0.0), xlabel="rate; at the end: instances")
+            axes.set_xticks(np.linspace(0.0, 1.0, 6))
+            axes.grid(axis="y", visible=False)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center",
+                      ncols=len(colours))
+    return figure
+
+
+def _bars(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per bar, place by place: `name`, `n`, `y` in bars, and the rates."""
+    rows: list[dict[str, object]] = []
+    keys = ["patch", "alpha", "heads", "renormalized"]
+    for first, (_, block) in enumerate(table.groupby(["site", "scope", "layers"], sort=False), 1):
+        for number, (_, rates) in enumerate(block.groupby(keys, sort=False, dropna=False)):
+            row = rates.iloc[0]
+            # A gap above every place.
+            rows.append({"name": written(row) if number else f"{_place_of(row)}: {written(row)}",
+                         "n": int(row["n"]), "y": len(rows) + 0.6 * first + 0.5,
+                         **dict.fromkeys([*COLOURS, *RATES], np.nan),
+                         **dict(zip(rates["metric"], rates["value"], strict=True))})
+    return pd.DataFrame(rows)
+
+
+def name_of(row: Mapping[str, Any] | pd.Series) -> str:
+    """Return the patch, then its place."""
+    return f"{written(row)}: {_place_of(row)}"
+
+
+def written(row: Mapping[str, Any] | pd.Series) -> str:
+    """Return an intervention's patch with whatever is not the ordinary: `steer 2`."""
+    alpha = "" if np.isnan(row["alpha"]) else f" {row['alpha']:g}"
+    heads = "" if row["heads"] == "all" else f", heads {row['heads']}"
+    return f"{row['patch']}{alpha}{heads}{', renormalized' if row['renormalized'] else ''}"
+
+
+def _place_of(row: Mapping[str, Any] | pd.Series) -> str:
+    """Return `row, layers 3-6, value`, 3-6 standing for 3,4,5,6."""
+    layers, site = row["layers"], "" if row["site"] == "code" else f", {row['site']}"
+    numbers = [int(number) for number in re.findall(r"\d+", layers)]
+    if len(numbers) > 2 and "+" not in layers and numbers == [*range(numbers[0], numbers[-1] + 1)]:
+        layers = f"{numbers[0]}-{numbers[-1]}"
+    return f"{row['scope']}, layers {layers}{site}"

@@ -1,8 +1,8 @@
-"""What one problem answers after something was written into its codes, beside controls."""
+"""What one problem, or many, answer after something was written into their codes, with controls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -14,27 +14,28 @@ import pandas as pd
 from latentcode.figures.panels import heat_map, signed_norm
 from latentcode.figures.style import GREY, PALETTE, Figure, style
 from latentcode.metrics import IN_WORDS
+from latentcode.probes.common.results import with_interval
+from latentcode.probes.common.statistics import mean_and_interval
+from latentcode.probes.interventions.intervention import COLOURS, class_figure
 from latentcode.probes.interventions.patch import Added, Patch
-from latentcode.probes.interventions.patches import Mean
-from latentcode.probes.interventions.result import COLOURS
-from latentcode.tasks.counterfactuals import OTHERS
+from latentcode.tasks.counterfactuals import OTHERS, ChosenPairs
 
 ANSWERS: dict[str, str] = {"base": "A(x)", "operation": "B(x)", "operands": "A(x')",
                            "answer": "B(x')"}
 """The answer of each class, of operations A and B (the source's) and operands x and x' (its)."""
-CONTROLS: dict[str, str] = {
-    "control": "same constituents, fresh values",
-    "unrelated": "unrelated instances",
-    "random": "random codes of equal norm",
-    "identity": "its own codes",
-}
-"""What is put beside it, from which nothing should come, for people."""
-IN_SHORT = {"control": "same constituents", "unrelated": "other problems",
-            "random": "random codes"}
-"""The controls in a sentence."""
+IN_SHORT: dict[str, str] = {"control": "same constituents", "unrelated": "other problems",
+                            "random": "random codes"}
+"""Controls of a patch, for people."""
 CONTRAST = {"operation": "answer", "answer": "operation", "operands": "answer"}
 """Of which other class an answer of one might have been, had something else arrived."""
-BEFORE, AFTER = GREY, PALETTE[0]
+LEFT_OUT: dict[str, str] = {
+    "wrong": "that the model answers wrongly",
+    "alike": "without a natural source whose answers can be told apart",
+    "unsolved": "whose sources the model answers wrongly",
+    "own": "whose own codes would be written",
+}
+"""Why instances do not count, for people."""
+N_BOOTSTRAP = 1_000
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Ask:
 
     @property
     def named(self) -> str:
-        """What tables call what is put."""
+        """The name of the patch in tables."""
         return str(self.patch.row()["patch"])
 
     @property
@@ -82,12 +83,11 @@ class Ask:
     def measured(self) -> tuple[str, ...]:
         """The sites of which means are put."""
         return tuple(dict.fromkeys(site for part in self.patch.parts
-                                   if part.kind.needs == Mean.needs for site in part.sites))
+                                   if part.kind.needs == "means" for site in part.sites))
 
     @property
     def key(self) -> int | None:
-        """The key whose code is shown, the first that is written alone; None: the response itself.
-        """
+        """The key whose code is shown, the first that is written; None: the response itself."""
         keys = self.first.keys
         return keys[0] if isinstance(keys, tuple) else None
 
@@ -113,7 +113,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Answers:
-    """What became of one answer when others in turn took the place of a problem's own codes.
+    """One answer of a problem, with N codes in turn in place of its own.
 
     which    the constituent whose answer it is (`Ask`)
     truth    the right answer; NaN where it is not defined
@@ -133,7 +133,7 @@ class Answers:
         return answer_of(self.before if row is None else self.outputs[row])
 
     def same(self, first: float, second: float) -> bool:
-        """Whether two answers are the same, or not told apart."""
+        """Return whether two answers are the same, or not told apart."""
         return abs(first - second) <= self.least / 2
 
     def alike(self, row: int) -> list[int]:
@@ -147,17 +147,12 @@ def answer_of(output: np.ndarray) -> float:
     return float(output.argmax()) if len(output) > 1 else float(output[0])
 
 
-def answer_text(answer: float, *, symbolic: bool, symbols: Sequence[str]) -> str:
+def answer_text(answer: float, task: ChosenPairs) -> str:
     """Return an answer as people write it: a symbol, its number where it has no name, or a number.
     """
-    if not symbolic:
+    if not task.symbolic:
         return f"{answer:.3f}"
-    return symbols[int(answer)] if symbols else f"{answer:.0f}"
-
-
-def is_target(answer: float, target: float, own: float, *, symbolic: bool) -> bool:
-    """Whether an answer is the target's: the same symbol or, of numbers, nearer to it."""
-    return answer == target if symbolic else abs(answer - target) < abs(answer - own)
+    return task.symbols[int(answer)] if task.symbols else f"{answer:.0f}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,10 +160,8 @@ class BenchOutcome:
     """What became of one answer.
 
     ask       what was put where, and for which base and source
+    task      the pairs, which say what an answer is
     base_label  the constituent that the target takes the place of
-    symbolic  whether an answer is one of n symbols (SRAVEN), or a number (fuzzy logic)
-    symbols   what people call these, where they are called anything but their number
-    whole     whether a constituent is an operation, which a sentence calls by its name
     truth     the right answer
     answers   `constituent`, `answer` and `role` (base, target, or nothing): what each constituent
               would answer in place of `base_label`; NaN where that is not defined
@@ -177,7 +170,6 @@ class BenchOutcome:
               right; of what is written, or (where it is no source's) of the minimal pair
     candidates  class -> its answer, those of `CLASSES` that what is written can bring; empty where
               it is no source's, or where one of the answers is not defined
-    least     candidates that are no farther apart are not told apart
     natural   whether the task could have drawn the minimal pair, and the source that is written
     before    float [n], probabilities of the symbols or (n = 1) the predicted number
     outputs   float [rows, n], the same after each patch of `table`
@@ -192,17 +184,14 @@ class BenchOutcome:
     """
 
     ask: Ask
+    task: ChosenPairs
     base_label: str
-    symbolic: bool
-    symbols: tuple[str, ...]
-    whole: bool
     truth: float
     answers: pd.DataFrame
     counts: bool
     source_answer: float
     source_right: bool
     candidates: Mapping[str, float]
-    least: float
     natural: bool
     before: np.ndarray
     outputs: np.ndarray
@@ -212,7 +201,7 @@ class BenchOutcome:
 
     @property
     def after(self) -> np.ndarray:
-        """Return the output after the patch that was asked for, float [n]."""
+        """The output after the patch that was asked for, float [n]."""
         return self.outputs[0]
 
     @property
@@ -225,8 +214,14 @@ class BenchOutcome:
 
     @property
     def target_answer(self) -> float:
-        """Return what the target would answer; NaN where that is not defined."""
+        """What the target would answer; NaN where that is not defined."""
         return float(self.answers.set_index("role")["answer"]["target"])
+
+    @property
+    def telling(self) -> bool:
+        """Whether the answer can become the target's: it differs, and is not the model's before."""
+        return self.counts and not is_target(
+            self.answer_before, self.target_answer, self.truth, self.task)
 
     def control(self, name: str) -> np.ndarray:
         """Return the outputs of all draws of a control, float [draws, n]."""
@@ -241,13 +236,7 @@ class BenchOutcome:
 
     def written(self, answer: float) -> str:
         """Return an answer as people write it."""
-        return answer_text(answer, symbolic=self.symbolic, symbols=self.symbols)
-
-    @property
-    def telling(self) -> bool:
-        """Whether the answer can become the target's: it differs, and is not the model's before."""
-        return self.counts and not is_target(
-            self.answer_before, self.target_answer, self.truth, symbolic=self.symbolic)
+        return answer_text(answer, self.task)
 
     @property
     def known(self) -> Mapping[str, float]:
@@ -259,7 +248,7 @@ class BenchOutcome:
     def classes_of(self, answer: float) -> list[str]:
         """Return the classes that an answer is of: several where they are not told apart."""
         return [name for name, value in self.known.items()
-                if abs(answer - value) <= self.least / 2] or ["else"]
+                if abs(answer - value) <= self.task.least_difference / 2] or ["else"]
 
     @property
     def classes(self) -> list[str]:
@@ -275,52 +264,43 @@ class BenchOutcome:
     @property
     def stays(self) -> bool:
         """Whether the answer is the one before: the same symbol, or a number of the same class that
-        is no farther from it than `least` tells apart."""
-        if self.symbolic:
-            return self.answer_after == self.answer_before
-        return (abs(self.answer_after - self.answer_before) <= self.least / 2
+        is not told apart from it."""
+        return (abs(self.answer_after - self.answer_before) <= self.task.least_difference / 2
                 and self.classes == self.classes_of(self.answer_before))
 
     def in_words(self) -> dict[str, str]:
-        """Return what a sentence calls the answer of each class."""
+        """Return the name of each class's answer in a sentence."""
         first, second = ((f"{self.base_label}'s answer", f"{self.ask.target}'s answer")
-                         if self.whole else ("the answer of this problem's operation",
-                                             "the answer of the source's operation"))
+                         if self.task.whole else ("the answer of this problem's operation",
+                                                  "the answer of the source's operation"))
         return {**IN_WORDS, "operation": f"{second} on this problem's operands",
                 "operands": f"{first} on the source's operands"}
 
     def in_short(self) -> dict[str, str]:
         """Return the same for a chart: here are this problem's operands, there the source's."""
-        ours, theirs = ((self.base_label, self.ask.target) if self.whole
+        ours, theirs = ((self.base_label, self.ask.target) if self.task.whole
                         else ("own operation", "source's operation"))
         return {"base": "problem's own", "operation": f"{theirs} here", "operands": f"{ours} there",
                 "answer": "source's own", "else": "none of these"}
 
     def sentence(self) -> str:
-        """What became of the answer? One sentence, which says whose it is."""
+        """Return what became of the answer, and whose it is, in one sentence."""
         names, known, classes = self.in_words(), self.known, self.classes
-        value = self.written(self.answer_after)
-        every = " and ".join(names[name] for name in classes)
+        value, least = self.written(self.answer_after), self.task.least_difference
+        name, several = classes[0], " and ".join(names[name] for name in classes)
         if self.stays:
-            before = "" if self.symbolic else f" ({self.written(self.answer_before)} before)"
+            before = "" if self.task.symbolic else f" ({self.written(self.answer_before)} before)"
             same = " are the same here" if len(classes) > 1 else ""
-            whose = "wrong, as it was" if classes == ["else"] else every + same
-            return f"The answer stays {value}{before}: {whose}."
-        if self.ask.other is not None and abs(
-                self.answer_after - self.source_answer) <= self.least / 2:
+            return f"The answer stays {value}{before}: " + (
+                "wrong, as it was." if name == "else" else f"{several}{same}.")
+        if self.ask.other is not None and abs(self.answer_after - self.source_answer) <= least / 2:
             return f"It gives {value}, what the model answers to the other problem."
         if len(classes) > 1:
-            return f"It gives {value}: {every} are not told apart here."
-        (name,) = classes
+            return f"It gives {value}: {several} are not told apart here."
         if name == "else":
-            if len(known) > 2:
-                n = {3: "three", 4: "four"}[len(known)]
-                return f"It gives {value}, none of the {n} answers that could come."
-            others = ", nor ".join(f"{names[name]}, {self.written(answer)}"
-                                   for name, answer in known.items())
-            return f"It gives {value}, which is not {others}."
+            return f"It gives {value}, none of the answers that could come."
         gives = f"It gives {names[name]}, {value}"
-        if not self.symbolic:
+        if not self.task.symbolic:
             gives += f" (exactly {self.written(known[name])})"
         if name == "base":
             return f"{gives}, the right one."
@@ -328,20 +308,19 @@ class BenchOutcome:
             return f"{gives}. The source has the same operands: it is the source's own answer, too."
         other = CONTRAST[name] if CONTRAST[name] in known else "base"
         # The sentence has named an answer before.
-        contrast = {"base": "the problem's own", "answer": "the source's own"}.get(
-            other, names[other].replace("the answer of", "that of").replace("'s answer", "'s"))
-        return f"{gives}, not {contrast}, {self.written(known[other])}."
+        contrast = names[other].replace("the answer of", "that of").replace("'s answer", "'s")
+        return f"{gives}, not {contrast.removesuffix(' answer')}, {self.written(known[other])}."
 
     def caveats(self) -> list[str]:
         """Return what a reader must know of this instance, one sentence each."""
         notes = []
         target, names = self.ask.target, self.in_words()
-        if self.symbolic and self.answer_before != self.truth:
+        if self.task.symbolic and self.answer_before != self.truth:
             notes.append(f"The model is wrong on this instance: {self.written(self.truth)} is "
                          "right.")
         if not self.counts:
             reason = ("is not defined" if np.isnan(self.target_answer) else
-                      "is also the right one" if self.symbolic else "hardly differs")
+                      "is also the right one" if self.task.symbolic else "hardly differs")
             notes.append(f"The answer of {target} {reason} on this instance: it cannot show a "
                          "flip.")
         elif not self.telling:
@@ -352,7 +331,7 @@ class BenchOutcome:
             notes.append(f"The model answers {self.written(self.source_answer)} to the source "
                          "itself, which is wrong: its codes need not flip the answer.")
         answers = sorted(self.candidates.values())
-        if any(b - a <= self.least for a, b in pairwise(answers)):
+        if any(b - a <= self.task.least_difference for a, b in pairwise(answers)):
             known = "; ".join(f"{names[name]}: {self.written(answer)}"
                               for name, answer in self.known.items())
             notes.append("Some of the answers that could come are the same, or hardly differ "
@@ -370,7 +349,7 @@ class BenchOutcome:
         """Return one row per patch: how often the answer was kept and flipped over its draws."""
         def written(answers: pd.Series) -> str:
             drawn = sorted(set(answers))
-            return (", ".join(map(self.written, drawn)) if self.symbolic else
+            return (", ".join(map(self.written, drawn)) if self.task.symbolic else
                     " to ".join(map(self.written, dict.fromkeys((drawn[0], drawn[-1])))))
 
         return self.table.groupby("patch", sort=False, as_index=False).agg(
@@ -385,26 +364,26 @@ class BenchOutcome:
         before and after, a row per layer and a column per head.
         """
         rows = {"before": self.before[None], self.ask.named: self.after[None],
-                **{name: self.control(name) for name in IN_SHORT}}
+                **{words: self.control(name) for name, words in IN_SHORT.items()}}
+        symbolic = self.task.symbolic
         with style():
             figure = Figure(figsize=(10.0, 4.6), layout="constrained")
             halves: Any = figure.subfigures(2, 1, height_ratios=(2.2, 1.0))
             axes = halves[0].subplots()
             for row, (name, outputs) in enumerate(rows.items()):
-                sizes = outputs if self.symbolic else np.full_like(outputs, 0.4)
-                answers = np.indices(outputs.shape)[1] if self.symbolic else outputs
-                axes.scatter(answers, np.full(outputs.shape, row), 160.0 * sizes,
-                             color=BEFORE if name == "before" else AFTER,
+                axes.scatter(np.indices(outputs.shape)[1] if symbolic else outputs,
+                             np.full(outputs.shape, row), 160.0 * outputs if symbolic else 64.0,
+                             color=GREY if name == "before" else PALETTE[0],
                              alpha=1.0 if row < 2 else 0.45)
-            axes.set_yticks(range(len(rows)), [CONTROLS.get(name, name) for name in rows])
+            axes.set_yticks(range(len(rows)), list(rows))
             axes.set_ylim(len(rows) - 0.4, -0.6)
             for name, answer in self.known.items():
                 axes.axvline(answer, color=COLOURS[name], linestyle="--", zorder=0,
                              label=f"{self.in_short()[name]}: {self.written(answer)}")
             axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-            axes.set_xlabel("symbol; size: its probability" if self.symbolic else
-                            "prediction at the query")
-            if self.symbolic:
+            axes.set_xlabel("prediction at the query")
+            if symbolic:
+                axes.set_xlabel("symbol; size: its probability")
                 axes.set_xticks(range(len(self.before)), [
                     "\n".join([self.written(s), *self.owners(float(s))])
                     for s in range(len(self.before))], fontsize=7.5)
@@ -421,11 +400,151 @@ class BenchOutcome:
     def __repr__(self) -> str:
         ask = self.ask
         source = f"instance {ask.other}" if ask.other is not None else f"{ask.target} in its place"
-        return "\n".join([f"BenchOutcome: instance {ask.instance}, {self.base_label} "
-                          f"({ask.which}), source {source}", str(ask.patch), self.sentence(),
-                          *self.caveats(), "", self.summary().to_string(index=False)])
+        return as_text(self, f"instance {ask.instance}, {self.base_label} ({ask.which}), source "
+                             f"{source}\n{ask.patch}")
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.caveats())
-        return (f"<b>{escape(self.sentence())}</b>{notes}{self.summary().to_html(index=False)}"
-                f"{self.figure().to_html('the answer before and after')}")
+        return as_html(self)
+
+
+def is_target(answer: float, target: float, own: float, task: ChosenPairs) -> bool:
+    """Return whether an answer is the target's: the same symbol or, of numbers, nearer to it."""
+    return answer == target if task.symbolic else abs(answer - target) < abs(answer - own)
+
+
+@dataclass(frozen=True, repr=False)
+class Replication:
+    """What became of the answers of many instances.
+
+    ask       what was put where; its instance and target stand for any
+    classes   whose answers can come out of it, those of `CLASSES`; all others are `else`
+    table     one row per instance that counts and patch (what was asked for, then one draw of
+              `control`, `unrelated` and `random`): `number`, `combination`, `base_label`,
+              `source_label`, `patch`, `answer`, `class` and the answer of each class, `A(x)`
+              and so on
+    n_seen    instances that were looked at so far
+    n         instances that were asked for
+    left_out  reason (`LEFT_OUT`) -> how many of these do not count
+    least     an answer is of a class where it lies within half of it of that class's
+    exact     whether their own codes, written back, leave all logits as they are, bit for bit
+    seed      of the bench, and of the intervals
+    """
+
+    ask: Ask
+    classes: tuple[str, ...]
+    table: pd.DataFrame
+    n_seen: int
+    n: int
+    left_out: Mapping[str, int]
+    least: float
+    exact: bool
+    seed: int
+
+    @property
+    def n_counted(self) -> int:
+        """The number of instances that count."""
+        return self.n_seen - sum(self.left_out.values())
+
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """What was asked for, then its controls."""
+        return (self.ask.named, *IN_SHORT)
+
+    def rates(self) -> pd.DataFrame:
+        """Return how often an answer is of each class, one row per patch and class.
+
+        `patch`, `class`, `value`, its 95 % interval `low`, `high` clustered by combination (NaN for
+        a single one), `n`, `n_combinations`. All patches are those of the same instances.
+        """
+        names = [*self.classes, "else"]
+        blocks = []
+        for patch in self.patches:
+            block = self.table[self.table["patch"] == patch]
+            hits = block["class"].to_numpy()[:, None] == np.array(names)
+            value, low, high, n_combinations = mean_and_interval(
+                hits.astype(np.float64), block["combination"].to_numpy(), N_BOOTSTRAP, self.seed)
+            blocks.append(pd.DataFrame({
+                "patch": patch, "class": names, "value": value, "low": low, "high": high,
+                "n": len(block), "n_combinations": n_combinations}))
+        return pd.concat(blocks, ignore_index=True)
+
+    def sentence(self) -> str:
+        """Return how often the answer stays, and what it mostly becomes, beside the controls."""
+        if not self.n_counted:
+            return f"None of {self.n_seen} instances counts."
+        rates = self.rates().set_index(["patch", "class"])
+
+        def rate(patch: str, name: str) -> str:
+            value, low, high = 100 * rates.loc[(patch, name), ["value", "low", "high"]]
+            return f"{value:.0f} %" + ("" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]")
+
+        patch, others = self.ask.named, self.classes[1:]
+        sentence = (f"Over {self.n_counted} problems the answer stays the problem's own in "
+                    f"{rate(patch, 'base')}")
+        name = "base"
+        if others:
+            name = str(rates.loc[patch].loc[list(others), "value"].idxmax())
+            meant = IN_WORDS[name]
+            if not self.ask.of_source:
+                meant = "the target's answer"
+            elif "operands" not in self.ask.source and name == "operation":
+                # Its operands are the base's: B(x) is what it answers itself.
+                meant = "the source's answer (its operation, or a copy: not told apart)"
+            sentence += (f" and {'most often ' if len(others) > 1 else ''}becomes {meant}, in "
+                         f"{rate(patch, name)}")
+        *first, last = (f"{rate(patch, name)} ({text})" for patch, text in IN_SHORT.items())
+        return f"{sentence}; controls bring the same in {', '.join(first)} and {last}."
+
+    def caveats(self) -> list[str]:
+        left = ", ".join(f"{count} {LEFT_OUT[reason]}"
+                         for reason, count in self.left_out.items() if count)
+        notes = [f"{self.n_counted} of {self.n_seen} instances count"
+                 + (f"; left out are {left}." if left else ".")]
+        n_combinations = self.table["combination"].nunique()
+        if n_combinations > 1:
+            notes.append(f"In brackets 95 % intervals, clustered by the {n_combinations} "
+                         "combinations of the instances.")
+        elif self.n_counted:
+            notes.append("All instances are of one combination: there is no interval.")
+        if self.least:
+            notes.append("An answer is of a class where it lies within "
+                         f"{self.least / 2:g} of that class's.")
+        ask = self.ask
+        if ask.of_source and "operation" in ask.classes and "operands" not in ask.source:
+            notes.append("The sources have the operands of their bases: operation and answer "
+                         "are the same.")
+        if not self.exact:
+            notes.append("Own codes, written back, change the output: do not trust these numbers.")
+        return notes
+
+    def summary(self) -> pd.DataFrame:
+        """Return one row per patch, and `value [low, high]` by class."""
+        rates = self.rates()
+        return rates.assign(cell=[*map(with_interval, rates.itertuples())]).pivot(
+            index="patch", columns="class", values="cell").reindex(
+            index=list(self.patches), columns=[*self.classes, "else"]).reset_index(
+            ).rename_axis(columns=None)
+
+    def figure(self) -> Figure:
+        """Return the classes as stacked bars, a bar per patch."""
+        place = {name: value for name, value in self.ask.patch.row().items() if name != "patch"}
+        return class_figure(self.rates().rename(columns={"class": "metric"}).assign(**place))
+
+    def __repr__(self) -> str:
+        return as_text(self, str(self.ask.patch))
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def as_text(outcome: BenchOutcome | Replication, patched: str) -> str:
+    """Return what was patched, what came of it, the caveats and the summary."""
+    return "\n".join([f"{type(outcome).__name__}: {patched}", outcome.sentence(),
+                      *outcome.caveats(), "", outcome.summary().to_string(index=False)])
+
+
+def as_html(outcome: BenchOutcome | Replication) -> str:
+    """Return the same for a notebook, with the figure."""
+    notes = "".join(f"<p>{escape(note)}</p>" for note in outcome.caveats())
+    return (f"<b>{escape(outcome.sentence())}</b>{notes}{outcome.summary().to_html(index=False)}"
+            f"{outcome.figure().to_html(outcome.sentence())}")

@@ -1,9 +1,8 @@
-"""A patch: value, site, layers, heads, positions. Patches add, and are written and read as data."""
+"""A patch: value, site, layers, heads, positions. Patches add; those that are run by default."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from hashlib import sha256
@@ -36,6 +35,7 @@ from latentcode.probes.interventions.patches import (
     Frozen,
     Function,
     Kind,
+    Mean,
     Problem,
     Source,
     Value,
@@ -60,7 +60,7 @@ class Mask:
 
     @property
     def named(self) -> str:
-        """What tables call it: how many codes it has, and a few letters that others have not."""
+        """The name in tables: how many codes it has, and a few letters that others have not."""
         digest = sha256(repr(self.cells).encode()).hexdigest()[:4]
         return f"mask {digest} of {sum(map(sum, self.cells))} codes"
 
@@ -98,8 +98,8 @@ class Added:
 
     @property
     def source(self) -> str:
-        """The batch of `MinimalPairs` whose answer would come out: that of the first part which
-        comes from one other than the base itself; "" for what comes from none."""
+        """The batch of `MinimalPairs` whose answer would come out, of the first part that comes
+        from one other than the base; "" for what comes from none."""
         return next((part.kind.source for part in self.parts
                      if part.kind.source not in ("", "bases")), "")
 
@@ -177,14 +177,6 @@ class Patch(Added):
         object.__setattr__(self, "alpha", float(self.alpha))
         for site in self.sites:
             check_choice("site", site, SITES)
-        for name, part, parts in (
-            ("site", "of its parts", self.sites), ("layers", "layer", self.layers),
-            ("heads", "head", self.heads), ("queries", "query", self.queries),
-            ("keys", "key", self.keys),
-        ):
-            check(not isinstance(parts, tuple) or len(set(parts)) == len(parts),
-                  f"{name} is {getattr(self, name)!r}; expected each {part} once")
-        check(math.isfinite(self.alpha), f"alpha is {self.alpha!r}; expected a finite number")
         check(not self.renormalize or self.sites == ("code",), f"{self.named!r} with renormalize="
               f"True at site {self.site!r}; expected 'code', as codes alone are renormalised")
         if not isinstance(self.where, str | Mask) and not callable(self.where):
@@ -196,7 +188,7 @@ class Patch(Added):
 
     @property
     def named(self) -> str:
-        """What tables call the value: its name, or that of its function."""
+        """The name in tables, of the value or of its function."""
         return self.value if isinstance(self.value, str) else name_of(self.value)
 
     @property
@@ -226,7 +218,6 @@ class Patch(Added):
         nothing is left to be written in some problem.
         """
         n, n_tokens = pairs.bases.inputs.shape[:2]
-        device = pairs.slot.device
         if isinstance(self.where, str):
             whole = task.scope(self.where, pairs, elsewhere=isinstance(self.kind, Elsewhere))
         else:
@@ -238,7 +229,7 @@ class Patch(Added):
                   f"where is {self._where()}, which gives {getattr(chosen, 'dtype', chosen)} "
                   f"{shape} for {n} problems of {n_tokens} tokens; expected bool "
                   f"{[n, n_tokens, n_tokens]}")
-            whole = chosen.to(device)
+            whole = chosen.to(pairs.slot.device)
         scope = whole
         for name, axis in (("queries", 2), ("keys", 1)):
             tokens: Any = getattr(self, name)
@@ -248,7 +239,7 @@ class Patch(Added):
                 for token in tokens:
                     check(token in range(-n_tokens, n_tokens), f"{name} has {token}; expected 0 to "
                           f"{n_tokens - 1}, or negative ones from the end")
-                chosen = torch.zeros(1, n_tokens, dtype=torch.bool, device=device)
+                chosen = torch.zeros(1, n_tokens, dtype=torch.bool, device=scope.device)
                 chosen[:, list(tokens)] = True
                 scope = scope & chosen.unsqueeze(axis)
         if scope is not whole or not isinstance(self.where, str):
@@ -265,7 +256,7 @@ class Patch(Added):
                             if getattr(self, name) is not None)
 
     def check_alone(self, task: Counterfactuals, model: Any, lacking: Mapping[str, str]) -> None:
-        """Raise what `check` does."""
+        """Raise a `ConfigError` that names what does not fit the task or the model."""
         kind, sites, n_heads = self.kind, self.sites, model.cfg.n_heads
         if isinstance(self.where, str):
             task.check_scope(self.where)
@@ -274,14 +265,13 @@ class Patch(Added):
                 check_choice("place", tokens, task.places)
         for site, layer in self.own_places:
             check_layer(model, layer, attention=SITES[site].attention)
+            check(site in kind.sites, f"{self.named!r} at site {site!r}; expected "
+                  f"{' or '.join(map(repr, kind.sites))}, where it can be put (a registered "
+                  "function at those that lc.register_patch(sites=) names)")
         lacks = lacked(kind, lacking)
         check(not lacks, f"{self.named!r} cannot be written: {lacking.get(lacks)}")
         check(not isinstance(self.value, ByHand) or len(self.value.numbers) == n_heads,
               f"numbers are {getattr(self.value, 'numbers', ())}; expected {n_heads}, one per head")
-        for site in sites:
-            check(site in kind.sites, f"{self.named!r} at site {self.site!r}; expected "
-                  f"{' or '.join(map(repr, kind.sites))}, where it can be put (a registered "
-                  "function at those that lc.register_patch(sites=) names)")
         whole = isinstance(self.where, str) and not self.restriction()
         check(not isinstance(kind, Elsewhere) or (
             whole and self.where not in ("examples", "everything", *task.place_scopes)),
@@ -314,7 +304,7 @@ class Patch(Added):
                   "codes, values, messages or z")
 
     def edits(self, model: Any, problem: Problem) -> dict[Place, Edit]:
-        """Return what puts the value into the codes, or whatever the site holds, of each layer."""
+        """Return the edits that put the value at the sites of each layer."""
         kind = self.kind
         normalization = normalization_of(model) if self.renormalize else None
         everywhere = (self.where == "everything" and self.heads is None and normalization is None
@@ -354,7 +344,6 @@ class Patch(Added):
         return self.where.named if isinstance(self.where, Mask) else name_of(self.where)
 
     def __str__(self) -> str:
-        """What it does, in words."""
         row = self.own_row()
         about = (SCOPES | PLACES).get(self._where(), "")
         heads = "" if self.heads is None else f", heads {row['heads']} alone"
@@ -371,8 +360,7 @@ FIELDS: tuple[str, ...] = tuple(f.name for f in fields(Patch))
 class Patches(Added):
     """Several patches that are put in one forward pass: `a + b`.
 
-    At a place that several have, each is given what those before it left there. Whose answer comes
-    out is asked of the source of the first that comes from one.
+    At a place that several have, each is given what those before it left there.
     """
 
     together: tuple[Patch, ...]
@@ -382,14 +370,13 @@ class Patches(Added):
         return self.together
 
     def __str__(self) -> str:
-        """What each does, a line per part."""
         return "\n+ ".join(map(str, self.parts))
 
 
 def with_value(patch: Added, value: str, *, all_parts: bool = False) -> Added:
     """Return a patch that puts something else at the same places.
 
-    What parts hold that keep the base's own stays, unless all parts are meant.
+    Parts that hold the base's own stay, unless all parts are meant.
     """
     # Own codes stay as they are, whatever their constraint does to last digits.
     parts = tuple(
@@ -418,24 +405,14 @@ def _in_turn(first: Edit, second: Edit, live: Tensor) -> Tensor:
     return second(first(live))
 
 
-LAYERS: dict[str, str] = {
-    "each": "each layer alone",
-    "upward": "the lowest two, the lowest three and so on up to all",
-    "first": "the lowest",
-    "lower": "the lower half, at least one",
-    "upper": "the upper half",
-    "above": "all but the lowest",
-    "all": "all in one pass",
-}
-"""Sets of layers by name."""
-
-
 def layer_sets(words: Any, layers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return sets of layers, each once: names of `LAYERS`, numbers, or text such as `2,3`.
+    """Return sets of layers, each once: by name, as numbers, or as text such as `2,3`.
 
     layers  those with attention
 
-    `UnknownNameError` for what is neither.
+    Names are `each` layer alone; `upward`, the lowest two, the lowest three and so on up to all;
+    `first`, the lowest; `lower` and `upper` halves; `above`, all but the lowest; and `all` in one
+    pass.
     """
     every = tuple(layers)
     n = len(every)
@@ -452,20 +429,18 @@ def layer_sets(words: Any, layers: Sequence[int]) -> tuple[tuple[int, ...], ...]
         else:
             parts = word.split(",")
             check(all(part.isdecimal() for part in parts), f"layers is {word!r}; expected "
-                  f"{', '.join(LAYERS)}, or numbers such as 2,3")
+                  f"{', '.join(named)}, or numbers such as 2,3")
             sets.append(tuple(map(int, parts)))
     return tuple(dict.fromkeys(sets))
 
 
-def every_patch(
-    words: Mapping[str, Any], layers: Sequence[int], places: Sequence[str] | None = None
-) -> Iterator[Patch]:
+def every_patch(words: Mapping[str, Any], layers: Sequence[int]) -> Iterator[Patch]:
     """Yield the patches of lists of words, one per combination.
 
     layers  those with attention
-    words   field of `lc.Patch` -> a word or several; of layers see `LAYERS`. Sites vary slowest,
-            then scopes, layers, alphas and values; alphas vary for values that steer, and one's own
-    places  those of the task; scopes at others are left out. None: nothing is left out
+    words   field of `lc.Patch` -> a word or several; of layers see `layer_sets`. Sites vary
+            slowest, then scopes, layers, alphas and values; alphas vary for values that steer, and
+            one's own
     """
     for name in words:
         check_choice("field of a patch", name, FIELDS)
@@ -474,17 +449,14 @@ def every_patch(
     listed = {name: as_tuple(words.get(name, word)) for name, word in usual.items()}
     rest = {name: words[name] for name in words if name not in usual}
     listed["layers"] = layer_sets(listed["layers"], layers)
-    kinds = [Patch(value).kind for value in listed["value"]]
-    check(listed["alpha"] == (1.0,) or any(kind.steers or kind.own for kind in kinds),
+    steers = {value: kind.steers or kind.own for value in listed["value"]
+              for kind in [Patch(value).kind]}
+    check(listed["alpha"] == (1.0,) or any(steers.values()),
           f"alpha is {', '.join(map(str, listed['alpha']))}, and no patch of "
           f"{', '.join(map(str, listed['value']))} steers; expected one that does, or no alpha")
     for site, where, some, alpha, value in product(*listed.values()):
-        place = next((place for place in PLACES if place in where.split()), None)
-        kind = Patch(value).kind
-        steers = kind.steers or kind.own
-        if (places is None or place in (None, *places)) and (
-                steers or alpha == listed["alpha"][0]):
-            yield Patch(value, where, some, site, alpha if steers else 1.0, **rest)
+        if steers[value] or alpha == listed["alpha"][0]:
+            yield Patch(value, where, some, site, alpha if steers[value] else 1.0, **rest)
 
 
 def as_patches(given: Any) -> tuple[Added, ...]:
@@ -528,3 +500,122 @@ def from_plain(data: Any) -> Patch | Patches:
                               else Mask.of(np.asarray(value["mask"], dtype=bool)))
         parts.append(Patch(**part))
     return parts[0] if len(parts) == 1 else Patches(tuple(parts))
+
+
+SOURCES: tuple[str, ...] = ("interchange", "control", "operands", "operation+operands", "unrelated")
+"""Patches that tell operation, operands and answer apart; without a factorial there are two."""
+MAPPED: tuple[str, ...] = ("row", "everything")
+"""Scopes at which the sources of a factorial are written into every set of layers."""
+CONTROLS = ("elsewhere", "shuffled", "random", "zero_ablation", "identity")
+"""Patches that stand beside the sources where only what tells most is asked for."""
+
+
+def first_interventions(
+    layers: Sequence[int], scopes: Sequence[str], lacks: Collection[str] = (),
+) -> tuple[Patch, ...]:
+    """Return the patches that tell whether codes cause the answer, and the operation or it alone.
+
+    Of `standard_interventions`: the sources at the response's row, in each layer, in the upper half
+    and in all, and in all codes in the upper half and in all layers; of a factorial codes and
+    values together, too, which are the source's whole computation; and another position, another
+    instance's source, noise, zero and the identity at the row in the upper half.
+
+    layers  those with attention
+    """
+    every = tuple(layers)
+    upper = every[len(every) // 2:]
+    chosen = {"row": (*((layer,) for layer in every), upper, every), "everything": (upper, every)}
+    return tuple(
+        i for i in standard_interventions(layers, 0, scopes, False, lacks)
+        if (i.value in CONTROLS and (i.site, i.where, i.layers) == ("code", "row", upper))
+        or (i.value in SOURCES and (i.site == "code+value" or (
+            i.site == "code" and i.layers in chosen.get(str(i.where), ())))))
+
+
+def prompt_interventions(
+    task: Counterfactuals, layers: Sequence[int], normalized: bool = True
+) -> tuple[Patch, ...]:
+    """Return the patches of prompts: the source's codes, and codes that change nothing.
+
+    Of `standard_interventions`: the source's and the control's codes at pairs and rows, in each
+    layer, in the upper half and in all, and all codes in all layers, those of a factorial's other
+    sources, too; another position, another instance's source, noise and the identity at rows of
+    the upper half. The patch `control` only where there are prompts for it, and renormalised codes
+    only where `normalized` says that the model's codes of a query sum to 1. Means, erasure, single
+    heads, values, z and residual streams have to be asked for.
+    """
+    every = tuple(layers)
+    standard = standard_interventions(every, 0, task.scopes, normalized, task.lacking)
+    return (*(i for i in standard
+              if i.value in (*SOURCES, *CONTROLS) and i.value != "zero_ablation"
+              and i.site == "code" and (i.where != "everything" or i.layers == every)
+              and (not i.renormalize or i.kind.real)),
+            Patch("identity", "everything", every))
+
+
+def standard_interventions(
+    layers: Sequence[int], n_heads: int, scopes: Sequence[str], normalized: bool = True,
+    lacks: Collection[str] = (), places: Sequence[str] = (),
+) -> tuple[Patch, ...]:
+    """Return every way to patch, with its controls, once over.
+
+    - the sources that tell operation, operands and answer apart (the minimal pair, other operands,
+      both) beside the same constituents and an unrelated problem: rows and all codes in each
+      layer, in each with those below it, in the upper half and in all; codes of other scopes in
+      the upper half, those of the queries of the task's places (`PLACES`) in the lower half.
+      Values, residual streams, and codes and values together, at some places;
+    - without a factorial: the minimal pair's codes and the same constituents' (control), at every
+      scope and layer, in the upper half of the layers and in all;
+    - every other way to patch, with its controls, at the response's row in the upper half of the
+      layers; steering by 1, 2 and 4 times the difference; what is no real code both raw and
+      (where `normalized` says that the model's codes obey a constraint) renormalised;
+    - the source's codes of one head alone, for every head: is one of them doing it all?
+    - labels erased at every scope that allows it;
+    - values (of all keys: a row sees them all; of the examples alone) and residual streams in
+      place of codes.
+
+    layers  those with attention
+    lacks   what the task does not offer (`Counterfactuals.lacking`) is left out
+    places  the task's places; of a factorial alone
+
+    Means of a third constituent or pooled over positions, and held codes, are left out.
+    """
+    every = tuple(layers)
+    upper, lower = every[len(every) // 2:], every[:max(1, len(every) // 2)]
+    factorial = "factorial" not in lacks
+    sources = SOURCES if factorial else SOURCES[:2]
+    below = [every[:n] for n in range(2, len(every))] if factorial else []
+    sets = (*((layer,) for layer in every), *below, upper, every)
+    chosen = [Patch(patch, scope, some) for scope in scopes
+              for some in ((upper,) if factorial and scope not in MAPPED else sets)
+              for patch in sources]
+    for name, kind in PATCHES.items():
+        pooled = isinstance(kind, Mean) and kind.pooled
+        if pooled or isinstance(kind, Frozen) or kind.own or "third" in kind.measured:
+            continue
+        if isinstance(kind, Erased):
+            chosen += [Patch(name, scope, upper) for scope in scopes if scope in ERASABLE]
+            continue
+        for alpha in (1.0, 2.0, 4.0) if name.startswith("steer") else (1.0,):
+            chosen.append(Patch(name, "row", upper, alpha=alpha))
+            if normalized and not kind.real and name != "zero_ablation":
+                chosen.append(Patch(name, "row", upper, alpha=alpha, renormalize=True))
+    chosen += [Patch("interchange", "row", upper, heads=(head,)) for head in range(n_heads)]
+    # Sources of another rest: at the row above, and in all codes here.
+    chosen += [Patch(name, "everything", every) for name in PATCHES
+               if name in ("shuffled", "resample", "random", "permuted") or name.endswith("rest")]
+    if normalized:  # a pair alone breaks the sum over keys of a softmax
+        chosen += [Patch(patch, scope, upper, renormalize=True)
+                   for scope in scopes if scope.startswith("pair") for patch in SOURCES[:2]]
+    for some in (every[:1], upper, every):
+        chosen += [Patch(patch, "everything", some, "value") for patch in sources]
+    for scope, some in (("row", upper), ("row", every), ("everything", every[:1]),
+                        ("everything", upper)):
+        chosen += [Patch(patch, scope, some, "residual") for patch in SOURCES[:2]]
+    if factorial:
+        chosen += [Patch(patch, place, lower) for place in places for patch in sources]
+        chosen += [Patch(patch, "everything", every, "code+value") for patch in sources]
+        if "examples" in scopes:
+            chosen += [Patch(patch, "examples", every, "value")
+                       for patch in (*sources, "permuted")]
+    return tuple(i for i in dict.fromkeys(chosen) if not lacked(i.kind, lacks))

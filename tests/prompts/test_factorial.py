@@ -17,10 +17,7 @@ from latentcode.devices import make_generator
 from latentcode.errors import ConfigError
 from latentcode.metrics import CLASSES
 from latentcode.models.pretrained import load_pretrained
-from latentcode.probes.interventions.intervention import (
-    prompt_interventions,
-    standard_interventions,
-)
+from latentcode.probes.interventions.patch import prompt_interventions, standard_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
 from latentcode.tasks.counterfactuals import OTHERS, MinimalPairs
 

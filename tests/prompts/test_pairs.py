@@ -20,7 +20,7 @@ from latentcode.models import pretrained
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.models.pretrained import load_pretrained
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.intervention import prompt_interventions
+from latentcode.probes.interventions.patch import prompt_interventions
 from latentcode.prompts.pairs import PromptCounterfactuals
 
 BOTH = (0, 1)

@@ -138,7 +138,7 @@ def test_mean_codes(selector: Bench) -> None:
             by_hand = selector.outcome(changed(ask, value=ByHand(tuple(code[0]))))
             np.testing.assert_allclose(by_hand.after, selector.outcome(
                 changed(ask, value="class_mean")).after, atol=1e-6)
-    counts = selector.references.count[0].numpy()
+    counts = selector.references_at(("code",)).count[0].numpy()
     centred = np.stack(list(selector.mean_codes(instance, centred=True).values()))
     np.testing.assert_allclose(np.tensordot(counts, centred, axes=1), 0.0, atol=1e-3)
     assert np.abs(centred).max() > 0.5
@@ -177,10 +177,11 @@ def test_whose_answer_it_is(name: str) -> None:
         assert list(answers) == ["base", "operation", "operands", "answer"]
         assert answers["base"] == pytest.approx(out.truth, abs=1e-6)
         assert answers["operation"] == pytest.approx(out.target_answer, abs=1e-6)
-        near = [c for c, a in answers.items() if abs(out.answer_after - a) <= out.least / 2]
+        least = out.task.least_difference
+        near = [c for c, a in answers.items() if abs(out.answer_after - a) <= least / 2]
         assert out.classes == (near or ["else"])
         seen.update(out.classes)
-        told_apart = bool((np.diff(sorted(answers.values())) > out.least).all())
+        told_apart = bool((np.diff(sorted(answers.values())) > least).all())
         assert ("do not tell whose" in " ".join(out.caveats())) != told_apart
     assert len(seen) >= 2
     pair = bench.outcome(ask_of(bench, 3, target=target_with_answer(bench, 3)))
@@ -277,7 +278,7 @@ def test_a_mean_of_nothing_and_too_few_instances() -> None:
     assert set(bench.targets(0, 0)) < set(bench.task.constituents[:known])
     never = Bench(bench.model, bench.task, bench.batch, n_reference=2)
     absent = next(name for number, name in enumerate(bench.task.constituents[:known])
-              if float(never.references.count[0, number]) == 0.0
+              if float(never.references_at(("code",)).count[0, number]) == 0.0
               and name in never.targets(0, 0))
     with pytest.raises(ProbeError, match="none of 2 training instances has"):
         never.outcome(asked(0, absent, value="class_mean"))

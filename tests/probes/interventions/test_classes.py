@@ -10,7 +10,7 @@ import pytest
 import latentcode as lc
 from latentcode.metrics import CLASSES
 from latentcode.probes.interventions import InterventionResult
-from latentcode.probes.interventions.result import tables
+from latentcode.probes.interventions.intervention import tables
 
 PATCHES = {"interchange": "operation", "operands": "operands", "operation+operands": "answer",
            "zero_ablation": "else"}

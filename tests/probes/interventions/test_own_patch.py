@@ -93,10 +93,6 @@ def test_a_place_that_is_not_there_is_refused(where: dict[str, Any], message: st
 @pytest.mark.parametrize(("field", "value", "message"), [
     ("site", "mlp", "unknown site 'mlp'; expected one of: code, value, z, message"),
     ("site", "code+key", "unknown site 'key'"),
-    ("site", "code+value+code", "expected each of its parts once"),
-    ("layers", (0, 0), "expected each layer once"), ("heads", (1, 1), "expected each head once"),
-    ("queries", (2, 2), "expected each query once"), ("keys", (3, 3), "expected each key once"),
-    ("alpha", float("inf"), "alpha is inf"),
     *((name, (), f"{name} is empty") for name in ("layers", "heads", "queries", "keys")),
 ])
 def test_what_fits_no_model_is_refused_when_it_is_made(
@@ -247,12 +243,6 @@ def test_the_bench_puts_the_source_that_a_patch_names() -> None:
     assert asked_for["both"].classes == asked_for["operation+operands"].classes
     assert asked_for["both"].exact
     assert bench.patch(Patch(keys=-3), 2, target).ask.key == -3
-    lc.register_patch("noise")(lambda base, source, problem: problem.noise(base))
-    patch = Patch("noise", layers=(2, 3))
-    of_many = bench.replicate(patch, range(8), batch_size=8)
-    for row in of_many.table[of_many.table["patch"] == "noise"].itertuples():
-        alone = bench.patch(patch, row.number, row.source_label)
-        assert row.answer == alone.answer_after
 
 
 def test_every_combination_of_words() -> None:
@@ -262,7 +252,6 @@ def test_every_combination_of_words() -> None:
         list(every_patch({"value": "identity", "alpha": 2.0}, range(2)))
     found = list(every_patch(words, range(2)))
     assert len(set(found)) == len(found) == 2 * 3 * (1 + 2)
-    assert {patch.where for patch in every_patch(words, range(2), places=())} == {"row"}
     assert layer_sets(["2,3", "first", 1], range(4)) == ((2, 3), (0,), (1,))
     with pytest.raises(ConfigError, match="layers is 'middle'; expected each"):
         layer_sets("middle", range(4))

@@ -15,7 +15,7 @@ from selector import Selector
 from latentcode.errors import ConfigError
 from latentcode.probes.common.statistics import mean_and_interval
 from latentcode.probes.interventions import Bench, ByHand, Patch
-from latentcode.probes.interventions.replication import N_BOOTSTRAP
+from latentcode.probes.interventions.outcomes import N_BOOTSTRAP
 
 N = 40
 
@@ -70,7 +70,7 @@ def test_intervals_are_those_of_the_library() -> None:
     assert (row["value"], row["low"], row["high"]) == (mean, low, high)
     assert (row["n"], row["n_combinations"]) == (N, n)
     assert 0.0 <= low < mean < high <= 1.0
-    assert f"clustered by the {n} combinations" in " ".join(out.notes())
+    assert f"clustered by the {n} combinations" in " ".join(out.caveats())
 
 
 def test_what_does_not_count_is_said() -> None:
@@ -80,7 +80,7 @@ def test_what_does_not_count_is_said() -> None:
     assert out.left_out["alike"] >= sum(  # what its rule answers to other operands is not defined
         bench.constituents(i)[0] == "distribute-three" for i in range(N))
     assert out.n_counted + sum(out.left_out.values()) == N == out.n_seen
-    assert f"{out.left_out['wrong']} that the model answers wrongly" in out.notes()[0]
+    assert f"{out.left_out['wrong']} that the model answers wrongly" in out.caveats()[0]
     selector = of_selector("operation")
     own = selector.replicate(Patch(), range(3, 8), other=4)
     assert dict(own.left_out) == {"wrong": 0, "alike": 0, "unsolved": 0, "own": 1}

@@ -11,7 +11,7 @@ from selector import Selector
 
 from latentcode.metrics import CLASSES
 from latentcode.probes.interventions import InterventionResult, Patch, intervene_model
-from latentcode.probes.interventions.result import tables
+from latentcode.probes.interventions.intervention import tables
 
 ASKED = [Patch(patch, "row", layers) for patch, layers in (
     ("operation+operands", (0,)), ("operands", (0,)), ("unrelated", (1,)), ("zero_ablation", (0,)))]

@@ -10,7 +10,8 @@ from torch import Tensor
 from latentcode.devices import make_generator
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Patch
-from latentcode.probes.interventions.intervention import intervene_model, standard_interventions
+from latentcode.probes.interventions.intervention import intervene_model
+from latentcode.probes.interventions.patch import standard_interventions
 from latentcode.probes.interventions.patches import Problem
 from latentcode.tasks.counterfactuals import MinimalPairs
 from latentcode.tasks.text.counterfactuals import TextCounterfactuals

@@ -7,7 +7,6 @@ import pytest
 import torch
 from asked import untrained_bench
 
-from latentcode.errors import ConfigError
 from latentcode.models.patched.sites import capture, run_patched
 from latentcode.probes.interventions import Bench
 from latentcode.probes.interventions.outcomes import Answers, Cells
@@ -69,11 +68,3 @@ def test_answers_that_cannot_be_told_apart_are_the_same() -> None:
     assert numbers.alike(0) == [1]
     symbols = Answers(0, 1.0, np.array([0.1, 0.9]), np.array([[0.6, 0.4], [0.4, 0.6]]), least=0.0)
     assert (symbols.answer(), symbols.answer(0), symbols.alike(0)) == (1.0, 0.0, [])
-
-
-@pytest.mark.parametrize(("cells", "wrong"), [
-    (Cells(9, (0,), (0,)), "layer is 9"), (Cells(0, (999,), (0,)), "queries are"),
-    (Cells(0, (0,), ()), "keys are"), (Cells(0, (0,), (0, 1)), "codes have shape")])
-def test_what_does_not_fit_is_named(bench: Bench, cells: Cells, wrong: str) -> None:
-    with pytest.raises(ConfigError, match=wrong):
-        bench.written(0, cells, torch.zeros(1, bench.model.cfg.n_heads, 1, 1))
